@@ -1,4 +1,4 @@
-"""Real nodes that run a ledger each: in this event loop, or as processes."""
+"""Real nodes that each run a ledger, in this event loop or as processes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from viewstamp.streams import Streams
 __all__ = ["ActorGroup", "Callers", "Classes", "actor_processes", "bytes_in", "files_in"]
 
 _PATIENCE_SECONDS = 30.0
-"""How long a caller puts up with refusals, restarts and all."""
+"""How long a caller retries refused calls, across restarts."""
 
 Classes = Mapping[str, type[ReplicatedActor]]
 
 
 class ActorGroup(Group):
-    """Its members run the classes that they are given, a ledger each where nothing else is said."""
+    """A group whose members run the given actor classes, by default a ledger each."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ActorGroup(Group):
         seed: int = 1,
         **options: Any,
     ) -> None:
-        """See ``Group``; ``classes`` says what a member runs that is started now."""
+        """See ``Group``; ``classes`` returns the classes for a member that is being started."""
         super().__init__(directory, size, disks=disks, seed=seed, **options)
         self.classes = classes
 
@@ -54,14 +54,14 @@ class ActorGroup(Group):
         return Streams(self.classes(node))
 
     def digests(self) -> dict[NodeId, object]:
-        """Return each running member's state, as it says it itself."""
+        """Return the digest of each running member's state."""
         return {name: node.machine.digest() for name, node in self.nodes.items()}  # type: ignore[attr-defined]
 
 
 @asynccontextmanager
 async def actor_processes(directory: Path, settings: Mapping[str, str]) -> AsyncIterator[Processes]:
-    """Run three processes with a ledger each, RUNNING; none is left behind."""
-    # Beside the settings: the nodes find it wherever they are started.
+    """Run three RUNNING processes with a ledger each; all of them are ended afterwards."""
+    # Beside the settings, where the nodes find it from any working directory.
     shutil.copy(str(ledger.__file__), directory / "ledger_of_a_test.py")
     chosen = {"actors.ledger": "ledger_of_a_test:Ledger", "wal.segment_bytes": "1048576", **settings}
     async with running(directory, settings=chosen) as processes:
@@ -70,7 +70,7 @@ async def actor_processes(directory: Path, settings: Mapping[str, str]) -> Async
 
 @dataclass
 class Callers:
-    """So many callers of a ledger, each of which waits for the result before it sends the next command."""
+    """Callers of a ledger that each wait for the result before they send the next command."""
 
     client: Client
     names: list[str]
@@ -78,10 +78,10 @@ class Callers:
     acknowledged: dict[str, int] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
     refused: int = 0
-    """How often the log was full: certainly nothing was written then, and they tried again."""
+    """Number of refusals because the log was full; those commands were certainly not written, and were sent again."""
 
     async def send(self, each: int) -> None:
-        """Let every caller send ``each`` commands more."""
+        """Let every caller send ``each`` more commands."""
         await asyncio.gather(*(self._send(name, each) for name in self.names))
 
     async def _send(self, name: str, count: int) -> None:
@@ -101,7 +101,7 @@ class Callers:
                     await asyncio.sleep(0.02)
 
     async def check(self, client: Client | None = None) -> None:
-        """Ask for the state: everything was applied once, in order, and every result is a different one."""
+        """Check the state: every command was applied once and in order, and every result is a different one."""
         total, last, wrong = await (client or self.client).actor("ledger", Ledger).state()
         assert wrong == []
         assert last == self.acknowledged
@@ -110,7 +110,7 @@ class Callers:
 
 
 def files_in(directory: Path) -> Iterator[os.stat_result]:
-    """Return what the system says of each file in a directory, of which any may vanish meanwhile."""
+    """Return the size and other metadata of each file in a directory, any of which may disappear meanwhile."""
     for entry in os.scandir(directory):
         try:
             yield entry.stat()
@@ -119,6 +119,6 @@ def files_in(directory: Path) -> Iterator[os.stat_result]:
 
 
 def bytes_in(directory: Path) -> tuple[int, int]:
-    """Return what all files of a directory take: by their lengths, and by the blocks of the disk."""
+    """Return the total size of a directory's files, by their lengths and by their disk blocks."""
     found = list(files_in(directory))
     return sum(each.st_size for each in found), sum(each.st_blocks * 512 for each in found)

@@ -1,4 +1,4 @@
-"""Real nodes run on the event loop that they have in production."""
+"""Runs real nodes on the event loop that they use in production."""
 
 from __future__ import annotations
 

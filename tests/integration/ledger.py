@@ -1,6 +1,6 @@
-"""An actor that notices a command that is lost, doubled or out of order, and callers that keep account themselves.
+"""An actor that notices a lost, doubled or misordered command, and callers that keep their own account.
 
-Nodes that are processes import this file by itself: it needs nothing of the tests.
+Nodes that run as processes import this file on its own, so it must not need the tests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["Ledger"]
 
 
 class Ledger(vs.ReplicatedActor):
-    """Every caller counts from 1 on; what does not follow is kept for the test to see."""
+    """Every caller numbers its commands from 1 on; commands out of order are recorded for the test."""
 
     def __init__(self) -> None:
         self.last: dict[str, int] = {}
@@ -21,7 +21,7 @@ class Ledger(vs.ReplicatedActor):
 
     @vs.command
     def enter(self, caller: str, number: int, padding: bytes = b"") -> int:
-        """Enter what ``caller`` sends as its ``number``-th; return how many were entered by all."""
+        """Enter a caller's command number ``number``; return the number of commands entered by all callers."""
         before = self.last.get(caller, 0)
         if number != before + 1:
             self.wrong.append([caller, before, number])
@@ -31,10 +31,10 @@ class Ledger(vs.ReplicatedActor):
 
     @vs.command
     def keep(self, place: int, value: bytes) -> None:
-        """Keep something, so that the state has a size."""
+        """Keep a value, so that the state has a size."""
         self.kept[place] = value
 
     @vs.query
     def state(self) -> tuple[int, dict[str, int], list[list[object]]]:
-        """Return the total, each caller's last number, and what did not follow."""
+        """Return the total, each caller's last number, and the commands out of order."""
         return self.total, self.last, self.wrong

@@ -1,4 +1,4 @@
-"""The power cut itself: draw where, rebuild what may be left, start real nodes on it, and look for a broken promise."""
+"""The power cut: draws its place, rebuilds a possible remainder, starts real nodes on it, and checks the promises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from viewstamp.wal.truncation import MARK_NAME
 __all__ = ["Violation", "draw_cuts", "find_violation", "truncations"]
 
 AT_ONCE = 3
-"""So many clusters are looked at side by side: most of a start is waiting for an election."""
+"""Number of clusters that are checked in parallel, because most of a start is waiting for an election."""
 
 _RARE = frozenset(
     {
@@ -36,7 +36,7 @@ _RARE = frozenset(
 
 
 def draw_cuts(recording: Recording, count: int, entropy: random.Random) -> list[int]:
-    """Draw where to cut, in order: anywhere, near what changes names and lengths, and around truncations."""
+    """Draw the places of the cuts, in order: anywhere, near changes of names and lengths, and around truncations."""
     rare = [number for number, operation in enumerate(recording.operations) if operation.kind in _RARE]
     marks = truncations(recording) or rare
 
@@ -53,7 +53,7 @@ def draw_cuts(recording: Recording, count: int, entropy: random.Random) -> list[
 
 
 def truncations(recording: Recording) -> list[int]:
-    """Return the operations by which a truncation is decided."""
+    """Return the numbers of the operations by which truncations are decided."""
     return [
         number
         for number, operation in enumerate(recording.operations)
@@ -62,7 +62,7 @@ def truncations(recording: Recording) -> list[int]:
 
 
 class Violation(NamedTuple):
-    """A cut after which something is not as it was promised."""
+    """A cut after which a promise is broken."""
 
     cut_at: int
     complaint: str
@@ -76,14 +76,14 @@ async def find_violation(
     *,
     earlier: Promises | None = None,
 ) -> Violation | None:
-    """Cut the power at each of ``cuts``, start real nodes on what is left; return the first broken promise.
+    """Cut the power at each of ``cuts`` and start real nodes on the remainder; return the first broken promise.
 
     Args:
-      recording: what the disks did.
-      cuts: in order.
-      directory: where to write what is left, for a while.
-      entropy: what a cut leaves is drawn from it.
-      earlier: what was promised before the recording began.
+      recording: the operations of the disks.
+      cuts: numbers of operations, in order.
+      directory: a temporary place for the remainders.
+      entropy: decides the remainder of each cut.
+      earlier: the promises from before the recording.
     """
     replay = Playback(recording)
     places = asyncio.Semaphore(AT_ONCE)
@@ -111,7 +111,10 @@ async def find_violation(
 
 
 async def complaint_about(directory: Path, promises: Promises, entropy: random.Random) -> str:
-    """Start two members of three, which must know everything, then the third; append once more. "" = all is well."""
+    """Start two members of three, which must have everything, then the third; append once more.
+
+    Return "" if all is well.
+    """
     async with Group(directory, wal=WAL) as group:
         first, second, third = entropy.sample(list(group.members), 3)
         try:
@@ -122,7 +125,7 @@ async def complaint_about(directory: Path, promises: Promises, entropy: random.R
             found = {topic: await _read(client, topic, None) for topic in TOPICS}
             for topic, values in found.items():
                 for complaint in promises.complaints(topic, values):
-                    return f"{complaint} (in what {first} and {second} hold)"
+                    return f"{complaint} (in the contents of {first} and {second})"
             await _come_back(group, third)
             for complaint in _losses(group, promises):
                 return complaint
@@ -138,12 +141,15 @@ async def complaint_about(directory: Path, promises: Promises, entropy: random.R
         except ViewstampError as error:
             return f"{type(error).__name__}: {error.message}"
         except TimeoutError:
-            return "they do not come back: what they lack nobody has any more"
+            return "they do not start: no member has the records that they lack"
     return ""
 
 
 async def _come_back(group: Group, *names: NodeId) -> None:
-    """Start members; damage is an error: a node repairs it, or waits for ever, and a power cut leaves none."""
+    """Start members.
+
+    Damage is an error here, because a power cut leaves none; a node would repair it or wait for ever.
+    """
     starting = asyncio.ensure_future(group.run(*names))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -159,9 +165,9 @@ async def _come_back(group: Group, *names: NodeId) -> None:
 
 
 def _losses(group: Group, promises: Promises) -> Iterator[str]:
-    """Say which of the running members came back with less than they had called durable."""
+    """Describe the running members that came back with less than they had reported as durable."""
     for name, node in group.nodes.items():
-        assert node.wal is not None, "it runs"
+        assert node.wal is not None, "the node runs"
         end, promised = node.wal.recovery.end, promises.durable.get(name, 0)
         if end < promised:
             yield f"{name} was durable up to {promised}, and came back with {end}"
@@ -171,4 +177,4 @@ async def _read(client: Client, topic: str, node: NodeId | None) -> list[bytes]:
     try:
         return [record.value async for record in client.read(topic, node=node)]
     except UnknownTopicError:
-        return []  # Cut before it was created.
+        return []  # The cut came before it was created.

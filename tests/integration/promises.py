@@ -1,4 +1,4 @@
-"""What a cluster said before the power was cut, to its clients and among its members, and whether it holds."""
+"""The promises that a cluster gave before a power cut, to its clients and among its members, and checks of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Acknowledged", "Durable", "Promises", "Refused", "Seen", "Sent"]
 
 
 class Sent(NamedTuple):
-    """These values are about to be appended as one: from here on they may be found, all or none."""
+    """These values are about to be appended as one; from here on all or none of them may be found."""
 
     topic: str
     values: tuple[bytes, ...]
 
 
 class Acknowledged(NamedTuple):
-    """These values stand from ``position`` on, for ever."""
+    """These values are in the topic from ``position`` on, for ever."""
 
     topic: str
     values: tuple[bytes, ...]
@@ -38,14 +38,14 @@ class Refused(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A linearizable question was answered: the topic goes up to ``last_position``, and will never be shorter."""
+    """A linearizable read returned that the topic ends at ``last_position``, so it will never be shorter."""
 
     topic: str
     last_position: int
 
 
 class Durable(NamedTuple):
-    """A member's log is durable up to ``end``; others may have counted on it."""
+    """A member's log is durable up to ``end``; other members may have counted on it."""
 
     node: NodeId
     end: int
@@ -53,21 +53,21 @@ class Durable(NamedTuple):
 
 @dataclass
 class Promises:
-    """What was said before a cut."""
+    """The promises that were given before a cut."""
 
     acknowledged: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """By topic and position."""
     groups: dict[bytes, tuple[str, tuple[bytes, ...]]] = field(default_factory=dict)
-    """For each value that was sent: its topic, and the values that were sent as one with it."""
+    """For each sent value: its topic, and the values that were sent together with it."""
     refused: set[bytes] = field(default_factory=set)
     seen: dict[str, int] = field(default_factory=dict)
-    """The last position that a reader was told of, by topic."""
+    """The highest last position that a reader received, by topic."""
     durable: dict[NodeId, int] = field(default_factory=dict)
-    """The end of each member's durable log; none while a truncation may have moved it."""
+    """The end of each member's durable log; absent while a truncation may have moved it."""
 
     @classmethod
     def before(cls, recording: Recording, cut_at: int, *, earlier: Promises | None = None) -> Promises:
-        """Return what was promised before operation ``cut_at``, and ``earlier``, before the recording began."""
+        """Return the promises before operation ``cut_at``, including ``earlier`` ones from before the recording."""
         promises = cls() if earlier is None else deepcopy(earlier)
         events = iter(recording.marks(cut_at))
         for operation in recording.operations[:cut_at]:
@@ -95,7 +95,7 @@ class Promises:
         return sum(map(len, self.acknowledged.values()))
 
     def complaints(self, topic: str, values: Sequence[bytes]) -> Iterator[str]:
-        """Say what is wrong with the values that a topic holds, from position 1 on."""
+        """Describe the errors in a topic's values, from position 1 on."""
         for position, value in self.acknowledged.get(topic, {}).items():
             if position > len(values):
                 yield f"{topic}: {value[:20]!r} was acknowledged at {position}, the topic ends at {len(values)}"
@@ -111,7 +111,7 @@ class Promises:
         for value, place in places.items():
             sent_to, group = self.groups.get(value, ("", ()))
             if sent_to != topic:
-                yield f"{topic}: nobody has sent {value[:20]!r}, which stands at {place}"
+                yield f"{topic}: {value[:20]!r} at {place} was never sent"
             elif value in self.refused:
                 yield f"{topic}: {value[:20]!r} was refused, and stands at {place}"
             elif [places.get(each) for each in group] != list(

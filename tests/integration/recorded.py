@@ -1,6 +1,6 @@
-"""A cluster of real nodes under load, with every operation of its disks recorded, and every promise in between.
+"""A cluster of real nodes under load, with a recording of every disk operation and of every promise in between.
 
-Everything is the product but three things: its disks are wrapped by the recording, addresses are a switchboard's, and
+Only three things differ from production: the recording wraps the disks, a switchboard provides the addresses, and
 elections are quicker than by default.
 """
 
@@ -29,27 +29,27 @@ TOPICS = ("orders", "payments")
 APPENDERS = 6
 
 SEGMENT_BYTES = (32 * 1024, 512 * 1024)
-"""A second of load fills a dozen small segments, whose ends are where names and lengths change, and no large one."""
+"""In a second, the load fills a dozen small segments, whose ends change names and lengths, but no large one."""
 
 WAL = WalOptions(segment_bytes=SEGMENT_BYTES[0], reserve_bytes=0, idle_seconds=0.05)
 
 Forgets = Callable[[str, str], bool]
-"""Asked with a call of the disk, such as ``sync_data``, and the function that makes it: whether it is left out."""
+"""Called with a disk call, such as ``sync_data``, and its calling function; returns whether to omit the call."""
 
 
 def nothing(call: str, caller: str) -> bool:
-    """Forget nothing."""
+    """Omit no call."""
     return False
 
 
 async def record(directory: Path, *, seed: int, forgets: Forgets = nothing, changes: int = 8) -> Recording:
-    """Run a cluster of three below ``directory`` under load, with leaders deposed and members stopped and killed.
+    """Run a cluster of three below ``directory`` under load, while leaders are deposed and members stopped and killed.
 
     Args:
-      directory: it exists; what stands in it is where the cluster starts from.
-      seed: of everything that is drawn here; what threads and sockets do is not drawn.
-      forgets: which syncs are left out, on the disk and in the recording.
-      changes: how many times something happens to a member.
+      directory: exists; the cluster starts from its contents.
+      seed: decides all random choices here, but not the scheduling of threads and sockets.
+      forgets: selects syncs that are omitted, on the disk and in the recording.
+      changes: the number of faults.
     """
     recording = Recording(str(directory))
     machines = _Machines(recording.disk(RealDisk()), forgets)
@@ -76,8 +76,8 @@ async def record(directory: Path, *, seed: int, forgets: Forgets = nothing, chan
 class _Machines:
     """The disks of the members, each of which ends with its process.
 
-    A process that dies does so between two calls of its disk; what it had written and not synced stays in the page
-    cache, for the next process to find, and in the recording as unsynced.
+    A process dies between two calls of its disk. Its unsynced writes stay in the page cache, where the next process
+    finds them, and are unsynced in the recording, too.
     """
 
     def __init__(self, disk: Disk, forgets: Forgets) -> None:
@@ -99,7 +99,7 @@ class _Machines:
         return HookedDisk(self._disk, hook)
 
     def kill(self, node: NodeId, calls: int) -> None:
-        """Let the process of ``node`` die after so many more calls of its disk."""
+        """Let the process of ``node`` die after ``calls`` more calls of its disk."""
         self._calls_left[node] = calls
 
 
@@ -114,7 +114,7 @@ class _Load:
         self._durable: dict[NodeId, int] = {}
 
     async def append(self, name: str, topic: str) -> None:
-        """Append small records, one after the other, now and then some as one."""
+        """Append small records one by one, sometimes several as one."""
         number = 0
         while not self.is_over:
             number += 1
@@ -123,7 +123,7 @@ class _Load:
             await asyncio.sleep(self.entropy.uniform(0, 0.004))
 
     async def look(self) -> None:
-        """Ask, linearizably, how far the topics go."""
+        """Ask for the ends of the topics, linearizably."""
         while not self.is_over:
             for topic in TOPICS:
                 described = await self._client.describe_topic(topic)
@@ -131,7 +131,7 @@ class _Load:
                 await asyncio.sleep(0.02)
 
     async def flood(self, batches: int) -> None:
-        """Append large batches, one shortly after the other: some of them fill several segments."""
+        """Append large batches in quick succession; some of them fill several segments."""
         self._floods += 1
         async with asyncio.TaskGroup() as appending:
             for number in range(batches):
@@ -167,7 +167,7 @@ Change = Callable[[Group, _Load, _Machines], Awaitable[None]]
 
 
 async def _depose_leader(group: Group, load: _Load, _: _Machines) -> None:
-    """Cut the leader off while it takes appends: it ends with a tail that the others cut when it comes back."""
+    """Cut the leader off while it accepts appends, so that its log has a tail to be cut when it comes back."""
     leader = (await group.leader()).options.node
     group.isolate(leader)
     flood = asyncio.create_task(load.flood(load.entropy.choice((0, 8))))
@@ -203,13 +203,13 @@ async def _kill(names: list[NodeId], group: Group, load: _Load, machines: _Machi
         machines.kill(name, load.entropy.randrange(12))
     await asyncio.wait([group.nodes[name].failed for name in names], timeout=0.05)
     for name in names:
-        machines.kill(name, 0)  # One that has nothing to write, as the others are dead, dies where it is.
+        machines.kill(name, 0)  # A member that has nothing to write, because the others are dead, dies at once.
     await group.stop(*names)
     await group.run(*names)
 
 
 def _draw_changes(count: int, entropy: random.Random) -> list[Change]:
-    """Draw what happens: each of these once, then any of them."""
+    """Draw the faults: each kind once, then random ones."""
     changes: list[Change] = [_depose_leader, _kill_all, _restart_one, _depose_leader, _restart_all, _kill_one]
     drawn = [*changes, *entropy.choices(changes, k=count)][:count]
     entropy.shuffle(drawn)

@@ -1,6 +1,6 @@
-"""A switchboard on which what one member is sent, over the connections that it opened itself, comes slowly.
+"""A switchboard that limits the rate at which a member receives data over the connections that it opened.
 
-A member opens connections to say something: answers on them are short. Only a snapshot that it fetches is not.
+A member opens connections to send, and answers on them are short; only a fetched snapshot is long.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["slow_down"]
 
 
 def slow_down(board: Switchboard, bytes_per_second: dict[NodeId, float]) -> None:
-    """Let each member named in ``bytes_per_second``, which may change at any time, get no more than that."""
+    """Limit the receive rate of each member in ``bytes_per_second``, which may change at any time."""
     network = board.network
-    board.network = lambda who: _SlowNetwork(network(who), NodeId(who), bytes_per_second)  # type: ignore[method-assign]
+    board.network = lambda source: _SlowNetwork(network(source), NodeId(source), bytes_per_second)  # type: ignore[method-assign]
 
 
 class _SlowNetwork(Network):
@@ -36,7 +36,7 @@ class _SlowNetwork(Network):
 
 
 class _Trickle(ConnectionHandler):
-    """Hands on what came, in order, when its time has come."""
+    """Forwards the received data in order, each piece when it is due."""
 
     def __init__(
         self, connection: Connection, handler: ConnectionHandler, who: NodeId, rates: dict[NodeId, float]

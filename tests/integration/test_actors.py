@@ -1,6 +1,6 @@
-"""Replicated actors on nodes that are killed: each acknowledged command is applied once, on all members alike.
+"""Replicated actors on killed nodes: each acknowledged command is applied once, and on all members alike.
 
-Nodes are processes, killed by SIGKILL at any moment; or they die in this process, at each call of their disks in turn.
+Nodes are processes that SIGKILL ends at any moment, or they die in this process at each call of their disks in turn.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Account:
-    """What the callers of all rounds were told."""
+    """The answers that the callers of all rounds received."""
 
     acknowledged: dict[str, int] = field(default_factory=dict)
-    """The last number that each was told of."""
+    """The last acknowledged number of each caller."""
     results: list[int] = field(default_factory=list)
     unknown: list[tuple[OutcomeToken | None, str, int]] = field(default_factory=list)
     is_over: bool = False
 
     async def call(self, client: Client, name: str, padding: bytes) -> None:
-        """Enter one number after the other, until told to stop, or the outcome is not known."""
+        """Enter number after number, until stopped or until an outcome is unknown."""
         ledger = client.actor("ledger", Ledger)
         number = 0
         while not self.is_over:
@@ -55,10 +55,10 @@ class Account:
             try:
                 result = await ledger.enter(name, number, padding)
             except StorageFullError:
-                number -= 1  # Certainly not written, and there will be room again.
+                number -= 1  # The command was certainly not written, and there will be room again.
                 await asyncio.sleep(0.01)
             except UnavailableError:
-                return  # Certainly not written.
+                return  # The command was certainly not written.
             except OutcomeUnknownError as error:
                 self.unknown.append((error.token, name, number))
                 return
@@ -67,7 +67,7 @@ class Account:
                 self.acknowledged[name] = number
 
     async def resolve(self, client: Client) -> int:
-        """Ask what became of what is not known; return how many that were."""
+        """Ask for the unknown outcomes; return how many there were."""
         unknown, self.unknown = self.unknown, []
         for token, name, number in unknown:
             assert token is not None, "a batch of a session has a token"
@@ -76,7 +76,7 @@ class Account:
         return len(unknown)
 
     async def check(self, client: Client) -> None:
-        """Compare with the state: nothing is missing, doubled, out of order, or invented."""
+        """Check that the state has no missing, doubled, misordered or invented command."""
         total, last, wrong = await client.actor("ledger", Ledger).state()
         assert wrong == []
         assert last == self.acknowledged
@@ -86,7 +86,7 @@ class Account:
 
 
 async def check_members(client: Client) -> None:
-    """See that all members have come to the same, as each says it by itself."""
+    """Check that all members report the same state."""
 
     async def is_same() -> bool:
         nodes = await client.status()
@@ -99,7 +99,10 @@ async def check_members(client: Client) -> None:
 
 
 async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are_killed(tmp_path: Path) -> None:
-    """At random moments, of snapshots and drops of the log too; in every other round the client dies as well."""
+    """The kills come at random moments, also during snapshots and drops of the log.
+
+    In every second round the client dies, too.
+    """
     entropy = random.Random(1)
     account = Account()
     asked = 0
@@ -120,7 +123,7 @@ async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are
                     await client.close()
                 account.is_over = True
                 await asyncio.gather(*calling)
-            assert not (account.unknown and number % 2), "a client that lives is told in the end"
+            assert not (account.unknown and number % 2), "a client that stays alive gets every outcome in the end"
             await cluster.run()
             async with cluster.connect() as client:
                 asked += await account.resolve(client)
@@ -134,7 +137,7 @@ async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are
 
 
 async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path: Path) -> None:
-    """The third member was away for three times the bound; a state of 16 MiB takes a while to be sent."""
+    """The third member missed three times the bound, and sending it a state of 16 MiB takes a while."""
     settings = {
         "wal.bytes_max": str(16 * MIB),
         "snapshots.log_bytes": str(2 * MIB),
@@ -154,7 +157,7 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
         for number in range(40):
             await patiently(partial(client.append, "news", b"%d" % number + bytes(16_000)))
         firsts = [node.get("first_index", 0) for node in await client.status()]
-        assert sum(first > 200 for first in firsts) == 2, "it can be sent what it lacks from the log"
+        assert sum(first > 200 for first in firsts) == 2, "the log still holds the records that it lacks"
         leader = await eventually(lambda: leader_of(client))
         await cluster.start(away)
         log = Path(cluster.node(away).log_file)
@@ -175,7 +178,7 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
 
 
 async def patiently(call: Callable[[], Awaitable[object]]) -> None:
-    """Try until it is taken: a full log is not full for long."""
+    """Retry until the call is accepted, because a full log is soon trimmed."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -190,11 +193,11 @@ async def has_line(log: Path, event: str) -> bool:
     return event in await asyncio.to_thread(log.read_text)
 
 
-# What a state is made of.
+# The contents of a state.
 
 
 async def test_a_replay_on_an_empty_state_gives_the_same_bytes(tmp_path: Path) -> None:
-    """B1.1: from the log alone; and from a snapshot and the log behind it, which is what a restart does."""
+    """B1.1: the same from the log alone, and from a snapshot with the log behind it, as at a restart."""
     never = SnapshotOptions(log_bytes=1 << 40, restart_seconds_max=0)
     async with ActorGroup(tmp_path, 1, snapshots=never) as group:
         await group.run()
@@ -207,7 +210,7 @@ async def test_a_replay_on_an_empty_state_gives_the_same_bytes(tmp_path: Path) -
         assert replayed.digest() == before
         assert replayed.chain == chain
         assert sum(b"enter" in value for value in values) == 1000, "calls are logged"
-        assert not any(b"total" in value for value in values), "and not what they did"
+        assert not any(b"total" in value for value in values), "but not their effects"
 
         await group.run()
         await group.client().create_snapshot()

@@ -1,6 +1,6 @@
-"""A log with a bound: never larger than it says, nothing lost, nothing held back for long, and soon up again.
+"""A log with a bound never exceeds it, loses nothing, holds appends up only briefly, and restarts quickly.
 
-Real disks, whose files are looked at by their own sizes and blocks.
+The tests use real disks, and measure the files by their lengths and blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from viewstamp.wal.budget import WalOptions
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 KIB, MIB = 1024, 1024 * 1024
 TIGHT = WalOptions(segment_bytes=64 * KIB, bytes_max=MIB, reserve_bytes=0, margin_bytes=8 * KIB)
-"""Sixteen small segments: full after a moment."""
+"""Sixteen small segments, which are soon full."""
 ROOMY = replace(TIGHT, bytes_max=4 * MIB)
 OFTEN = SnapshotOptions(log_bytes=128 * KIB)
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 
 
 class Sampler:
-    """Looks all the time at how large some directories are, from a thread of its own."""
+    """Measures the sizes of some directories all the time, on its own thread."""
 
     def __init__(self, *directories: Path) -> None:
         self.largest = 0
@@ -71,7 +71,7 @@ class Sampler:
 
 
 async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_is_quick(tmp_path: Path) -> None:
-    """Three times as much as the log may hold, on three members whose files are measured all the while."""
+    """The commands have three times the size of the bound; the files of three members are measured all the time."""
     wal = WalOptions(segment_bytes=MIB, bytes_max=16 * MIB, reserve_bytes=0)
     snapshots = SnapshotOptions(log_bytes=4 * MIB, restart_seconds_max=5.0)
     async with ActorGroup(tmp_path, wal=wal, snapshots=snapshots) as group:
@@ -89,7 +89,7 @@ async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_i
             assert node.wal.first_index > 60_000, "little was dropped: the bound was not felt"
         assert sampler.count > 100
         assert sampler.largest <= 16 * MIB
-        assert sampler.most_blocks <= 16 * MIB + 64 * KIB, "the file system's own blocks are all that may come on top"
+        assert sampler.most_blocks <= 16 * MIB + 64 * KIB, "only the file system's own blocks may come on top"
         await group.stop(*group.nodes)
         for name in group.members:
             started = time.monotonic()
@@ -124,11 +124,11 @@ async def test_a_million_commands_go_through_64_mib_and_all_processes_are_killed
 
 
 HONEST = 8
-"""An estimate is of time on the clock, and what is measured is time of the processor: on a busy machine they part."""
+"""An estimate is in wall time, the measurement in processor time; on a busy machine the two differ."""
 
 
 class Slow(vs.ReplicatedActor):
-    """An actor whose commands are small, and take long."""
+    """An actor with small commands that take long."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -144,7 +144,10 @@ class Slow(vs.ReplicatedActor):
 
 
 async def restart_seconds(group: Group, name: str) -> float:
-    """Stop a member, start it again; return how much of the processor the start took, whatever else it is busy with."""
+    """Stop a member and start it again.
+
+    Return the processor time of the start, which ignores the machine's other work.
+    """
     await group.stop(name)
     started = time.process_time()
     await group.start(name)
@@ -158,7 +161,7 @@ async def work(client: Client, count: int, at_once: int = 50) -> None:
 
 
 async def test_the_estimate_of_a_restart_is_honest_also_for_few_commands_that_take_long(tmp_path: Path) -> None:
-    """Nothing in the log's size says that replaying it takes a second."""
+    """Nothing in the size of the log shows that replaying it takes a second."""
     async with ActorGroup(tmp_path, 1, classes=lambda _: {"slow": Slow}) as group:
         await group.run()
         await work(group.client(), 1000)
@@ -169,11 +172,11 @@ async def test_the_estimate_of_a_restart_is_honest_also_for_few_commands_that_ta
         assert took / 3 < estimate < took * HONEST
         await group.leader()
         again = float(str(group.nodes[NodeId("n1")].status["restart_seconds_estimate"]))
-        assert took / 3 < again < took * HONEST, "nothing was saved meanwhile, so the next restart takes as long"
+        assert took / 3 < again < took * HONEST, "no snapshot was taken meanwhile, so the next restart takes as long"
 
 
 async def test_a_restart_takes_no_longer_than_it_may_however_little_log_there_is(tmp_path: Path) -> None:
-    """Two seconds' worth of commands in 100 KiB of log: a snapshot is due because of the time alone."""
+    """Commands that take two seconds, in 100 KiB of log: a snapshot is due because of the replay time alone."""
     options = SnapshotOptions(log_bytes=64 * MIB, restart_seconds_max=0.8)
     async with ActorGroup(tmp_path, 1, classes=lambda _: {"slow": Slow}, snapshots=options) as group:
         await group.run()
@@ -185,13 +188,13 @@ async def test_a_restart_takes_no_longer_than_it_may_however_little_log_there_is
         await work(group.client(), 50)
 
 
-# A log that is full.
+# A full log.
 
 VALUE = bytes(4000)
 
 
 async def fill(client: Client, topic: str = "orders") -> tuple[int, StorageFullError]:
-    """Append until it is refused; return how many were taken, and the refusal."""
+    """Append until a refusal; return the number of accepted records, and the refusal."""
     for number in range(10_000):
         try:
             await client.append(topic, VALUE)
@@ -201,7 +204,7 @@ async def fill(client: Client, topic: str = "orders") -> tuple[int, StorageFullE
 
 
 async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Try until it is taken, with the patience of a caller who was told that the log goes on by itself."""
+    """Retry until the call is accepted, as a caller may who was told to wait for room."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -212,7 +215,7 @@ async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> Re
 
 @asynccontextmanager
 async def full(directory: Path) -> AsyncIterator[tuple[ActorGroup, Client, int, StorageFullError]]:
-    """Run a group whose log is full of a topic's records, and three entries of a ledger."""
+    """Run a group whose log is full with a topic's records and three entries of a ledger."""
     async with ActorGroup(directory, wal=TIGHT, snapshots=OFTEN) as group:
         await group.run()
         client = group.client()
@@ -224,18 +227,18 @@ async def full(directory: Path) -> AsyncIterator[tuple[ActorGroup, Client, int, 
         for node in group.nodes.values():
             assert not node.failed.done(), group.journal.tail()
             assert node.replica is not None
-            assert node.replica.led_terms <= 1, "nobody was restarted or deposed for it"
+            assert node.replica.led_terms <= 1, "no member was restarted or deposed because of it"
 
 
 def check_refusal(error: StorageFullError) -> None:
-    """See that it says what is left, what holds the log, and which command would free it."""
+    """Check that the refusal names the bytes left, the topic that holds the log, and the command that frees it."""
     assert "bytes can still be written" in error.message
     assert "'orders'" in error.remedy
     assert "viewstamp topic trim orders" in error.remedy
 
 
 async def check_still_readable(group: ActorGroup, client: Client, count: int) -> None:
-    """See that a full log serves reads, on each member, and linearizable queries."""
+    """Check that a full log serves reads on each member, and linearizable queries."""
     for name in group.members:
         await group.caught_up_with_leader(name)
         assert len([record async for record in client.read("orders", node=name)]) == count
@@ -244,9 +247,9 @@ async def check_still_readable(group: ActorGroup, client: Client, count: int) ->
 
 
 async def check_goes_on(group: ActorGroup, client: Client, count: int) -> None:
-    """See that appends and commands are taken again, and that all members hold the same."""
+    """Check that appends and commands are accepted again, and that all members hold the same."""
     receipt = await as_soon_as_there_is_room(lambda: client.append("orders", b"more"))
-    assert receipt.position == count + 1, "nothing that was refused is there"
+    assert receipt.position == count + 1, "no refused record is in the topic"
     entered = await as_soon_as_there_is_room(lambda: client.actor("ledger", Ledger).enter("first", 4))
     assert entered == 4
     for _ in range(30):
@@ -280,7 +283,7 @@ async def test_a_log_full_of_records_refuses_early_and_goes_on_after_a_trim(tmp_
             [record async for record in client.read("orders", 1)]
 
 
-async def test_a_log_full_of_records_goes_on_when_the_topic_is_told_to_keep_less(tmp_path: Path) -> None:
+async def test_a_log_full_of_records_goes_on_when_the_topics_retention_is_lowered(tmp_path: Path) -> None:
     async with full(tmp_path) as (group, client, count, error):
         check_refusal(error)
         await check_still_readable(group, client, count)
@@ -294,7 +297,7 @@ async def test_a_log_full_of_records_goes_on_when_the_topic_is_told_to_keep_less
 
 
 class SlowSyncs:
-    """The disks of a group, of which one takes its time to sync."""
+    """The disks of a group; the syncs of one are slow."""
 
     def __init__(self, seconds: float = 0.5) -> None:
         self.slow = ""
@@ -310,7 +313,7 @@ class SlowSyncs:
 
 
 class NoSnapshots:
-    """A device that has no room for snapshots, for as long as the test says so."""
+    """A device without room for snapshots, until the test changes that."""
 
     def __init__(self) -> None:
         self.is_full = True
@@ -329,8 +332,8 @@ class NoSnapshots:
 async def test_a_log_that_grew_while_no_snapshot_could_be_taken_goes_on_by_itself(tmp_path: Path) -> None:
     """A topic keeps its newest records, and the base is the last snapshot before them.
 
-    Had the log grown to its bound without a snapshot, the next one would lie behind the kept records and be no base:
-    the log would stay full, although little of it is held, until an operator trimmed the whole topic.
+    If the log had grown to its bound without a snapshot, the next snapshot would lie behind the kept records and could
+    not be a base. The log would then stay full, although little of it is needed, until an operator trimmed the topic.
     """
     device = NoSnapshots()
     async with ActorGroup(tmp_path, 1, wal=ROOMY, snapshots=OFTEN, disks=device.disk) as group:
@@ -359,7 +362,7 @@ async def test_a_log_that_grew_while_no_snapshot_could_be_taken_goes_on_by_itsel
 
 
 async def enter_until_full(ledger: type[Ledger]) -> tuple[int, StorageFullError]:
-    """Enter until it is refused; return how many were taken, and the refusal."""
+    """Enter commands until a refusal; return the number of accepted ones, and the refusal."""
     for number in range(10_000):
         try:
             await ledger.enter("only", number + 1, VALUE)
@@ -390,11 +393,11 @@ async def test_a_log_full_of_commands_goes_on_as_soon_as_a_snapshot_can_be_taken
         assert not any(node.failed.done() for node in group.nodes.values())
 
 
-# What is kept for others.
+# Records kept for other members.
 
 
 async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is_short(tmp_path: Path) -> None:
-    """A member that takes batches, however slowly, holds the log; three quarters full, it does not any more."""
+    """A member that accepts batches, however slowly, holds the log, but not once the log is three quarters full."""
     disk = SlowSyncs()
     async with ActorGroup(tmp_path, wal=ROOMY, snapshots=OFTEN, disks=disk.of) as group:
         await group.run()
@@ -413,11 +416,11 @@ async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is
             first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
             newest = leader.parts.snapshotter.newest
             if leader.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
-                assert first <= behind, "it needs what was dropped"
+                assert first <= behind, "the follower needs the dropped records"
                 was_held |= newest is not None and newest.end > behind + 100
-        assert was_held, "nothing was held for it"
+        assert was_held, "no records were held for the follower"
         first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
-        assert first > behind, "it held a log that is full"
+        assert first > behind, "the follower held a full log"
         assert first in begins, "a part of a segment was dropped"
         assert leader.wal.segments()[0].first_index == first, "one segment is left"
         disk.slow = ""
@@ -448,7 +451,10 @@ async def test_a_member_that_is_away_holds_nothing_and_the_last_segment_stays(tm
 async def test_a_state_larger_than_the_log_and_a_topic_that_keeps_little_never_fill_it_for_good(
     tmp_path: Path,
 ) -> None:
-    """What a topic keeps begins between two snapshots: the log since the older one stays, and must leave room."""
+    """The first kept record lies between two snapshots.
+
+    The log from the older snapshot on stays, and must leave room.
+    """
     async with ActorGroup(tmp_path, 1, wal=ROOMY, snapshots=OFTEN) as group:
         await group.run()
         client = group.client()

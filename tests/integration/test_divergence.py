@@ -1,4 +1,4 @@
-"""Members whose states differ, whose code differs, or whose machine fails: who stops, and what it says."""
+"""Members whose states or code differ, or whose machine fails: which one stops, and with which message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Class = type[vs.ReplicatedActor]
 
 
 class Moods:
-    """What differs between the members of a test, and no log tells: each member's class looks here."""
+    """Differences between the members of a test that are not in the log: each member's class consults them."""
 
     def __init__(self) -> None:
         self.odd: set[str] = set()
@@ -31,25 +31,25 @@ class Moods:
 
 
 class Till(vs.ReplicatedActor):
-    """What a client knows of the actor."""
+    """The actor as a client declares it."""
 
     def __init__(self) -> None:
         self.cents = 0
 
     @vs.command
     def pay(self, cents: int) -> int:
-        """Take money; return what there is."""
+        """Accept money; return the new total."""
         self.cents += cents
         return self.cents
 
     @vs.query
     def total(self) -> int:
-        """Return what there is."""
+        """Return the total."""
         return self.cents
 
 
 def moody(node: NodeId, moods: Moods) -> Class:
-    """Return the class as a member runs it, which consults more than its state and its arguments."""
+    """Return the class as a member runs it, which depends on more than its state and its arguments."""
 
     class MoodyTill(Till):
         @vs.command
@@ -79,8 +79,10 @@ async def failure_of(node: Node) -> BaseException:
 
 
 @pytest.mark.parametrize("is_leader", [False, True], ids=["a follower", "the leader"])
-async def test_the_odd_one_stops_and_names_the_first_command_that_differed(tmp_path: Path, is_leader: bool) -> None:
-    """Whoever it is: a majority of the members decides, and goes on."""
+async def test_a_diverged_member_stops_and_names_the_first_command_that_differed(
+    tmp_path: Path, is_leader: bool
+) -> None:
+    """It may be any member: a majority of the members decides, and continues."""
     moods = Moods()
     async with make_group(tmp_path, moods) as group:
         await group.run()
@@ -103,14 +105,14 @@ async def test_the_odd_one_stops_and_names_the_first_command_that_differed(tmp_p
         assert "100" in error.message
         await group.stop(odd)
         paid = await pay(client, 5)
-        assert paid in (2600, 2601), "the others elect another one, where it led"
+        assert paid in (2600, 2601), "the others elect a new leader if it led"
         assert await client.actor("till", Till).total() == 2600
         assert all(not node.failed.done() for node in group.nodes.values())
         assert len(set(group.digests().values())) == 1
 
 
-async def test_an_odd_one_that_is_mended_comes_back_by_a_replay(tmp_path: Path) -> None:
-    """As its message says: the class is mended, and no snapshot of its holds the wrong state."""
+async def test_a_repaired_diverged_member_comes_back_by_a_replay(tmp_path: Path) -> None:
+    """The operator follows the message: the class is repaired, and no snapshot of the member holds the wrong state."""
     moods = Moods()
     async with make_group(tmp_path, moods) as group:
         await group.run()
@@ -124,12 +126,12 @@ async def test_an_odd_one_that_is_mended_comes_back_by_a_replay(tmp_path: Path) 
         await pay(client, 3)
         await group.caught_up()
         assert len(set(group.digests().values())) == 1
-        await asyncio.sleep(1.0)  # So long that states would have been compared.
+        await asyncio.sleep(1.0)  # Long enough for a comparison of states.
         assert all(not node.failed.done() for node in group.nodes.values())
 
 
 async def test_of_two_members_the_one_that_does_not_lead_stops(tmp_path: Path) -> None:
-    """There is no majority for either: the clients have had the leader's answers."""
+    """Neither has a majority; but the clients were given the leader's answers."""
     moods = Moods()
     async with make_group(tmp_path, moods, size=2) as group:
         await group.run()
@@ -146,7 +148,10 @@ async def test_of_two_members_the_one_that_does_not_lead_stops(tmp_path: Path) -
 async def test_a_failure_of_the_machine_stops_the_node_and_is_no_result(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    """Raised on one member only, it would be a divergence; so the command is run again when the node is back."""
+    """If only one member raised it, its state would diverge.
+
+    So the node stops and runs the command again after its restart.
+    """
     moods = Moods()
     async with make_group(tmp_path, moods) as group:
         await group.run()
@@ -164,7 +169,7 @@ async def test_a_failure_of_the_machine_stops_the_node_and_is_no_result(
 
 
 async def paid_once(client: Client) -> int | None:
-    """Pay once; return what the till said, or None where only that it was applied is known."""
+    """Pay once; return the till's answer, or None if it is only known that the command was applied."""
     try:
         return await pay(client, 1)
     except OutcomeUnknownError as error:
@@ -174,7 +179,7 @@ async def paid_once(client: Client) -> int | None:
     return None
 
 
-async def test_a_failure_of_the_leaders_machine_is_told_to_nobody_as_a_result(tmp_path: Path) -> None:
+async def test_a_failure_of_the_leaders_machine_is_no_callers_result(tmp_path: Path) -> None:
     moods = Moods()
     async with make_group(tmp_path, moods) as group:
         await group.run()
@@ -188,34 +193,34 @@ async def test_a_failure_of_the_leaders_machine_is_told_to_nobody_as_a_result(tm
         assert await client.actor("till", Till).total() == 200
 
 
-# Code of another age.
+# Code of another version.
 
 
 class NewTill(Till):
-    """The next version."""
+    """The next version of the actor."""
 
     version = 2
 
     @vs.command
     def refund(self, cents: int) -> int:
-        """Give money back."""
+        """Return money."""
         self.cents -= cents
         return self.cents
 
 
 async def failure_of_start(group: ActorGroup, name: NodeId) -> BaseException:
-    """Start a member that can not run for long; return why, and leave it stopped."""
+    """Start a member that cannot run for long; return the error, and leave the member stopped."""
     try:
         await group.start(name)
     except OutdatedCodeError as error:
-        return error  # It knew that the command is committed: it did not even get as far as to run.
+        return error  # The replay already met the committed command, so the start failed.
     failure = await failure_of(group.nodes[name])
     await group.stop(name)
     return failure
 
 
 async def test_a_member_with_older_code_stops_at_the_first_command_it_does_not_know(tmp_path: Path) -> None:
-    """It never skips it; with the newer code it goes on where it was."""
+    """A member never skips a command; with newer code it continues from where it stopped."""
     code: dict[str, Mapping[str, Class]] = {}
     async with ActorGroup(tmp_path, classes=lambda node: code.get(node, {"till": NewTill})) as group:
         code["n3"] = {"till": Till}

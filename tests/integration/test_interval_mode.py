@@ -1,4 +1,4 @@
-"""The mode that syncs now and then: what it is called, what it keeps, what it may lose, and how a slow disk shows."""
+"""The interval mode: its name in receipts, its guarantees, its possible losses, and its behaviour on a slow disk."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ INTERVAL = WalOptions(segment_bytes=1 << 20, reserve_bytes=0, sync_seconds=SECON
 pytestmark = pytest.mark.slow
 
 
-async def test_kills_lose_nothing_and_receipts_and_status_say_what_they_are_worth(tmp_path: Path) -> None:
-    """What was written is in the page cache, which outlives every process."""
+async def test_kills_lose_nothing_and_receipts_and_status_name_the_mode(tmp_path: Path) -> None:
+    """The writes are in the page cache, which outlives every process."""
     entropy = random.Random(1)
     account = Account()
     settings = {"wal.durability": NAME, "wal.sync_interval_ms": "1000"}
@@ -59,14 +59,14 @@ async def test_kills_lose_nothing_and_receipts_and_status_say_what_they_are_wort
 
 
 class Told(NamedTuple):
-    """A caller was told at this moment that so many had been entered."""
+    """At this moment, a caller received ``total`` as the number of entered commands."""
 
     total: int
     at: float
 
 
 async def test_a_power_cut_takes_no_more_than_was_acknowledged_within_one_interval(tmp_path: Path) -> None:
-    """It does take something: otherwise this would be the other mode."""
+    """The cut must lose something, because otherwise the log would not be in interval mode."""
     live = tmp_path / "live"
     live.mkdir()
     recording = Recording(str(live))
@@ -88,7 +88,7 @@ async def test_a_power_cut_takes_no_more_than_was_acknowledged_within_one_interv
     for cut in sorted(entropy.sample(range(began + 50, ended), 100 if SOAK else 12)):
         replay.advance(cut)
         told = [mark for mark in recording.marks(cut) if isinstance(mark, Told)]
-        # A sync that is under way takes its time, so what it covers may be as much older.
+        # A sync takes time, so the unsynced commands may be older by its duration.
         safe = [mark.total for mark in told if mark.at < told[-1].at - SECONDS - syncs.longest]
         root = tmp_path / f"cut-{cut}"
         replay.write(entropy, str(root))
@@ -96,14 +96,14 @@ async def test_a_power_cut_takes_no_more_than_was_acknowledged_within_one_interv
             await group.run()
             total, _, wrong = await group.client().actor("ledger", Ledger).state()
         assert wrong == []
-        assert total >= max(safe, default=0), f"cut at {cut}: lost what was older than an interval"
+        assert total >= max(safe, default=0), f"cut at {cut}: lost commands older than an interval"
         most = max(most, told[-1].total - total)
     assert most > 0
-    assert syncs.longest < 4 * SECONDS, "the disk is too slow today to tell one from the other"
+    assert syncs.longest < 4 * SECONDS, "the disk is too slow at the moment to distinguish the modes"
 
 
 class Syncs:
-    """Counts and times the syncs of a log, and makes them slow if asked to."""
+    """Counts and times the syncs of a log, and can slow them down."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -112,12 +112,12 @@ class Syncs:
         self._disk = RealDisk()
 
     def use(self, disk: RealDisk) -> None:
-        """Take another disk than the usual one."""
+        """Use another disk than the default one."""
         self._disk = disk
 
     @property
     def longest(self) -> float:
-        """How long a call took that began one; the next call of this disk comes after it."""
+        """The duration of the longest sync, measured to the next call of the disk."""
         return max((end - begin for begin, end in zip(self.began, self.ended, strict=False)), default=0.0)
 
     def hook(self, call: str, path: str, caller: str) -> bool:
@@ -135,7 +135,7 @@ class Syncs:
 
 
 async def test_a_slow_disk_pushes_back(tmp_path: Path) -> None:
-    """Nobody is told anything while a sync is overdue, so what can be lost does not grow with the disk's trouble."""
+    """No call completes while a sync is overdue, so the possible loss does not grow with the slowness of the disk."""
     syncs = Syncs()
     async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=INTERVAL) as group:
         await group.run()
@@ -155,8 +155,11 @@ async def test_a_slow_disk_pushes_back(tmp_path: Path) -> None:
         assert (total, wrong) == (len(told) + 1, [])
 
 
-async def test_without_being_asked_for_it_voters_sync_before_they_acknowledge(tmp_path: Path) -> None:
-    """B2.16: the default of Kudu's log is not to sync; here that is for those who ask for it by its name."""
+async def test_by_default_voters_sync_before_they_acknowledge(tmp_path: Path) -> None:
+    """Check the default mode.
+
+    B2.16: Kudu's log does not sync by default; here, the mode without a sync for each append must be chosen by name.
+    """
     assert WalOptions().sync_seconds == 0.0
     for wal, name, least, most in ((SYNC, "majority, synced", 50, 10_000), (INTERVAL, NAME, 0, 25)):
         syncs = Syncs()
@@ -178,7 +181,7 @@ async def test_without_being_asked_for_it_voters_sync_before_they_acknowledge(tm
 
 @pytest.mark.parametrize("threads", [1, 3], ids=["a thread", "a pool of threads"])
 async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path, threads: int) -> None:
-    """B1.5: everything else goes on meanwhile, and who came first is told first."""
+    """B1.5: the loop continues during the sync, and the appends complete in their order."""
     syncs = Syncs()
     syncs.use(RealDisk(executor_threads=threads))
     async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=SYNC) as group:

@@ -1,7 +1,7 @@
-"""kill -9 of real processes under load: what was acknowledged is there, once; what is unknown can be asked for.
+"""kill -9 of real processes under load: acknowledged records are there, once; unknown outcomes can be queried.
 
-The page cache survives this, so it proves less about the disk than the power cuts do, and more about everything else:
-the real command, the real start, sockets that vanish, sessions that outlive every process.
+The page cache survives kills, so these tests show less about the disk than the power cuts, and more about everything
+else: the real command, the real start, sockets that disappear, and sessions that outlive every process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class Appenders:
-    """Clients that append until they are told to stop, and keep account of what they were told."""
+    """Clients that append until they are stopped, and record the answers."""
 
     def __init__(self, client: Client, promises: Promises, name: str, entropy: random.Random) -> None:
         self.unknown: list[tuple[OutcomeToken | None, bytes]] = []
@@ -38,7 +38,7 @@ class Appenders:
         self._tasks = [asyncio.create_task(self._run(f"{name}-{number}")) for number in range(APPENDERS)]
 
     async def stop(self) -> None:
-        """Let everybody finish the append that is under way."""
+        """Let all clients finish their present append."""
         self._is_over = True
         await asyncio.gather(*self._tasks)
 
@@ -60,7 +60,7 @@ class Appenders:
 
 
 async def resolve(client: Client, promises: Promises, unknown: list[tuple[OutcomeToken | None, bytes]]) -> None:
-    """Ask what became of the appends whose outcome is unknown: from now on it is known."""
+    """Query the unknown outcomes; they are known afterwards."""
     for token, value in unknown:
         assert token is not None, "a batch of a session has a token"
         outcome = await client.outcome(token)
@@ -71,7 +71,7 @@ async def resolve(client: Client, promises: Promises, unknown: list[tuple[Outcom
 
 
 async def check(cluster: Processes, client: Client, promises: Promises) -> None:
-    """Read everything from each node alone, once all of them have applied the same, and compare with the promises."""
+    """Once all nodes have applied the same, read everything from each alone and compare it with the promises."""
     values = [record.value async for record in client.read(TOPIC)]
     assert list(promises.complaints(TOPIC, values)) == []
     for name in cluster.names:
@@ -80,7 +80,7 @@ async def check(cluster: Processes, client: Client, promises: Promises) -> None:
 
 
 async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed(tmp_path: Path) -> None:
-    """In every other round the client dies too, in the middle of everything, and another one asks for the outcomes."""
+    """In every second round the client dies, too, at a random moment, and another client asks for the outcomes."""
     entropy = random.Random(1)
     promises = Promises()
     unknown = 0
@@ -97,7 +97,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed
                 else:
                     await client.close()
                 await appenders.stop()
-            assert not (appenders.unknown and number % 2), "a client that lives is told in the end"
+            assert not (appenders.unknown and number % 2), "a client that stays alive gets every outcome in the end"
             await cluster.run()
             async with cluster.connect() as client:
                 unknown += len(appenders.unknown)
@@ -111,7 +111,7 @@ async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
 async def test_a_group_tolerates_exactly_as_many_failures_as_it_should(tmp_path: Path, failures: int) -> None:
-    """With f of 2f + 1 nodes dead, the leader among them, it goes on; with one more it refuses, and then recovers."""
+    """With f of 2f + 1 nodes dead, the leader among them, it continues; with one more it refuses, and then recovers."""
     promises = Promises()
 
     async def append(client: Client, value: bytes, timeout: float) -> None:

@@ -1,8 +1,8 @@
-"""The power fails at a random operation of the disks, on all members at once: nothing that was promised is missing.
+"""The power fails at a random disk operation on all members at once, and no promise is broken.
 
-A kill -9 is not that: the page cache survives it. So real nodes write through a recording disk, and what may be left
-after a cut is rebuilt from the recording: all that was synced, and any subset of the unsynced pages and names.
-A share of the cuts runs always; all 200 of them with VIEWSTAMP_SOAK=1, which `make soak-power` sets.
+After a kill -9 the page cache survives; after a power cut it does not. So real nodes write through a recording disk,
+from which the remainder after a cut is rebuilt: all synced data, and any subset of the unsynced pages and names. Some
+of the cuts are always tried; all 200 of them with VIEWSTAMP_SOAK=1, which `make soak-power` sets.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from viewstamp.sim.recording import Playback, Recording
 
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 CUTS = 25
-"""For each seed: somewhat more than half in a new cluster, the others in what one of these cuts has left of it."""
+"""For each seed: somewhat more than half in a new cluster, the others in the remainder of one of these cuts."""
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", range(1, 9 if SOAK else 2))
 async def test_nothing_acknowledged_is_lost_or_invented_by_a_power_cut(tmp_path: Path, seed: int) -> None:
-    """Each acknowledged record is there once, at its position; what was refused is not; an atomic append is whole.
+    """Acknowledged records are there once, at their positions; refused ones are not; atomic appends are whole.
 
-    Two of the three members must know it all by themselves, whichever two come back first; and each member still has
-    all that it had called durable. The load goes on over deposed leaders, whose logs are truncated, and over members
-    that are stopped and killed.
+    Any two of the three members must have everything without the third, and each member still has all that it had
+    reported as durable. The load goes on while leaders are deposed, whose logs are truncated, and while members are
+    stopped and killed.
     """
     entropy = random.Random(seed)
     second = tmp_path / "second"
@@ -50,7 +50,7 @@ async def test_nothing_acknowledged_is_lost_or_invented_by_a_power_cut(tmp_path:
 
 
 async def _record_truncations(directory: Path, seed: int) -> Recording:
-    """Record real nodes until a log was truncated meanwhile: how a real leader falls is not the seed's to say."""
+    """Record real nodes until a log was truncated, because the seed alone does not decide how a real leader falls."""
     for attempt in range(5):
         live = directory / f"first-{attempt}"
         live.mkdir()
@@ -61,7 +61,10 @@ async def _record_truncations(directory: Path, seed: int) -> Recording:
 
 
 async def _mutant(directory: Path, forgets: Forgets, *, cuts: int, recordings: int) -> Violation | None:
-    """Run nodes on disks that forget some syncs; return the first violation that cuts in so many recordings show."""
+    """Run nodes on disks that omit some syncs.
+
+    Return the first violation that the cuts in the given recordings show.
+    """
     for seed in range(1, recordings + 1):
         live = directory / f"live-{seed}"
         live.mkdir()
@@ -75,8 +78,8 @@ async def _mutant(directory: Path, forgets: Forgets, *, cuts: int, recordings: i
 
 
 @pytest.mark.parametrize("kind", ["sync_data", "sync", "sync_directory"])
-async def test_a_product_without_one_kind_of_sync_is_found_out(tmp_path: Path, kind: str) -> None:
-    """The mutants that show that the test above sees what it is there for: 15 cuts are enough."""
+async def test_a_product_without_one_kind_of_sync_fails_the_test(tmp_path: Path, kind: str) -> None:
+    """These mutants show that the test above finds violations; 15 cuts are enough."""
     assert await _mutant(tmp_path, lambda call, _: call == kind, cuts=15, recordings=1) is not None
 
 
@@ -98,12 +101,12 @@ async def test_a_product_without_one_kind_of_sync_is_found_out(tmp_path: Path, k
         ("sync_directory", "ControlFile._write_copy"),
     ],
 )
-async def test_a_product_without_one_sync_is_found_out(tmp_path: Path, kind: str, place: str) -> None:
+async def test_a_product_without_one_sync_fails_the_test(tmp_path: Path, kind: str, place: str) -> None:
     """One place at a time, within 480 cuts.
 
-    Not among them are the syncs by which a start makes durable what it found in the page cache: they matter after a
-    kill at one particular call or a failed sync, and are pulled in `tests/wal/test_crash.py`. The sync of a
-    clean stop only spares a length.
+    The syncs by which a start makes the page cache's contents durable are not among them. They matter after a kill at
+    one particular call or a failed sync, and are covered in `tests/wal/test_crash.py`. The sync of a clean stop only
+    saves a length.
     """
     planted = 0
 

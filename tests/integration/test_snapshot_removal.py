@@ -1,4 +1,4 @@
-"""A file that nobody needs and that cannot be removed costs space, and nothing else."""
+"""An obsolete file that cannot be removed costs space, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever step of taking, installing or choosing a snapshot a member ends at, it comes back with all it had.
+"""A member may end at any step of taking, installing or choosing a snapshot, and comes back with all it had.
 
-The power is cut after every operation of the disk in turn, which leaves what was synced and any subset of the rest;
-a few of them always run, all of them with VIEWSTAMP_SOAK=1.
+The power is cut after every disk operation in turn, which leaves the synced data and any subset of the rest. A few cuts
+are always tried, all of them with VIEWSTAMP_SOAK=1.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ pytestmark = pytest.mark.slow
 
 
 def choose(cuts: Iterable[int], count: int, entropy: random.Random) -> list[int]:
-    """Return all of them, or so many where there is no time."""
+    """Return all cuts, or ``count`` random ones in a short run."""
     chosen = list(cuts)
     return chosen if SOAK else sorted(entropy.sample(chosen, min(count, len(chosen))))
 
 
 def ledger_of(group: ActorGroup, name: str) -> str:
-    """Return a checksum of the ledger's state on a member; that of the whole would tell of new leaders, too."""
+    """Return a digest of the ledger's state on a member; a digest of the whole state would also reflect new leaders."""
     state: Any = group.nodes[NodeId(name)].status["state"]
     return str(state["actors"]["ledger"]["digest"])
 
 
 async def test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log_loses_nothing(tmp_path: Path) -> None:
-    """B1.3: before, while and after the log is dropped; the state is the same to the byte."""
+    """B1.3: before, during and after the drop of the log; the state is the same to the byte."""
     live = tmp_path / "live"
     live.mkdir()
     recording = Recording(str(live))
@@ -100,7 +100,7 @@ async def test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log
 
 
 async def test_a_power_cut_at_any_step_of_installing_a_snapshot_loses_nothing(tmp_path: Path) -> None:
-    """The member comes back with what it had, or with what it was sent, and catches up from there."""
+    """The member comes back with its own records or with the received snapshot, and catches up from there."""
     often = SnapshotOptions(log_bytes=64 * KIB)
     recording = Recording(str(tmp_path / "n3"))
     recorded = recording.disk(RealDisk())
@@ -140,11 +140,11 @@ async def test_a_power_cut_at_any_step_of_installing_a_snapshot_loses_nothing(tm
         await callers.check()
 
 
-# Which snapshot is taken.
+# The choice of a snapshot.
 
 
 async def make_snapshots(directory: Path) -> tuple[str, int]:
-    """Make a member with two snapshots at least, and a log that reaches back to the older one; return its state."""
+    """Make a member with at least two snapshots, and a log that begins before the older one ends; return its state."""
     async with ActorGroup(directory, 1, wal=WAL, snapshots=ONLY_WHEN_ASKED) as group:
         await group.run()
         callers = Callers(group.client(), ["one"], padding=VALUE)
@@ -169,13 +169,13 @@ def damage(path: Path) -> None:
 
 
 def everything_in(directory: Path) -> dict[str, bytes]:
-    """Return every file, but for the lock."""
+    """Return the contents of every file except the lock."""
     files = (path for path in directory.rglob("*") if path.is_file() and path.name != "lock")
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 async def test_a_damaged_snapshot_is_skipped_for_the_next_older_one(tmp_path: Path) -> None:
-    """B1.6: and the log, which reaches back to that one, gives the rest."""
+    """B1.6: the log reaches back to the older snapshot, and provides the rest."""
     digest, count = await make_snapshots(tmp_path)
     newest, *older = snapshots_of(tmp_path)
     assert older
@@ -189,8 +189,8 @@ async def test_a_damaged_snapshot_is_skipped_for_the_next_older_one(tmp_path: Pa
         assert await group.client().actor("ledger", Ledger).enter("one", count + 1) == count + 1
 
 
-async def test_without_any_snapshot_that_is_whole_a_member_refuses_to_start(tmp_path: Path) -> None:
-    """Never an empty state, never one that is too old, and nothing is changed on the disk."""
+async def test_without_an_intact_snapshot_a_member_refuses_to_start(tmp_path: Path) -> None:
+    """It neither starts with an empty or outdated state, nor changes anything on the disk."""
     await make_snapshots(tmp_path)
     for path in snapshots_of(tmp_path):
         damage(path)
@@ -203,7 +203,7 @@ async def test_without_any_snapshot_that_is_whole_a_member_refuses_to_start(tmp_
 
 
 async def test_a_snapshot_older_than_the_logs_begin_is_no_way_out(tmp_path: Path) -> None:
-    """One that somebody put there from a backup, say: what lies between it and the log is missing."""
+    """A snapshot that was restored from a backup, for example, leaves a gap before the log."""
     await make_snapshots(tmp_path)
     old = tmp_path / "old"
     async with ActorGroup(old, 1, wal=WAL, snapshots=ONLY_WHEN_ASKED) as group:
@@ -219,7 +219,7 @@ async def test_a_snapshot_older_than_the_logs_begin_is_no_way_out(tmp_path: Path
             await group.start("n1")
 
 
-def test_the_command_says_it_with_exit_code_7(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_with_exit_code_7(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     asyncio.run(make_snapshots(tmp_path))
     for path in snapshots_of(tmp_path):
         damage(path)

@@ -1,4 +1,4 @@
-"""A member for which the log begins too late gets a snapshot, whatever happens to the one that sends it."""
+"""A member that lacks the log's dropped beginning gets a snapshot, even if its sender fails."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ pytestmark = pytest.mark.slow
 
 
 class Shelf(vs.ReplicatedActor):
-    """An actor with a state of some size, which no compression would make smaller."""
+    """An actor with a state of some size, which cannot be compressed."""
 
     def __init__(self) -> None:
         self.books: dict[int, bytes] = {}
 
     @vs.command
     def put(self, place: int, size: int) -> None:
-        """Put a book of so many bytes."""
+        """Add a book of ``size`` bytes."""
         self.books[place] = self.random.randbytes(size)
 
     @vs.query
     def count(self) -> int:
-        """Return how many there are."""
+        """Return the number of books."""
         return len(self.books)
 
 
@@ -56,7 +56,7 @@ CLASSES = {"ledger": Ledger, "shelf": Shelf}
 
 
 class Machines:
-    """The disks of the members; one that is killed does nothing any more, at whatever call it is."""
+    """The disks of the members; the disk of a killed member ignores all calls."""
 
     def __init__(self) -> None:
         self._dead: set[NodeId] = set()
@@ -72,7 +72,7 @@ class Machines:
         return HookedDisk(RealDisk(), hook)
 
     async def kill(self, group: ActorGroup, name: NodeId) -> None:
-        """Let a member die as it stands: nothing it has in hand reaches its disk or the others."""
+        """Let a member die immediately: none of its pending writes or messages arrive."""
         self._dead.add(name)
         for other, address in group.members.items():
             if other != name:
@@ -88,7 +88,7 @@ def make_group(directory: Path, machines: Machines, **options: Any) -> ActorGrou
 
 
 async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_bytes: int = MIB) -> None:
-    """Stop a member, write three times the bound meanwhile, and see that what it lacks is dropped everywhere."""
+    """Stop a member, write three times the bound, and wait until all others have dropped the records that it lacks."""
     client = callers.client
     await client.create_topic("news", retain_bytes=200_000)
     await client.append("news", b"from before")
@@ -103,7 +103,7 @@ async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_
         await asyncio.gather(callers.send(2), *(append(client, b"%d " % (number + at) + VALUE) for at in range(4)))
         number += 4
         written += (4 + 2 * len(callers.names)) * len(VALUE)
-        await asyncio.sleep(0.02)  # Snapshots are to keep up: a full log is not what this is about.
+        await asyncio.sleep(0.02)  # Let snapshots keep up, because a full log is not the subject of this test.
     behind = 40
     for node in group.nodes.values():
         assert node.wal is not None
@@ -111,7 +111,7 @@ async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_
 
 
 async def append(client: Client, value: bytes) -> None:
-    """Append to the topic, which lets go of its own, so that a full log is not full for long."""
+    """Append to the topic; its retention soon ends a full log."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -123,7 +123,7 @@ async def append(client: Client, value: bytes) -> None:
 
 
 async def check_same(group: ActorGroup, callers: Callers, client: Client) -> None:
-    """See that all three hold the same: state, and what each of them says of the topic by itself."""
+    """Check that all three members hold the same state, and each the same records of the topic."""
     await group.caught_up()
     assert len(group.nodes) == 3
     assert len(set(group.digests().values())) == 1, group.status()
@@ -152,8 +152,8 @@ async def in_the_middle(node: Node) -> dict[str, object]:
     return await wait_for(look, lambda: str(node.status))
 
 
-async def test_a_member_that_is_far_behind_catches_up_and_nobody_waits_meanwhile(tmp_path: Path) -> None:
-    """Two seconds of transfer, during which appends and heartbeats go on: there is no election."""
+async def test_a_member_that_is_far_behind_catches_up_and_no_append_waits_meanwhile(tmp_path: Path) -> None:
+    """The transfer takes two seconds, during which appends and heartbeats continue, so there is no election."""
     rates: dict[NodeId, float] = {}
     async with make_group(tmp_path, Machines()) as group:
         slow_down(group.board, rates)
@@ -180,7 +180,10 @@ async def test_a_member_that_is_far_behind_catches_up_and_nobody_waits_meanwhile
 
 
 async def test_the_leader_dies_in_the_middle_of_the_transfer(tmp_path: Path) -> None:
-    """What it had sent so far is no loss: the next leader sends its own, and the dead one comes back too."""
+    """The interrupted transfer loses nothing.
+
+    The next leader sends its own snapshot, and the dead leader comes back, too.
+    """
     rates: dict[NodeId, float] = {}
     machines = Machines()
     async with make_group(tmp_path, machines) as group:
@@ -196,15 +199,15 @@ async def test_the_leader_dies_in_the_middle_of_the_transfer(tmp_path: Path) -> 
         assert progress["from"] == leader
         await machines.kill(group, leader)
         rates.clear()
-        assert not group.journal.of("= snapshot installed", node="n3"), "it was too late to be in the middle"
-        # Neither of the two has a majority without the other: one that is behind must not lead, and must catch up.
+        assert not group.journal.of("= snapshot installed", node="n3"), "the transfer was already over"
+        # Neither of the two has a majority alone: the one that is behind must not lead, and must catch up.
         await callers.send(1)
         assert group.journal.of("= snapshot installed", node="n3")
         await group.start(leader)
         await check_same(group, callers, group.client())
 
 
-async def test_the_member_that_fetches_dies_in_the_middle_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_member_that_dies_while_it_fetches_resumes_the_transfer(tmp_path: Path) -> None:
     rates: dict[NodeId, float] = {NodeId("n3"): MIB}
     machines = Machines()
     async with make_group(tmp_path, machines) as group:
@@ -216,19 +219,19 @@ async def test_the_member_that_fetches_dies_in_the_middle_and_goes_on_where_it_w
         progress = await in_the_middle(group.nodes[NodeId("n3")])
         await machines.kill(group, NodeId("n3"))
         left = [path for path in (tmp_path / "n3" / "snapshots").iterdir() if path.suffix == ".incoming"]
-        assert left, "nothing stays of what was received"
+        assert left, "the received part was lost"
         await group.start("n3")
         again = await in_the_middle(group.nodes[NodeId("n3")])
         assert (again["index"], again["size"]) == (progress["index"], progress["size"])
-        assert int(str(again["bytes"])) > int(str(progress["bytes"])), "it was sent again from the beginning"
+        assert int(str(again["bytes"])) > int(str(progress["bytes"])), "the transfer began again from the start"
         rates.clear()
         await check_same(group, callers, callers.client)
 
 
-# Disks that are gone.
+# Lost disks.
 
 
-async def test_a_learner_whose_disk_is_gone_comes_back_by_a_snapshot(tmp_path: Path) -> None:
+async def test_a_learner_that_lost_its_disk_comes_back_by_a_snapshot(tmp_path: Path) -> None:
     learner = NodeId("n4")
     learners = {learner: "127.0.0.1:4"}
     async with make_group(tmp_path, Machines(), learners=learners) as group:
@@ -251,7 +254,7 @@ async def test_a_learner_whose_disk_is_gone_comes_back_by_a_snapshot(tmp_path: P
         assert len(set(group.digests().values())) == 1
 
 
-async def test_a_voter_whose_disk_is_gone_comes_back_under_another_id_by_a_snapshot(tmp_path: Path) -> None:
+async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_by_a_snapshot(tmp_path: Path) -> None:
     async with make_group(tmp_path, Machines()) as group:
         await group.run()
         callers = Callers(group.client(), ["one", "two"], padding=VALUE)

@@ -1,4 +1,4 @@
-"""``make mutants``: plant each known mistake, and show what finds it: quickly, and in the simulated cluster."""
+"""Run by ``make mutants``: plants each known mistake and shows the check that finds it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.mutants.table import AIMS_DOCUMENT, DOCUMENT, aims_document, document
 
 
 def main() -> int:
-    """Hunt; print one row for each mutant. Returns 1 if one survives, or the real code fails where one is found."""
+    """Hunt, and print one row for each mutant. Returns 1 if one survives, or if the real code fails the same check."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=f"one of {', '.join(CATALOGUE)}; none = all")
     parser.add_argument("--quick", action="store_true", help="only what is on record, nothing is hunted")
     parser.add_argument("--no-simulator", action="store_true", help="leave the simulator's seeds as they are")
-    parser.add_argument("--record", action="store_true", help="write what was found to the records and to the docs")
+    parser.add_argument("--record", action="store_true", help="write the findings to the records and to the docs")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.mutants if name not in CATALOGUE]
     if unknown:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _show(record: Record, *, is_quick: bool, with_simulator: bool) -> Record | None:
-    """Hunt a mutant and print its rows; None where it survives or the real code fails as well."""
+    """Hunt a mutant and print its rows; return None if it survives or the real code fails as well."""
     found = _hunt(record.mutant, record.killer, is_quick=is_quick)
     if found is None or isinstance(found[0], Seed):
         return None
@@ -84,7 +84,7 @@ def _write(records: list[Record]) -> None:
 
 
 def _tell(text: str) -> None:
-    """Show the progress, on one line of a terminal."""
+    """Show the progress on one line of a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()

@@ -1,6 +1,6 @@
-"""The aimed swarms: mixes of faults under which one kind of mistake comes to light within a few seeds.
+"""The aimed swarms: mixes of faults under which one kind of mistake appears within a few seeds.
 
-Each is aimed at a hazard, not at a mutant: a mistake that nobody has thought of yet meets the same weather.
+Each is aimed at a hazard, not at a mutant, so it also exposes mistakes that have not been thought of yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["AIMS", "Aim"]
 
 @dataclass(frozen=True)
 class Aim:
-    """A swarm, and in a sentence what it is aimed at; without a swarm each seed draws its own."""
+    """A swarm, and a sentence that describes its aim; without a swarm, each seed draws its own."""
 
     name: str
     sentence: str
@@ -45,8 +45,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "fallen leaders",
-            "Leaders fall soon after their election, with their first record on their own disk only; every second"
-            " one that follows commits what it finds and adds nothing: figure 8 of the Raft paper.",
+            "Leaders fall soon after their election, with their first record on their own disk only; every second new"
+            " leader commits the records of earlier terms and adds none: figure 8 of the Raft paper.",
             Swarm(
                 clients=1,
                 callers=1,
@@ -63,7 +63,7 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "late appends",
-            "What a leader sends comes so late that another one leads when it arrives, one who appends nothing itself.",
+            "A leader's messages arrive so late that another one leads by then, which appends nothing itself.",
             Swarm(
                 clients=1,
                 callers=4,
@@ -93,8 +93,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "short logs",
-            "Members come back from a partition, or from a death in the middle of a call, and what they miss is in a"
-            " snapshot only: the others take one after a kilobyte, and drop the log behind it.",
+            "Members come back from a partition, or from a death in the middle of a call, and the records that they"
+            " lack are in a snapshot only: the others take one after a kilobyte, and drop the log before it.",
             Swarm(
                 clients=2,
                 callers=0,
@@ -115,7 +115,7 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "late answers",
-            "Answers take so long that a snapshot covers what they say before they arrive; then they get lost, and"
+            "Answers take so long that a snapshot covers their records before they arrive; then they get lost, and"
             " members start again from that snapshot.",
             Swarm(
                 clients=2,
@@ -153,8 +153,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "staged on short logs",
-            "What sinks have staged is old when it is committed; meanwhile topics are trimmed, snapshots are taken, and"
-            " members die and start again from one.",
+            "Staged batches of sinks are old when they are committed; meanwhile topics are trimmed, snapshots are"
+            " taken, and members die and start again from one.",
             Swarm(
                 clients=2,
                 callers=0,
@@ -177,8 +177,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "sleeping leaders",
-            "Leaders stand still while others are elected, and then answer who waited; clients come and go, and read"
-            " all the time.",
+            "Leaders stand still while others are elected, and then answer waiting clients; clients come and go, and"
+            " read all the time.",
             Swarm(
                 clients=3,
                 callers=2,
@@ -230,4 +230,4 @@ AIMS: dict[str, Aim] = {
         ),
     )
 }
-"""The aims, by name."""
+"""The aims by name."""

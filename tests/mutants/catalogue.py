@@ -1,4 +1,4 @@
-"""Every planted mistake: those of the model checker, of the rest of the core, of the node, its log and its streams."""
+"""Every planted mistake, in the core, the node, its log and its streams."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tests.mutants.stream_mutants import STREAM_MUTANTS
 __all__ = ["CATALOGUE", "HARMLESS"]
 
 HARMLESS = {
-    "completion-by-index": "a completion of before an announcement, or an installation, comes before that of its"
-    " writes, and until then nothing is believed: `completion-by-index-uncounted` takes both away",
+    "completion-by-index": "the completion of a write from before an announcement or an installation precedes that of"
+    " its own writes, and none counts until then: `completion-by-index-uncounted` removes both rules",
     "install-history-first": "a start that finds the snapshot asks the history *and* the log's header whether the log"
-    " holds its last record: `install-by-header` takes one of the two questions away",
-    "snapshot-ahead-of-log": "a log that does not reach its snapshot is reset to that, and all in it is committed",
+    " holds its last record: `install-by-header` removes one of the two checks",
+    "snapshot-ahead-of-log": "a log that does not reach its snapshot is reset to it, and a snapshot holds only"
+    " committed records",
 }
-"""Mistakes that another rule makes good, and which: nothing can find them."""
+"""Mistakes that nothing can find, with the rule that makes each of them harmless."""
 
 _RULES = {
     "history-first": "row 1, §11",
@@ -60,7 +61,7 @@ _RULES = {
     "drop-what-topics-keep": "§4",
     "forget-results": "§4",
 }
-"""What mistakes break that do not say so themselves; what is left is about sinks."""
+"""The broken rules of mutants that do not name one themselves; the mutants that are not listed are about sinks."""
 
 _ALL = {
     **MUTANTS,
@@ -92,4 +93,4 @@ CATALOGUE: dict[str, Mutant] = {
         key=_row,
     )
 }
-"""By name: first the rows of the table in the protocol's rules, in their order."""
+"""The mutants by name: first the rows of the table in the protocol's rules, in their order."""

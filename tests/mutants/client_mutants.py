@@ -1,4 +1,4 @@
-"""Planted mistakes in whom a client, a command or a node takes another one for."""
+"""Planted mistakes in the identification of nodes, clusters and directories, and in a client's reaction to errors."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def start_anywhere() -> AbstractContextManager[None]:
 
 
 def back_off_for_ever() -> AbstractContextManager[None]:
-    """A client whose acknowledged batches are gone sends the next one again and again."""
+    """A client whose acknowledged batches are gone sends the next batch again and again."""
     return patched(Session, _prove=Session._back_off)
 
 
 def ask_again_for_what_is_final() -> AbstractContextManager[None]:
-    """An error that every node would answer is taken for one that says nothing."""
+    """An error that every node would return is treated as if it left the outcome open."""
     unknown = {each: Reaction.UNKNOWN if found is Reaction.FINAL else found for each, found in REACTIONS.items()}
     return patched(routing, REACTIONS=unknown)
 
@@ -57,7 +57,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("ask-anybody", "a client asks nodes that its caller does not expect", ask_anybody, rule="§10a"),
-        Mutant("forget-identities", "a command with --dir asks whoever answers", forget_identities, rule="§10a"),
+        Mutant(
+            "forget-identities",
+            "a command with --dir does not check which node answers",
+            forget_identities,
+            rule="§10a",
+        ),
         Mutant("take-a-copy", "a command on a copy of a directory reaches the original", take_a_copy, rule="§10a"),
         Mutant(
             "count-any-process",
@@ -80,4 +85,4 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
         Mutant("start-anywhere", "a node starts where the membership does not have it", start_anywhere, rule="§10a"),
     )
 }
-"""By name."""
+"""The mutants by name."""

@@ -1,4 +1,7 @@
-"""Planted mistakes in the core, beside those of the model checker: membership, transfer, recovery, reads, snapshots."""
+"""Planted mistakes in the core that the model checker's list lacks.
+
+Membership, transfer, recovery, reads, snapshots.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def forget_vote() -> AbstractContextManager[None]:
 
 
 def count_old_answers() -> AbstractContextManager[None]:
-    """An answer to an earlier announcement of the same term is taken for one to the newest."""
+    """An answer to an earlier announcement of the same term counts as one to the newest."""
 
     def replicating(leading: Leading, member: NodeId, _: int) -> Progress | None:
         progress = leading.progress.get(member)
@@ -57,7 +60,7 @@ def take_commit_unbounded() -> AbstractContextManager[None]:
 
 
 def cut_below_commit() -> AbstractContextManager[None]:
-    """A member cuts where the announcement says, also below what it knows to be committed."""
+    """A member cuts its log at the announced point, even below its own commit index."""
     return both(trust_any_point(), patched(follower, check_announcement=lambda core, message: None))
 
 
@@ -69,7 +72,7 @@ def trust_any_point() -> AbstractContextManager[None]:
 
 
 def refuse_a_vote_given() -> AbstractContextManager[None]:
-    """Whether a vote has been given already is not asked where the voter's log has grown since."""
+    """A repeated vote request is checked against the voter's log, which may have grown, instead of the given vote."""
     original = candidate.is_up_to_date
 
     def on_vote_request(core: Core, message: VoteRequest) -> None:
@@ -90,7 +93,7 @@ def depose_a_leader_that_is_heard() -> AbstractContextManager[None]:
 
 
 def lead_unheard() -> AbstractContextManager[None]:
-    """A leader goes on although no quorum answers it (no check-quorum)."""
+    """A leader continues although no quorum answers it (no check-quorum)."""
     original = leader.on_tick
 
     def on_tick(core: Core, leading: Leading) -> None:
@@ -101,7 +104,7 @@ def lead_unheard() -> AbstractContextManager[None]:
 
 
 def stand_at_a_loss() -> AbstractContextManager[None]:
-    """Who is told that its leader seems to be dead takes the next term at once: nobody is asked before."""
+    """A member that loses its leader campaigns in the next term at once, without a pre-vote."""
     original = follower.lose_leader
 
     def lose_leader(core: Core, member: NodeId) -> None:
@@ -114,7 +117,7 @@ def stand_at_a_loss() -> AbstractContextManager[None]:
 
 
 def lose_anybody() -> AbstractContextManager[None]:
-    """Whoever is lost is taken for the leader."""
+    """The loss of any member counts as the loss of the leader."""
     original = follower.lose_leader
 
     def lose_leader(core: Core, member: NodeId) -> None:
@@ -124,7 +127,7 @@ def lose_anybody() -> AbstractContextManager[None]:
 
 
 def stand_together() -> AbstractContextManager[None]:
-    """All who have lost their leader stand in the same moment, and votes split."""
+    """All members that lost their leader campaign in the same moment, so the votes split."""
     original = follower.lose_leader
 
     def lose_leader(core: Core, member: NodeId) -> None:
@@ -148,12 +151,12 @@ def remember_every_full_tick() -> AbstractContextManager[None]:
 
 
 def stand_after_losing() -> AbstractContextManager[None]:
-    """A candidate that no quorum can elect any more waits for its timeout."""
+    """A candidate that can no longer win waits for its timeout."""
     return patched(candidate, _maybe_give_up=lambda core, campaign: False)
 
 
 def impatient() -> AbstractContextManager[None]:
-    """No delay is noted: timeouts are those of a good network on every network."""
+    """Delays are not measured, so timeouts are those of a good network on every network."""
     return patched(Patience, note=lambda self, peer, delay: None)
 
 
@@ -177,7 +180,7 @@ def take_the_term_of_a_pre_vote() -> AbstractContextManager[None]:
 
 
 def learner_for_a_voter() -> AbstractContextManager[None]:
-    """What a learner holds counts as if a voter held it."""
+    """A learner's end counts like a voter's."""
 
     def end_of_all(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
         held = sorted((ends.get(member, Index(0)) for member in membership.addresses), reverse=True)
@@ -205,7 +208,7 @@ def departed_leads_on() -> AbstractContextManager[None]:
 
 
 def depart_before_commit() -> AbstractContextManager[None]:
-    """A leader that is being removed leaves as soon as the record is in its log."""
+    """A leader that is being removed steps down as soon as the record is in its log."""
     original = leader.append_membership
 
     def append_membership(core: Core, leading: Leading, membership: Membership) -> object:
@@ -222,7 +225,7 @@ def promote_at_once() -> AbstractContextManager[None]:
 
 
 def promote_while_the_old_disk_answers() -> AbstractContextManager[None]:
-    """A learner is promoted in the place of a member whose disk, which it says was lost, still answers."""
+    """A learner is promoted in the place of a member whose disk, reported as lost, still answers."""
     original = reconfigure._advance_membership
 
     def advance_membership(core: Core, leading: Leading) -> None:
@@ -233,7 +236,7 @@ def promote_while_the_old_disk_answers() -> AbstractContextManager[None]:
 
 
 def gone_by_the_setting() -> AbstractContextManager[None]:
-    """Whether a member is gone is measured by the timeout that is set, not by the one that the network needs."""
+    """A member counts as gone after the configured timeout, not after the one that the network needs."""
 
     def is_responding(core: Core, member: NodeId) -> bool:
         patience = reconfigure.GONE_TIMEOUTS * core.options.election_timeout_ticks
@@ -247,7 +250,7 @@ def keep_a_membership_that_is_cut() -> AbstractContextManager[None]:
 
 
 def membership_from_its_commit() -> AbstractContextManager[None]:
-    """A membership is in force when it is known to be committed, not from the moment it is in the log."""
+    """A membership takes effect when it is known to be committed, not when it is in the log."""
 
     def membership(self: Core) -> Membership:
         known = [entry for entry in self.memberships if entry.index < self.log.commit_end]
@@ -270,12 +273,12 @@ def two_changes_at_a_time() -> AbstractContextManager[None]:
 
 
 def believe_any_vote() -> AbstractContextManager[None]:
-    """The vote of a voter counts, whatever disk it has."""
+    """The vote of a voter counts, whatever its disk."""
     return patched(candidate, _counts=lambda core, voter: True)
 
 
 def believe_any_disk() -> AbstractContextManager[None]:
-    """What a voter acknowledges counts, whatever disk it has."""
+    """The acknowledgements of a voter count, whatever its disk."""
     return patched(standing, counting_ends=lambda entries, ends: ends)
 
 
@@ -296,7 +299,7 @@ def transfer_without_waiting() -> AbstractContextManager[None]:
 
 
 def transfer_refused() -> AbstractContextManager[None]:
-    """Who stands because the leader has asked for it is told that there is a leader."""
+    """A candidate that the leader has asked to campaign is refused because there is a leader."""
     original = candidate.on_vote_request
 
     def on_vote_request(core: Core, message: VoteRequest) -> None:
@@ -330,7 +333,7 @@ def stand_for_anybody() -> AbstractContextManager[None]:
 
 
 def _speaking(core: Core, call: object, *arguments: object) -> None:
-    """Do something as if nothing had been lost."""
+    """Run a call as if the member were not recovering."""
     before, core.recovering_until = core.recovering_until, None
     try:
         call(core, *arguments)  # type: ignore[operator]
@@ -339,7 +342,7 @@ def _speaking(core: Core, call: object, *arguments: object) -> None:
 
 
 def forget_recovery() -> AbstractContextManager[None]:
-    """A member goes on from what is left of its log."""
+    """A member continues from the remains of its log."""
     original = Core.__init__
 
     def __init__(self: Core, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
@@ -361,7 +364,7 @@ def recovering_stands() -> AbstractContextManager[None]:
 
 
 def recovering_counts() -> AbstractContextManager[None]:
-    """The leader counts what a recovering member acknowledges."""
+    """The leader counts the acknowledgements of a recovering member."""
     acknowledged, become_replicating = Progress.acknowledged, Progress.become_replicating
     return patched(
         Progress,
@@ -390,7 +393,7 @@ def _end_recovery(core: Core) -> None:
 
 
 def recovering_until_the_leaders_end() -> AbstractContextManager[None]:
-    """Holding all that the leader has sent is taken for holding all that was lost."""
+    """A member that holds all records that the leader sent counts as having regained all lost ones."""
     original = follower.on_heartbeat_request
 
     def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
@@ -402,7 +405,7 @@ def recovering_until_the_leaders_end() -> AbstractContextManager[None]:
 
 
 def promote_in_place() -> AbstractContextManager[None]:
-    """A member that has lost everything speaks again, under its name, when it has caught up with its leader."""
+    """A member that has lost everything votes again under its old name once it has caught up with its leader."""
     original = follower.on_heartbeat_request
 
     def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
@@ -426,7 +429,7 @@ def speak_before_it_is_stored() -> AbstractContextManager[None]:
 
 
 def recovering_for_ever() -> AbstractContextManager[None]:
-    """Nobody helps a recovering voter whose end is not known, although it lacks nothing."""
+    """A recovering voter whose target is unknown gets no help, although it lacks nothing."""
     return patched(reconfigure, _help_recovering=lambda core, leading: None)
 
 
@@ -487,7 +490,7 @@ def answer_while_installing() -> AbstractContextManager[None]:
 
 
 def announce_by_memory() -> AbstractContextManager[None]:
-    """After an installation the announcement of before still holds."""
+    """An earlier announcement still counts after an installation."""
     original = follower.install
 
     def install(core: Core, point: object) -> bool | None:
@@ -513,16 +516,28 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("refuse-a-vote-given", "a vote that was given is refused", refuse_a_vote_given, rule="rule 2"),
         Mutant(
             "depose-who-is-heard",
-            "a vote is given although a leader is heard",
+            "a vote is given although a leader is alive",
             depose_a_leader_that_is_heard,
             rule="rule 13",
         ),
         Mutant("lead-unheard", "a leader that no quorum answers leads on", lead_unheard, rule="design §4"),
-        Mutant("stand-at-a-loss", "who loses its leader stands without a pre-vote", stand_at_a_loss, rule="rule 13"),
-        Mutant("lose-anybody", "whoever is lost is taken for the leader", lose_anybody, rule="rule 13"),
-        Mutant("stand-together", "all who lose their leader stand together", stand_together, rule="design §4"),
+        Mutant(
+            "stand-at-a-loss",
+            "a member that loses its leader campaigns without a pre-vote",
+            stand_at_a_loss,
+            rule="rule 13",
+        ),
+        Mutant("lose-anybody", "the loss of any member counts as the loss of the leader", lose_anybody, rule="rule 13"),
+        Mutant(
+            "stand-together", "all members that lose their leader campaign together", stand_together, rule="design §4"
+        ),
         Mutant("remember-full-ticks", "ticks without room count for ever", remember_every_full_tick, rule="design §4"),
-        Mutant("stand-after-losing", "a candidate that has lost stands on", stand_after_losing, rule="design §4"),
+        Mutant(
+            "stand-after-losing",
+            "a candidate that has lost continues its campaign",
+            stand_after_losing,
+            rule="design §4",
+        ),
         Mutant("impatient", "timeouts do not adapt to a slow network", impatient, rule="design §4"),
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
@@ -574,7 +589,7 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("stand-for-anybody", "a TimeoutNow is taken from anybody", stand_for_anybody, rule="§4"),
         Mutant(
             "forget-recovery",
-            "a damaged suffix is cut at recovery, and no more",
+            "a damaged suffix is cut at recovery, without any record of the loss",
             forget_recovery,
             rule="row 21, rule 17",
         ),
@@ -620,4 +635,4 @@ CORE_MUTANTS: dict[str, Mutant] = {
         ),
     )
 }
-"""By name."""
+"""The mutants by name."""

@@ -1,4 +1,7 @@
-"""What finds a planted mistake: a seed of the simulator or of the core's schedules, an exploration, or a test."""
+"""The means that find a planted mistake.
+
+A seed of the simulator or of the core's schedules, an exploration, or a test.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from viewstamp.sim.run import run_seed
 __all__ = ["SEEDS_MAX", "Case", "Exploration", "Killer", "Schedule", "Seed", "find", "hunt"]
 
 SEEDS_MAX = 500
-"""So many seeds are tried: a mistake that survives them is one that is not seen."""
+"""Number of seeds that are tried; a mistake that survives them counts as not found."""
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_MAX = 120
@@ -34,19 +37,19 @@ _LEAVES_MUCH_OPEN = (
     *("tests/cli/", "tests/client/", "tests/embed/", "tests/integration/", "tests/node/", "tests/sim/"),
     "tests/testing/",
 )
-"""Tests with sockets or simulated worlds: when one fails, what it leaves is collected during a later, healthy test."""
+"""Tests with sockets or simulated worlds: the remains of a failed one are collected during a later, healthy test."""
 _KNOWN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 """The plugin for users of viewstamp has been imported before this pytest begins."""
 
 
 class Seed(NamedTuple):
-    """A seed of the simulator, whose swarm is that of an aim: the whole product, its disks, network and clients."""
+    """A seed of the simulator with the swarm of an aim; it runs the whole product, with disks and clients."""
 
     aim: str
     seed: int
 
     def find(self) -> str:
-        """Return the invariant that is violated; "" = none."""
+        """Return the violated invariant; "" = none."""
         return run_seed(self.seed, swarm=AIMS[self.aim].swarm).invariant
 
     def __str__(self) -> str:
@@ -60,7 +63,7 @@ class Schedule(NamedTuple):
     seed: int
 
     def find(self) -> str:
-        """Return the invariant that is violated, or what the core raised; "" = nothing."""
+        """Return the violated invariant or the core's error; "" = none."""
         try:
             schedule.run(self.mix, self.seed, finish=True)
         except (AssertionError, PeerError, ContradictionError) as found:
@@ -72,13 +75,13 @@ class Schedule(NamedTuple):
 
 
 class Exploration(NamedTuple):
-    """Every world of a small scope of the core alone, in turn, of which the number is that of the first broken one."""
+    """A search of a small scope of the core alone; ``states`` is the number of worlds until the first broken one."""
 
     scope: str
     states: int
 
     def find(self) -> str:
-        """Return the invariant that is violated; "" = none, among twice as many worlds."""
+        """Return the violated invariant; "" = none among twice as many worlds."""
         broken = explore(self.scope, states_max=2 * self.states + 100).broken
         return broken.invariant if broken is not None else ""
 
@@ -90,10 +93,10 @@ class Case(NamedTuple):
     """A test of the suite, which fails."""
 
     name: str
-    """Its id, as pytest takes it; without parameters, one of its cases has to fail."""
+    """Its pytest id; without parameters, one of its cases has to fail."""
 
     def find(self) -> str:
-        """Return what failed; "" = nothing did."""
+        """Return the test's failure; "" = none."""
         report = _Report()
         # A world that an earlier mutant broke may leave coroutines behind, which are collected during a later test.
         switched_off = [f"no:{plugin}" for plugin in ("cacheprovider", "terminal", "unraisableexception")]
@@ -114,7 +117,7 @@ Killer = Seed | Schedule | Exploration | Case
 
 @dataclass(eq=False)
 class _Report:
-    """A plugin of pytest that notes what was run."""
+    """A pytest plugin that records the tests that were run."""
 
     called: int = 0
     failed: list[str] = field(default_factory=list)
@@ -134,9 +137,9 @@ class _Report:
 
 
 def _forget_what_was_left_open() -> None:
-    """Let go of what a test that fails leaves open: said later, it would be said of a test that is healthy."""
+    """Release the objects that a failed test left open, because a later report would blame a healthy test."""
     for name in ("last_exc", "last_traceback", "last_type", "last_value"):
-        sys.__dict__.pop(name, None)  # A failure is kept there, with all its frames.
+        sys.__dict__.pop(name, None)  # It keeps a failure with all its frames.
     before, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -152,14 +155,14 @@ def _crash_of(report: pytest.TestReport) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first words of what an error says: those that are the same in every run."""
+    """Return the first words of an error's message, which are the same in every run."""
     text = str(error).split(":")[0].splitlines()
     return "no progress" if text and text[0] == "no progress" else type(error).__name__
 
 
 @contextlib.contextmanager
 def limited(seconds: int = _SECONDS_MAX) -> Iterator[None]:
-    """Raise AssertionError where what stands in the context hangs; in the main thread only."""
+    """Raise AssertionError if the body hangs; works in the main thread only."""
 
     def ring(_: int, __: FrameType | None) -> NoReturn:
         raise AssertionError("hangs")
@@ -174,7 +177,7 @@ def limited(seconds: int = _SECONDS_MAX) -> Iterator[None]:
 
 
 def find(mutant: str, killer: Killer) -> str:
-    """Run a killer with a mutant planted; return what it found, "" = the mutant survives."""
+    """Run a killer with a mutant planted; return its finding, "" = the mutant survives."""
     with limited(), CATALOGUE[mutant].plant():
         return killer.find()
 
@@ -182,8 +185,11 @@ def find(mutant: str, killer: Killer) -> str:
 def hunt(
     mutant: str, killer: Killer, *, seeds_max: int = SEEDS_MAX, progress: Callable[[Killer], None] = lambda _: None
 ) -> tuple[Killer, str] | None:
-    """Return a killer of the same kind that finds a mutant, and what it finds; None = it survives ``seeds_max``."""
-    if isinstance(killer, Seed | Schedule):  # The one on record first: as a rule it still does.
+    """Return a killer of the same kind that finds a mutant, with its finding.
+
+    None = the mutant survives ``seeds_max``.
+    """
+    if isinstance(killer, Seed | Schedule):  # Try the recorded one first, because it usually still works.
         tried: Iterable[Killer] = [killer, *(killer._replace(seed=seed) for seed in range(seeds_max))]
     else:
         tried = [killer]

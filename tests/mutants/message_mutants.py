@@ -1,4 +1,4 @@
-"""Planted mistakes in whose messages a member takes, and in what it does about one that breaks a rule."""
+"""Planted mistakes in the checks of a message's source, and in the reaction to a message that breaks a rule."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def offer_by_anybody() -> AbstractContextManager[None]:
 
 
 def greet_without_a_proof() -> AbstractContextManager[None]:
-    """A member that the other one does not know yet cannot get its vote: with one of three down they wait for ever."""
+    """A new member cannot get the vote of one that lacks its record: with one of three down they wait for ever."""
     return patched(PeerPool, _hello_to=lambda self, peer: self._hello)
 
 
@@ -95,4 +95,4 @@ MESSAGE_MUTANTS = {
         ),
     )
 }
-"""By name."""
+"""The mutants by name."""

@@ -1,7 +1,7 @@
-"""The planted mistakes: each is one line of the table in the protocol's rules, made by replacing a function.
+"""The planted mistakes of the protocol's table: each is one of its lines, made by replacing a function.
 
-A mutant is a name, what it does wrong, and a context manager that plants it. Nothing in the product knows of them.
-A function that stands in the core's table of messages is replaced there too.
+A mutant has a name, a description, and a context manager that plants it. The product contains no switch for any of
+them. A replaced function that is in the core's dispatch table is replaced there, too.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Mutant:
     mix: str = ""
     """The mix of ``tests.consensus.schedule`` whose schedules find it soonest; "" = it is not in the core."""
     rule: str = ""
-    """What it breaks: a row of the table of mutants in the protocol's rules, one of their rules, or of the design."""
+    """The broken rule: a row of the table of mutants in the protocol's rules, one of the rules, or the design's."""
 
 
 @contextmanager
 def patched(owner: Any, **replacements: Any) -> Iterator[None]:
-    """Replace attributes of a module or a class, and put them back."""
+    """Replace attributes of a module or a class, and restore them afterwards."""
     before = {name: owner.__dict__[name] for name in replacements}
     for name, replacement in replacements.items():
         _set(owner, name, replacement)
@@ -65,7 +65,7 @@ def patched(owner: Any, **replacements: Any) -> Iterator[None]:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute; a function that stands in the core's table of messages is replaced there too."""
+    """Set an attribute; a function in the core's dispatch table is replaced there, too."""
     before = owner.__dict__[name]
     setattr(owner, name, value)
     for row in raft.DISPATCH.values():
@@ -74,7 +74,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 
 @contextmanager
 def everywhere(function: Any, replacement: Any) -> Iterator[None]:
-    """Replace a function wherever it was imported by its name, by tests too, and put it back."""
+    """Replace a function in every module that imported it by name, including tests, and restore it afterwards."""
     _rebind(function, replacement)
     try:
         yield
@@ -118,7 +118,7 @@ def strictly_advertised() -> AbstractContextManager[None]:
 
 
 def announce_early() -> AbstractContextManager[None]:
-    """The history is written last: behind the announcement, and behind the first record of the term too."""
+    """The history is written last, after the announcement and even after the first record of the term."""
     original = leader.become_leader
 
     def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[NodeId, ...] = ()) -> None:
@@ -186,7 +186,10 @@ def compare_lengths() -> AbstractContextManager[None]:
 
 
 def append_unannounced() -> AbstractContextManager[None]:
-    """Two sides: the leader does not wait for the answer to its announcement, the member not for the announcement."""
+    """A mistake on two sides.
+
+    The leader does not wait for the answer to its announcement, and the member does not wait for the announcement.
+    """
     original = follower.on_append_request
 
     def on_append_request(core: Core, message: AppendRequest) -> None:
@@ -214,7 +217,7 @@ def append_unannounced() -> AbstractContextManager[None]:
 
 
 def take_unchecked(core: Core, message: AppendRequest) -> None:
-    """Append what starts at the end, whatever the history says."""
+    """Append batches that start at the end, without comparing the history."""
     for batch in message.batches:
         core.append(batch)
 
@@ -469,16 +472,20 @@ MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("keep-history-at-install", "the old history is kept at an installation", keep_history_at_install),
         Mutant("drop-before-durable", "the log is dropped before its snapshot is durable", drop_before_durable),
-        Mutant("drop-what-topics-keep", "the base is newer than what a topic keeps", drop_what_topics_keep),
+        Mutant(
+            "drop-what-topics-keep",
+            "the base is newer than the oldest record that a topic keeps",
+            drop_what_topics_keep,
+        ),
         Mutant("forget-results", "a snapshot leaves out the results that a session keeps", forget_results),
-        Mutant("forget-last-batch", "a sink does not know which batch it has committed", forget_last_batch),
+        Mutant("forget-last-batch", "a sink forgets which batch it has committed", forget_last_batch),
         Mutant("abort-a-commit", "an ABORT takes back that its batch is committed", abort_a_commit),
         Mutant("reset-without-recount", "a new owner's batches are compared with the old one's", reset_without_recount),
         Mutant("keep-leftovers", "a COMMIT leaves everything that was staged", keep_leftovers),
-        Mutant("forget-staging", "a snapshot leaves out what is staged", forget_staging),
+        Mutant("forget-staging", "a snapshot leaves out staged batches", forget_staging),
         Mutant("forget-busy-sinks", "a sink is forgotten while attempts of it are left", forget_busy_sinks),
         Mutant("forget-idle-commits", "a snapshot leaves out which COMMITs had no effect", forget_idle_commits),
-        Mutant("drop-what-is-staged", "the log is dropped below what is staged", drop_what_is_staged),
+        Mutant("drop-what-is-staged", "the log is dropped below staged batches", drop_what_is_staged),
         Mutant("drop-what-was-staged", "the log is kept from the COMMIT on only", drop_what_was_staged),
         Mutant(
             "append-beside-a-commit",

@@ -78,7 +78,7 @@ def reborn_beside_the_old() -> AbstractContextManager[None]:
 
 
 def cut_before_the_pair() -> AbstractContextManager[None]:
-    """The pair is stored when the repair is done: a death on the way leaves a cut log that knows of nothing lost."""
+    """The viewstamp is stored after the repair, so a crash in between leaves a cut log without a trace of the loss."""
     original, mend = repair.Repairer._begin_recovering, repair.Repairer._mend
     later: list[Callable[[], None]] = []
 
@@ -104,7 +104,7 @@ def pair_of_what_is_left() -> AbstractContextManager[None]:
 
 
 def unknown_end_as_known() -> AbstractContextManager[None]:
-    """An end that is not known is taken for where the history's last term begins."""
+    """An unknown end is taken to be the first index of the history's last term."""
     original = repair.recovering_pair
 
     def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:
@@ -151,7 +151,7 @@ def skip_last_sealed() -> AbstractContextManager[None]:
 
 
 def sync_again() -> AbstractContextManager[None]:
-    """A sync that has failed is tried again: the second one says nothing of the pages that the first one lost."""
+    """A failed sync is retried; the second one succeeds although the pages of the first are lost."""
     original = Writer._sync
 
     def sync(self: Writer) -> None:
@@ -164,7 +164,7 @@ def sync_again() -> AbstractContextManager[None]:
 
 
 def hint_before_entries() -> AbstractContextManager[None]:
-    """A group says that more is committed than is durable before it: the context is there before the entries."""
+    """A group's commit hint exceeds the durable end before the group, so it names records that may be lost."""
     original = Writer._write_group
 
     def write_group(self: Writer, *arguments: Any, **named: Any) -> int:
@@ -178,12 +178,12 @@ def hint_before_entries() -> AbstractContextManager[None]:
 
 
 def hint_not_at_idle() -> AbstractContextManager[None]:
-    """How much is committed is stored with other control writes only."""
+    """The commit hint is stored with other control writes only."""
     return patched(Wal, _store_commit_hint=lambda self: None)
 
 
 def hint_above_durable() -> AbstractContextManager[None]:
-    """What others have committed is stored as if this disk had it."""
+    """The stored commit hint includes records that this disk does not have."""
     return patched(Writer, durable_commit_end=property(lambda self: self.commit_hint))
 
 
@@ -193,17 +193,17 @@ def verdict_without_hint() -> AbstractContextManager[None]:
 
 
 def install_unmarked() -> AbstractContextManager[None]:
-    """Every snapshot above the end of the log is taken for one that was being installed."""
+    """Every snapshot above the end of the log counts as one that was being installed."""
     return everywhere(verdict.is_being_installed, lambda state, end, term: True)
 
 
 def accept_foreign() -> AbstractContextManager[None]:
-    """A segment of another log is taken for one's own."""
+    """A segment of another log is accepted."""
     return patched(scan.ScanState, check_log_id=lambda self, header, path: None)
 
 
 def name_before_the_mark() -> AbstractContextManager[None]:
-    """A leader's snapshot gets its name without a word of it in the control file."""
+    """A leader's snapshot gets its name without a mark in the control file."""
 
     async def mark_installing(self: LogStore, end: Index, term: Term) -> None:
         pass
@@ -212,7 +212,7 @@ def name_before_the_mark() -> AbstractContextManager[None]:
 
 
 def reuse_as_it_is() -> AbstractContextManager[None]:
-    """A recycled segment is brought to its length, and not overwritten."""
+    """A recycled segment is resized, but not overwritten."""
     original = budget.fill_with_zeros
 
     def fill_with_zeros(file: File, start: int, end: int) -> None:
@@ -230,17 +230,17 @@ def cut_what_was_durable() -> AbstractContextManager[None]:
 
 
 def torn_is_damage() -> AbstractContextManager[None]:
-    """Damage inside the last group is damage, also where nothing was synced behind it (danger 9)."""
+    """Damage inside the last group counts as corruption, even if no sync followed it (danger 9)."""
     return patched(verdict._Judge, _is_called_durable=lambda self, segment: True)
 
 
 def truncate_unclosed() -> AbstractContextManager[None]:
-    """Where a truncation has cut, nothing says that all before was durable."""
+    """A truncation leaves no closing group that marks the remaining records as durable."""
     return patched(wal_repair, _closing_group=lambda *arguments: None)
 
 
 def torn_beside_damage() -> AbstractContextManager[None]:
-    """Beside damage a torn tail is believed to be one."""
+    """A torn tail is accepted in a log that has other damage."""
     return patched(scan.SegmentScan, has_torn_end=property(lambda self: False))
 
 
@@ -252,7 +252,7 @@ def believe_the_history() -> AbstractContextManager[None]:
 
 
 def age_by_the_last_word() -> AbstractContextManager[None]:
-    """The age of a stale answer is the time since the leader was heard."""
+    """The age of a stale answer is the time since the leader's last message."""
 
     def age(self: Reading) -> float:
         core = self._replica.raft.core
@@ -262,7 +262,7 @@ def age_by_the_last_word() -> AbstractContextManager[None]:
 
 
 def confirmed_when_answered() -> AbstractContextManager[None]:
-    """The age counts from when the answer came, not from when it was asked for."""
+    """The age counts from the arrival of the leader's answer, not from the request."""
     original = Reading._barrier
 
     async def barrier(self: Reading, seconds: float) -> None:
@@ -276,7 +276,7 @@ def confirmed_when_answered() -> AbstractContextManager[None]:
 
 
 def deny_when_deposed() -> AbstractContextManager[None]:
-    """Who waits for a leader that does not lead any more is told that nothing was written."""
+    """Callers of a leader that was deposed are told that nothing was written."""
 
     def outcome_unknown(message: str, *, token: object, remedy: str) -> UnavailableError:
         return UnavailableError(message, remedy=remedy)
@@ -300,7 +300,7 @@ def give_what_is_not_committed() -> AbstractContextManager[None]:
 
 
 def remains_not_committed() -> AbstractContextManager[None]:
-    """A member that repairs its log gives others what may still be cut from it."""
+    """A member that repairs its log gives others records that may still be cut from it."""
     original = SalvagedLog.read
 
     def read(self: SalvagedLog, start: int, end: int, bytes_max: int) -> list[Batch]:
@@ -311,7 +311,7 @@ def remains_not_committed() -> AbstractContextManager[None]:
 
 
 def take_rot() -> AbstractContextManager[None]:
-    """The checksums of a repaired range are not looked at."""
+    """The checksums of a repaired range are not checked."""
     original = Refetcher._fetch_from
 
     async def fetch_from(self: Refetcher, *arguments: Any) -> list[Batch]:
@@ -329,7 +329,7 @@ def take_rot() -> AbstractContextManager[None]:
 
 
 def call_it_synced() -> AbstractContextManager[None]:
-    """What is written is called durable."""
+    """Written bytes count as durable."""
     original = Writer._sync
 
     def sync(self: Writer) -> None:
@@ -344,7 +344,7 @@ def call_it_synced() -> AbstractContextManager[None]:
 
 
 def one_copy() -> AbstractContextManager[None]:
-    """Of the control file one copy is written, and the other one left as it was."""
+    """Only one copy of the control file is written; the other is left as it was."""
     original = ControlFile._write_copy
 
     def write_copy(self: ControlFile, path: str, packed: bytes) -> None:
@@ -383,12 +383,12 @@ class _Unsynced:
 
 
 def full_with_the_others() -> AbstractContextManager[None]:
-    """A leader's log is full when it is full, whatever the others' hold."""
+    """A leader ignores the room in its followers' logs."""
     return patched(Headroom, spared_bytes=0)
 
 
 def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:
-    """A snapshot covers what the own log does not hold durably yet."""
+    """A snapshot covers records that the node's own log does not hold durably yet."""
 
     async def wait_durable(self: Snapshotter) -> None:
         pass
@@ -416,7 +416,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             accept_another_disk,
             rule="row 19, rule 18",
         ),
-        Mutant("forget-disks", "by which disk a peer was met is not remembered", forget_disks, rule="rule 18"),
+        Mutant("forget-disks", "the disk of a peer is not remembered", forget_disks, rule="rule 18"),
         Mutant(
             "reborn-beside-the-old",
             "a reborn node joins beside its old self, which stays a voter",
@@ -437,12 +437,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant("sync-again", "a failed sync is tried again", sync_again, rule="§5"),
         Mutant(
             "hint-before-entries",
-            "a commit is stored before the entries that it speaks of",
+            "a commit hint is stored before the records that it covers",
             hint_before_entries,
             rule="§11, rule 8",
         ),
         Mutant("hint-not-at-idle", "an idle log does not store its commit hint", hint_not_at_idle, rule="rule 17"),
-        Mutant("hint-above-durable", "the stored hint is above what is synced", hint_above_durable, rule="rule 8"),
+        Mutant("hint-above-durable", "the stored hint is above the synced end", hint_above_durable, rule="rule 8"),
         Mutant("verdict-without-hint", "a lost end reads as a torn tail", verdict_without_hint, rule="rule 17"),
         Mutant(
             "install-unmarked",
@@ -463,13 +463,13 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant("torn-is-damage", "a torn last group is taken for damage", torn_is_damage, rule="rule 16"),
         Mutant(
             "truncate-unclosed",
-            "a repair finishes a truncation without saying that all before it was durable",
+            "a repair finishes a truncation without marking the records before it as durable",
             truncate_unclosed,
             rule="rule 16",
         ),
         Mutant(
             "torn-beside-damage",
-            "beside other damage the end of a log is believed to be a torn tail",
+            "beside other damage the end of a log counts as a torn tail",
             torn_beside_damage,
             rule="rule 17",
         ),
@@ -477,7 +477,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "believe-the-history", "the history is not checked against the headers", believe_the_history, rule="rule 20"
         ),
         Mutant(
-            "deny-when-deposed", "a deposed leader says that nothing was written", deny_when_deposed, rule="rule 12"
+            "deny-when-deposed", "a deposed leader answers that nothing was written", deny_when_deposed, rule="rule 12"
         ),
         Mutant(
             "give-uncommitted",
@@ -492,31 +492,34 @@ NODE_MUTANTS: dict[str, Mutant] = {
             rule="rule 17",
         ),
         Mutant("take-rot", "a repaired range is taken without its checksums", take_rot, rule="§5"),
-        Mutant("call-it-synced", "what is written is called durable", call_it_synced, rule="rule 2, §5"),
+        Mutant("call-it-synced", "written bytes count as durable", call_it_synced, rule="rule 2, §5"),
         Mutant("one-copy", "the control file is written once, not twice", one_copy, rule="§5"),
         Mutant("snapshot-unsynced", "a snapshot gets its name before it is durable", snapshot_unsynced, rule="rule 19"),
         Mutant(
             "snapshot-ahead-of-log",
-            "a snapshot covers what its own log does not hold durably",
+            "a snapshot covers records that its own log does not hold durably",
             snapshot_ahead_of_the_log,
             rule="rule 19",
         ),
         Mutant(
             "full-with-the-others",
-            "a leader admits what does not fit into its followers' logs",
+            "a leader admits records that do not fit into its followers' logs",
             full_with_the_others,
             rule="§5",
         ),
         Mutant(
-            "age-by-last-word", "a stale answer's age counts from the last word", age_by_the_last_word, rule="reads"
+            "age-by-last-word",
+            "a stale answer's age counts from the leader's last message",
+            age_by_the_last_word,
+            rule="reads",
         ),
         Mutant(
             "age-from-the-answer", "a stale answer's age counts from the answer", confirmed_when_answered, rule="reads"
         ),
         Mutant(
-            "stamp-unbounded", "a leader stamps its own clock, whatever a majority's show", stamp_unbounded, rule="§10a"
+            "stamp-unbounded", "a leader stamps its own clock and ignores a majority's", stamp_unbounded, rule="§10a"
         ),
         Mutant("stamp-stands-still", "log time that is ahead waits for the clock", stamp_stands_still, rule="§10a"),
     )
 }
-"""By name."""
+"""The mutants by name."""

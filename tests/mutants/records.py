@@ -1,4 +1,4 @@
-"""What finds each mutant: ``python -m tests.mutants --record`` writes this file and the table in the docs."""
+"""The killers of each mutant; ``python -m tests.mutants --record`` writes this file and the table in the docs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["RECORDS", "Record"]
 
 
 class Record(NamedTuple):
-    """A mutant, the quickest that finds it, and what that finds; run by the suite.
+    """A mutant, its quickest killer, and the finding of that; run by the suite.
 
-    ``seed`` is one of the simulator that finds it too, and ``violated`` what it finds: those are hunted by
-    ``make mutants``. None = it is not looked for there.
+    ``seed`` is a seed of the simulator that finds it, too, and ``violated`` the broken invariant; ``make mutants``
+    hunts those. None = the simulator is not tried.
     """
 
     mutant: str
@@ -736,4 +736,4 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
 )
-"""One for each mutant, in the order of ``CATALOGUE``."""
+"""One record for each mutant, in the order of ``CATALOGUE``."""

@@ -1,4 +1,4 @@
-"""Planted mistakes in the offline replay: votes that do not count, and batches that do not belong to the log."""
+"""Planted mistakes in the offline replay: votes that must not count, and batches that do not belong to the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replay_counts_recovering() -> AbstractContextManager[None]:
 
 
 def replay_counts_reborn() -> AbstractContextManager[None]:
-    """A disk votes under the name of its node, whatever id the node has in its group since it lost a disk."""
+    """A disk votes under the name of its node, although the node got another id after it lost a disk."""
 
     def claim(self: ReplicaFiles) -> Claim | None:
         found = original.__get__(self)
@@ -34,7 +34,7 @@ def replay_counts_reborn() -> AbstractContextManager[None]:
 
 
 def replay_counts_half() -> AbstractContextManager[None]:
-    """The voters before a change that is half-way are not counted."""
+    """The voters before an unfinished change are not counted."""
     original = standing.elect
 
     def new_voters(entry: MembershipEntry) -> MembershipEntry:
@@ -49,7 +49,7 @@ def replay_counts_half() -> AbstractContextManager[None]:
 
 
 def replay_takes_uncommitted() -> AbstractContextManager[None]:
-    """Below a gap a batch is taken of which no history says anything, committed or not."""
+    """Below a gap, a batch is accepted that no history confirms as committed."""
 
     def belongs(self: chain._Walk, link: BatchLink, replica: ReplicaFiles) -> bool:
         return self._known_term(link.end - 1) in (None, link.term)
@@ -84,7 +84,7 @@ REPLAY_MUTANTS = {
         ),
         Mutant(
             "replay-takes-uncommitted",
-            "the replay takes a batch below a gap that nobody knew to be committed",
+            "the replay accepts a batch below a gap that no member knew to be committed",
             replay_takes_uncommitted,
             rule="§4",
         ),
@@ -96,4 +96,4 @@ REPLAY_MUTANTS = {
         ),
     )
 }
-"""By name."""
+"""The mutants by name."""

@@ -1,4 +1,4 @@
-"""Planted mistakes in what keeps a node whole when its surroundings fail: log streams, results, connections."""
+"""Planted mistakes in the protection of a node against its surroundings: log streams, results, connections."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log_before_failed() -> AbstractContextManager[None]:
 
 
 def limit_by_oneself() -> AbstractContextManager[None]:
-    """A member decides by its own setting, and not by what the leader wrote into the batch."""
+    """A member decides by its own setting instead of the one that the leader wrote into the batch."""
     original = ActorHost.apply
 
     def apply(self: ActorHost, batch: Batch, commands: list[Command]) -> list[bytes]:
@@ -76,7 +76,12 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
     for mutant in (
         Mutant("log-that-raises", "a line that cannot be logged raises", log_that_raises, rule="§10"),
         Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
-        Mutant("read-anything-first", "before a HELLO as much is read as behind it", read_anything_first, rule="§10"),
+        Mutant(
+            "read-anything-first",
+            "a node reads as many bytes before a HELLO as after it",
+            read_anything_first,
+            rule="§10",
+        ),
         Mutant(
             "grow-without-snapshot",
             "a bounded log grows to its bound while no snapshot can be taken",
@@ -86,4 +91,4 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
     )
 }
-"""By name."""
+"""The mutants by name."""

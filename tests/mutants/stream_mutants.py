@@ -1,4 +1,4 @@
-"""Planted mistakes in sessions, and in what a client is told."""
+"""Planted mistakes in sessions, and in the answers to clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["STREAM_MUTANTS"]
 
 
 def expire_by_oneself() -> AbstractContextManager[None]:
-    """Each member lets sessions go by its own settings, when it thinks that they are idle."""
+    """Each member ends sessions by its own settings, when they seem idle to it."""
     original = Streams.apply
 
     def apply(self: Streams, batch: Batch) -> Result:
@@ -66,7 +66,7 @@ def snapshot_without_sessions() -> AbstractContextManager[None]:
 
 
 def refuse_at_once() -> AbstractContextManager[None]:
-    """What is expected elsewhere is refused by what the leader has in its log, which may be cut."""
+    """A conditional append is refused by the records in the leader's log, which may still be cut."""
 
     def refusal(batch: Batch) -> Batch:
         raise machine._mismatch(str(batch.topic), batch.first_position, Position(1))
@@ -75,7 +75,7 @@ def refuse_at_once() -> AbstractContextManager[None]:
 
 
 def fence_at_once() -> AbstractContextManager[None]:
-    """A client is told "not applied" of what is not applied yet: it may be in the log, or come later."""
+    """A client gets "not applied" for a batch that is not applied yet, but may be in the log or arrive later."""
     original = Streams._admit_fence
 
     def admit_fence(self: Streams, view: AdmissionView, batch: Batch) -> Admission:
@@ -96,7 +96,7 @@ def expired_is_not_applied() -> AbstractContextManager[None]:
 
 
 def retry_enters_again() -> AbstractContextManager[None]:
-    """A retry of a batch that is in the log, and not applied, enters it again."""
+    """A retry of a batch that is in the log but not applied enters it again."""
     return patched(AdmissionView, last=lambda self, session: session.last)
 
 
@@ -116,14 +116,14 @@ STREAM_MUTANTS: dict[str, Mutant] = {
         Mutant("use-only-here", "a snapshot leaves out when sessions were used", use_only_here, rule="§4"),
         Mutant("snapshot-without-sessions", "a snapshot holds no sessions", snapshot_without_sessions, rule="§4"),
         Mutant("refuse-at-once", "a conditional append is refused without the log", refuse_at_once, rule="rule 12"),
-        Mutant("fence-at-once", '"not applied" is said without the log', fence_at_once, rule="rule 12"),
+        Mutant("fence-at-once", '"not applied" is answered without the log', fence_at_once, rule="rule 12"),
         Mutant(
             "expired-is-not-applied",
-            '"not applied" is said of a session that has ended',
+            '"not applied" is answered for a session that has ended',
             expired_is_not_applied,
             rule="rule 12",
         ),
         Mutant("retry-enters-again", "a retry enters the log a second time", retry_enters_again, rule="§4"),
     )
 }
-"""By name."""
+"""The mutants by name."""

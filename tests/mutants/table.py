@@ -1,4 +1,4 @@
-"""The tables of mutants in the docs, and the records that they show: written from one and the same."""
+"""Writes the tables of mutants in the docs and the records, both from the same data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Each planted mistake is found by what is on record, and the real code passes that very killer.
+"""Each planted mistake is found by its recorded killer, and the real code passes that very killer.
 
-Where a change to the product moves the events of a seed, ``python -m tests.mutants --record`` looks for new ones. The
-simulator's seeds are run by ``make mutants``; here only one of each aim, and every second of the others.
+If a change to the product moves the events of a seed, ``python -m tests.mutants --record`` looks for new ones. ``make
+mutants`` runs all seeds of the simulator; here only one of each aim runs, and every second of the others.
 """
 
 import os
@@ -20,7 +20,7 @@ IN_THE_SIMULATOR = [(record.mutant, record.seed) for record in RECORDS if record
 ONE_OF_EACH_AIM = {
     aim: min((each for each in IN_THE_SIMULATOR if each[1].aim == aim), key=lambda each: each[1].seed) for aim in AIMS
 }
-"""The one that is found soonest: should its seed move, it is soon found again."""
+"""The one with the lowest seed, because it is soon found again if its seed moves."""
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 
 
@@ -30,14 +30,14 @@ def test_what_is_on_record_finds_the_mutant_and_the_real_code_passes_it(record: 
     found = find(record.mutant, record.killer)
     assert found, f"survives {record.killer}; hunt again: python -m tests.mutants --record {record.mutant}"
     assert isinstance(record.killer, Case) or found == record.found
-    if isinstance(record.killer, Schedule):  # The suite itself runs the cases, and explores the scopes.
+    if isinstance(record.killer, Schedule):  # The suite itself runs the cases and explores the scopes.
         assert record.killer.find() == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mutant", "seed"), ONE_OF_EACH_AIM.values(), ids=ONE_OF_EACH_AIM)
 def test_the_simulator_notices(mutant: str, seed: Seed) -> None:
-    """One mutant of each aim; of all of them ``make mutants`` shows it. A change may have moved the seed on record."""
+    """One mutant of each aim; ``make mutants`` runs all of them. A change may have moved the recorded seed."""
     hunted = hunt(mutant, seed, seeds_max=50)
     assert hunted is not None, f"{mutant} survives {seed.aim}"
     assert hunted[0].find() == "", "the real code fails too"
@@ -48,7 +48,10 @@ def test_every_mutant_is_on_record() -> None:
 
 
 def test_every_row_of_the_protocol_s_rules_and_every_list_has_a_mutant() -> None:
-    """The rows of section 2 of the protocol's rules: twenty-five mistakes that a model checker has found to hurt."""
+    """The rows of section 2 of the protocol's rules.
+
+    Twenty-five mistakes that a model checker has shown to be harmful.
+    """
     rules = " ".join(f"{mutant.rule}," for mutant in CATALOGUE.values())
     assert [row for row in range(1, 26) if f"row {row}," not in rules] == []
     assert all(mutant.rule for mutant in CATALOGUE.values())
@@ -72,7 +75,7 @@ def test_an_aimed_seed_is_the_same_run_each_time_and_full_of_faults(aim: str) ->
 
 @pytest.mark.slow
 def test_a_mutant_leaves_nothing_behind() -> None:
-    """Planted and pulled out, the code is what it was: the same seed gives the same run."""
+    """After a mutant is planted and removed, the same seed must give the same run as before."""
     before = run("even", 3).trace, _run_aimed("late answers", 1).digest
     for mutant in CATALOGUE.values():
         with mutant.plant():

@@ -1,4 +1,4 @@
-"""``make soak``: break a cluster of real processes for some minutes, and look at every promise."""
+"""Run by ``make soak``: breaks a cluster of real processes for some minutes and checks every promise."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DIRECTORY = Path("viewstamp-data", "soak")
 
 
 def main() -> int:
-    """Soak; print what came of it. Returns 1 if a promise was broken."""
+    """Soak and print the outcome. Returns 1 if a promise was broken."""
     kinds = [*BREAKS, *WEATHER]
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=3.0, metavar="M", help="how long things break [3]")
-    parser.add_argument("--seed", type=int, metavar="N", help="decides what is done and when [a fresh one]")
+    parser.add_argument("--minutes", type=float, default=3.0, metavar="M", help="minutes of faults [3]")
+    parser.add_argument("--seed", type=int, metavar="N", help="decides the faults and their times [a fresh one]")
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="voters at the start, and at least [3]")
     parser.add_argument("--faults", default="", metavar="KIND,...", help=f"of {', '.join(kinds)} [all]")
     parser.add_argument("--dir", type=Path, default=DIRECTORY, metavar="DIR", help=f"on a disk [./{DIRECTORY}]")
@@ -55,10 +55,10 @@ def main() -> int:
             )
         )
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; what there is, is in {directory}\n")
+        sys.stderr.write(f"interrupted; the files so far are in {directory}\n")
         return 130
     except BaseException:
-        sys.stderr.write(f"seed {seed}; what there is, is in {directory}\n")
+        sys.stderr.write(f"seed {seed}; the files so far are in {directory}\n")
         raise
     finally:
         show.close()

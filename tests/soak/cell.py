@@ -1,6 +1,6 @@
-"""The replicated actor of the soak: a number that is counted up, set and read, and an account of who called what.
+"""The replicated actor of the soak: a number that callers add to, set and read, and a record of their calls.
 
-Nodes that are processes import this file by itself: it needs nothing of the tests.
+Nodes that run as processes import this file on its own, so it must not need the tests.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["Cell"]
 
 
 class Cell(vs.ReplicatedActor):
-    """A number. Every caller counts its calls from 1 on; what does not follow is kept."""
+    """A number. Every caller numbers its calls from 1 on; calls out of order are recorded."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -20,7 +20,7 @@ class Cell(vs.ReplicatedActor):
 
     @vs.command
     def add(self, caller: str, number: int, amount: int) -> int:
-        """Add; return the sum."""
+        """Add to the number; return the sum."""
         self._note(caller, number)
         self.value += amount
         return self.value
@@ -38,7 +38,7 @@ class Cell(vs.ReplicatedActor):
 
     @vs.query
     def account(self) -> tuple[dict[str, int], list[list[object]]]:
-        """Return each caller's last number, and what did not follow."""
+        """Return each caller's last number, and the calls out of order."""
         return self.last, self.wrong
 
     def _note(self, caller: str, number: int) -> None:

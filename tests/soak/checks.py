@@ -1,17 +1,17 @@
-"""What must hold in the end of what the members hold, and of the whole history. Each complaint names its property.
+"""Checks of the members' final contents and of the whole history. Each complaint names the broken property.
 
 | property | sentence |
 | --- | --- |
 | ReplicasEqual | all members hold the same records, at the same positions, with the same log times |
-| FilesEqual | a member's files, read without it, hold what it said, and no damage |
+| FilesEqual | a member's files, read without it, hold the records that it served, and no damage |
 | StatesEqual | the actors of all members are in the same state |
 | NothingLost, NothingInvented, OnceOnly, NeverMeansNever, InOrder | `viewstamp/sim/checkers/exactly_once.py` |
-| AtItsPosition | a conditional append stands where it was expected to, or nowhere |
-| CallsFollow | the calls of one caller reached a cell in their order, none twice, and the last one did |
-| StaleIsTrue | what one member said without asking the others is what stands there |
+| AtItsPosition | a conditional append is at its expected position, or nowhere |
+| CallsFollow | the calls of one caller reached a cell in order, each at most once, and the last one reached it |
+| StaleIsTrue | a stale read from one member returned records that are in the topic |
 | Linearizable | `viewstamp/sim/checkers/linearizability.py`, by topic and by cell |
-| Answers | every answer that is no success is one that a fault explains |
-| EndedByItself | no process ends without having been told, but for want of space on a full disk |
+| Answers | every answer other than success is explained by a fault |
+| EndedByItself | no process ends without a command, except for lack of space on a full disk |
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = [
 ]
 
 Held = Mapping[str, Mapping[str, Kept]]
-"""What each member holds of each topic, by the member's name."""
+"""The contents of each topic on each member, by the member's name."""
 
 STEPS_MAX = 3_000_000
-"""The checker gives up on a topic, or a cell, after so many steps: some ten seconds."""
+"""The checker gives up on a topic or a cell after this number of steps, which is about ten seconds."""
 
 
 def held_complaints(held: Held, workload: Workload) -> Iterator[str]:
-    """Compare what the members hold, with each other and with what the callers were told."""
+    """Compare the members' contents with each other and with the callers' answers."""
     first = next(iter(held))
     for name, topics in held.items():
         for topic, kept in topics.items():
@@ -82,7 +82,7 @@ def _difference(topic: str, one: str, kept: Kept, other: str, found: Kept) -> st
 
 
 def file_complaints(name: str, directory: str, contents: Mapping[str, Kept]) -> Iterator[str]:
-    """Compare what a member that has been stopped left on its disk with what it said. Blocks."""
+    """Compare the files of a stopped member with the records that it served. Blocks."""
     found = verify(RealDisk(), directory)
     if found.verdict == "corruption":
         yield f"FilesEqual: {name} was whole, and there is damage in {directory}: {found.damage}"
@@ -99,31 +99,31 @@ def file_complaints(name: str, directory: str, contents: Mapping[str, Kept]) -> 
 def account_complaints(
     workload: Workload, accounts: Mapping[str, tuple[dict[str, int], list[list[object]]]]
 ) -> Iterator[str]:
-    """Judge what the cells noted of their callers, by key."""
+    """Judge the cells' records of their callers, by key."""
     for key, (last, wrong) in accounts.items():
         for caller, before, number in wrong:
-            yield f"CallsFollow: cell {key!r} heard call {number} of {caller} after {before}"
+            yield f"CallsFollow: cell {key!r} received call {number} of {caller} after {before}"
         for (of, caller), number in workload.last_number.items():
             if of == key and last.get(caller, 0) < number:
-                yield f"CallsFollow: call {number} of {caller} was applied, cell {key!r} knows {last.get(caller, 0)}"
+                yield f"CallsFollow: call {number} of {caller} was applied, cell {key!r} has {last.get(caller, 0)}"
 
 
 def state_complaints(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Compare the states of the members' actors, by what each says of itself."""
+    """Compare the states of the members' actors by their reported digests."""
     found = {name: status["state"]["actors"][CELL]["digest"] for name, status in statuses.items()}
     if len(set(found.values())) > 1:
         yield f"StatesEqual: the cells of the members have these digests: {found}"
 
 
 def ended_complaints(ended: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    """Judge why processes ended that nobody had told to."""
+    """Judge the errors of processes that ended without a command."""
     for name, error, words in dict.fromkeys(ended):
         if error != "StorageFullError":
             yield f"EndedByItself: {name}: {error}: {words}"
 
 
 def judgements(operations: Sequence[Operation]) -> dict[str, Judgement]:
-    """Judge the history, by partition. Blocks, for seconds."""
+    """Judge the history, by partition. Blocks for seconds."""
     partitions: dict[str, list[Operation]] = {}
     for operation in operations:
         partitions.setdefault(operation.partition, []).append(operation)
@@ -135,6 +135,6 @@ def judgements(operations: Sequence[Operation]) -> dict[str, Judgement]:
 
 
 def worst(found: Mapping[str, Judgement]) -> Answer:
-    """Return the answer for all of them together."""
+    """Return the worst answer among them."""
     answers = {judgement.answer for judgement in found.values()}
     return next((each for each in (Answer.VIOLATED, Answer.UNKNOWN) if each in answers), Answer.LINEARIZABLE)

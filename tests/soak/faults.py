@@ -1,9 +1,8 @@
-"""What is done to the cluster, drawn from a seed: two tracks at once, each one fault after the other.
+"""Injects faults that a seed decides, on two parallel tracks, each with one fault after another.
 
-One track breaks processes, disks and the membership, and waits until the cluster has come back from it by itself. The
-other one is the weather: what passes when it is over. The tracks overlap as they like, with one exception: where
-something has not come back for long, the weather clears until it has, because a network that is always broken keeps
-nobody's promises.
+One track breaks processes, disks and the membership, and waits until the cluster has recovered by itself. The other
+track is the weather: faults that pass. The tracks overlap freely, with one exception: when a recovery takes long, the
+weather clears until it is done, because no cluster can recover on a network that is always broken.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ BREAKS = {
     "remove": 2,
     "replace": 1,
 }
-"""By name, how often: what is broken until the cluster has come back from it."""
+"""Weights of the faults, by name, that last until the cluster has recovered."""
 WEATHER = {
     "pause": 3,
     "partition": 3,
@@ -46,43 +45,43 @@ WEATHER = {
     "slow-disk": 2,
     "full-disk": 2,
 }
-"""By name, how often: what passes."""
+"""Weights of the faults, by name, that pass."""
 
 _CLEAR_AFTER_SECONDS = 15.0
 _LEARNING_SECONDS = 5.0
-"""So long the members may take to find out how slow the network is ..."""
+"""Time that the members may take to adapt to the latency of the network ..."""
 _LOSSY_SECONDS = 10.0
-"""... and within this something is committed."""
+"""... and time within which a record must then be committed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """One fault: what was done to whom, from when to when (of the history's clock)."""
+    """One fault: its kind, its target, and its begin and end on the history's clock."""
 
     kind: str
     detail: str
     at: float
     until: float = 0.0
     is_done: bool = False
-    """False = it could not be done then, or was cut short."""
+    """False = it was impossible at that time, or was cut short."""
 
 
 class Faults:
-    """Breaks a cluster until it is told that it is over.
+    """Breaks a cluster until the time is over.
 
     Invariants:
-      * nothing impairs more than a minority of the voters: :meth:`SoakedProcesses.check_may_impair` is asked each time
-      * when :meth:`run` returns, everything of the weather is over, and every process was started again
+      * no fault impairs more than a minority of the voters: each one asks :meth:`SoakedProcesses.check_may_impair`
+      * when :meth:`run` returns, all weather is over, and every process was started again
     """
 
     def __init__(self, processes: SoakedProcesses, seed: str, *, nodes: int, kinds: Sequence[str] = ()) -> None:
-        """Know what to do.
+        """Prepare the faults.
 
         Args:
-          processes: whom to do it to.
-          seed: decides what is done to whom, and how long it takes to the next.
-          nodes: so many voters there are at least.
-          kinds: the names of the faults that are wanted; none = all.
+          processes: the cluster.
+          seed: decides the faults, their targets and the pauses between them.
+          nodes: the lowest number of voters.
+          kinds: the names of the wanted faults; none = all.
         """
         self.events: list[Event] = []
         self._processes = processes
@@ -91,10 +90,10 @@ class Faults:
         self._entropy = {name: random.Random(f"{seed} {name}") for name in ("breaks", "weather")}
         self._is_over = asyncio.Event()
         self._clear_for = 0
-        """So many wait for fair weather."""
+        """Number of recoveries that wait for fair weather."""
 
     async def run(self, seconds: float) -> None:
-        """Break for so long, and heal the weather. Raises StuckError where something did not come back."""
+        """Inject faults for ``seconds``, then heal the weather. Raises StuckError if a node did not recover."""
         tracks = [
             asyncio.ensure_future(self._track("breaks", BREAKS, self._break)),
             asyncio.ensure_future(self._track("weather", WEATHER, self._pass)),
@@ -188,7 +187,7 @@ class Faults:
         await self._back(*names)
 
     async def _damage(self, name: str, event: Event, act: Callable[[str], Awaitable[str]]) -> None:
-        """Take a node down, harm its disk, and start it; it has to come back by itself."""
+        """Stop a node, damage its disk, and start it; it has to recover by itself."""
         processes = self._processes
         await processes.check_may_impair(name)
         await processes.kill(name)
@@ -202,11 +201,11 @@ class Faults:
     async def _transfer(self, name: str, event: Event) -> None:
         members = await self._processes.members()
         target = next((voter for voter in members.voters if name_of(voter) == name), None) if members else None
-        with suppress(ViewstampError):  # In bad weather the target is not reached, and the leader goes on.
+        with suppress(ViewstampError):  # In bad weather the target may be unreachable; then the leader continues.
             event.detail = f"to {await self._processes.admin.transfer_leadership(target, timeout=5)}"
 
     async def _join(self, name: str, *, replaces: str) -> None:
-        """Have a node added, however often that must be asked for, and wait until it votes."""
+        """Ask for a node to be added, as often as necessary, and wait until it votes."""
         processes = self._processes
 
         async def is_asked_for() -> bool:
@@ -248,7 +247,7 @@ class Faults:
         with self._fair_weather():
             while not await is_so():
                 if time.monotonic() > deadline:
-                    raise StuckError(f"after {PATIENCE_SECONDS:g} s it is not so that {what}: {told}")
+                    raise StuckError(f"after {PATIENCE_SECONDS:g} s it is still not true that {what}: {told}")
                 try:
                     await ask()
                 except ViewstampError as error:
@@ -256,7 +255,7 @@ class Faults:
                     await asyncio.sleep(0.2)
 
     async def _back(self, *names: str) -> None:
-        """Wait until nodes are back; where that takes long, in fair weather."""
+        """Wait until nodes have recovered; if that takes long, clear the weather."""
         try:
             await self._processes.wait_back(*names, patience=_CLEAR_AFTER_SECONDS)
         except StuckError:
@@ -271,14 +270,14 @@ class Faults:
         finally:
             self._clear_for -= 1
 
-    # -- What passes -----------------------------------------------------------------------------------------
+    # -- Passing faults ---------------------------------------------------------------------------------------
 
     async def _pass(self, kind: str, entropy: random.Random, event: Event) -> None:
         processes, board = self._processes, self._processes.board
         names = processes.names
         name = entropy.choice(names)
         if entropy.random() < 0.5:
-            name = await processes.leader() or name  # What befalls the leader concerns all.
+            name = await processes.leader() or name  # A fault of the leader concerns all.
         seconds = entropy.uniform(0.3, 6.0)
         others = [each for each in names if each != name]
         try:
@@ -307,7 +306,7 @@ class Faults:
                     board.slow([name], others, delay)
                     board.slow(others, [name], delay)
                 case "lossy-network":
-                    # Between all members at once: a majority has to go on all the same.
+                    # Between all members at once: a majority has to make progress nevertheless.
                     loss = Loss(delay=0.05, stalls=0.1, resets=0.01, entropy=entropy)
                     event.detail = "all links: RTT 100 ms, 10 % stalls, 1 % resets"
                     board.lose(names, names, loss)
@@ -333,7 +332,7 @@ class Faults:
             board.heal()
 
     async def _see_progress(self, event: Event) -> None:
-        """Wait until it is over; something has to be committed meanwhile, unless something else is broken, too."""
+        """Wait until the fault is over; a record has to be committed meanwhile, unless another fault is active."""
         await self._over_or_clear(_LEARNING_SECONDS)
         before = await self._committed()
         await self._over_or_clear(_LOSSY_SECONDS)

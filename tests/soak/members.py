@@ -1,4 +1,4 @@
-"""The processes of the soak: nodes that reach each other through proxies, started, broken and watched over."""
+"""The processes of the soak: nodes that reach each other through proxies, and are started, broken and watched."""
 
 from __future__ import annotations
 
@@ -39,17 +39,19 @@ CELL = "cell"
 """The actor's name."""
 SEGMENT_BYTES = 128 * 1024
 PATIENCE_SECONDS = 90.0
-"""So long something may take that happens by itself, on a machine that does much else."""
+"""How long recovery may take on a busy machine."""
 SCRUB_SECONDS = 60.0
-"""So long after its start a node looks for rot where it does not look at its start."""
+"""Seconds after its start at which a node begins to scrub the part of its log that the start did not read."""
 _LOOK_SECONDS = 0.1
 _ASK = ClientOptions(timeout=10.0, connect_timeout=1.0, silence=2.0)
 
 
 def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
-    """Say why ``name`` must not lose anything beside ``impaired``: a majority has to be whole at any time; "" = it may.
+    """Return why ``name`` must not lose data while ``impaired`` have lost some, because a majority must be intact.
 
-    While a change is under way, nobody may: there are two majorities then, and who belongs to them moves on.
+    "" = it may.
+
+    While a membership change is in progress, no member may: there are two majorities then, and their members change.
     """
     if members.is_changing:
         return "a change of the members is under way"
@@ -61,20 +63,20 @@ def too_much(name: str, impaired: Iterable[str], members: Members) -> str:
 
 
 class StuckError(AssertionError):
-    """What should have happened by itself did not."""
+    """A recovery that should have happened by itself did not."""
 
 
 class InvariantError(AssertionError):
-    """The soak was about to break more than it may: the mistake would be its own."""
+    """The soak was about to break more than the cluster promises to survive, which would be the soak's own mistake."""
 
 
 class SoakedProcesses(Processes):
-    """A local cluster, its proxies, and what is wrong with its disks at present.
+    """A local cluster, its proxies, and the present damage to its disks.
 
     Invariants:
-      * ``impaired`` are the nodes whose disk lost something and that are not known to be whole again; they are a
-        minority of the voters, before and after a change that is under way. :meth:`check_may_impair` is asked first
-      * a node of ``up`` whose process ends without having been told is started again, and ``ended`` says why it ended
+      * ``impaired`` are the nodes whose disks lost data and that are not known to be intact again; they are a minority
+        of the voters, both before and after a change in progress. Faults first ask :meth:`check_may_impair`
+      * a node in ``up`` whose process ends without a command is started again, and ``ended`` records the reason
     """
 
     patience = PATIENCE_SECONDS
@@ -83,13 +85,13 @@ class SoakedProcesses(Processes):
         super().__init__(cluster)
         self.board = board
         self.admin = admin
-        """A client whose first addresses are the nodes' own: no proxy stands before it."""
+        """A client whose first addresses are the nodes' own, without a proxy in between."""
         self.people: dict[str, Chaos] = {}
-        """By name: the network that a person's clients have."""
+        """The network of each person's clients, by the person's name."""
         self.up: set[str] = set()
         self.impaired: dict[str, str] = {}
         self.ended: list[tuple[str, str, str]] = []
-        """Which nodes ended by themselves: their names, the class of the error, and what it said."""
+        """Nodes that ended without a command: name, class of the error, and message."""
         self._lost = 0
 
     @classmethod
@@ -105,7 +107,10 @@ class SoakedProcesses(Processes):
         return cls(cluster, board, ClusterTarget(list(own.values()), cluster.id).connect(options=_ASK))
 
     def client(self, options: ClientOptions, person: str = "") -> Client:
-        """Return a new client, which reaches the nodes through their proxies; a person's, unless :meth:`estrange`d."""
+        """Return a new client that reaches the nodes through their proxies.
+
+        A person's client is subject to :meth:`estrange`.
+        """
         target = self.cluster.target
         if not person:
             return target.connect(options=options)
@@ -117,7 +122,7 @@ class SoakedProcesses(Processes):
         return Client(target.addresses, network=network, entropy=entropy, cluster_id=target.cluster_id, options=options)
 
     def estrange(self, person: str, *names: str) -> None:
-        """Cut a person off from nodes, at once; nobody = from none any more."""
+        """Cut a person off from nodes immediately; without nodes, restore all connections."""
         peers = {name: self.board.proxies[name].address for name in names}
         write_faults(self._home(person), [Fault(kind=FaultKind.PARTITION, peers=peers)] if peers else [])
 
@@ -127,22 +132,22 @@ class SoakedProcesses(Processes):
     # -- Starting and ending ---------------------------------------------------------------------------------
 
     async def start(self, *names: str) -> None:
-        """Start the processes of nodes, which from now on are started again whenever they end by themselves."""
+        """Start the processes of nodes; from now on they are restarted whenever they end without a command."""
         await super().start(*names)
         self.up.update(names or self.names)
 
     async def kill(self, *names: str) -> None:
-        """Kill at the same moment, as far as there is one."""
+        """Kill nodes, as nearly as possible at the same moment."""
         self.up.difference_update(names)
         await super().kill(*names)
 
     async def stop(self, *names: str) -> None:
-        """Stop cleanly."""
+        """Stop nodes cleanly."""
         self.up.difference_update(names)
         await super().stop(*names)
 
     async def watch(self) -> None:
-        """Start again whoever ends by itself, until cancelled."""
+        """Restart every node that ends without a command, until cancelled."""
         while True:
             for name in sorted(self.up):
                 if name in self.cluster.nodes and self.node(name).pid() is None and name in self.up:
@@ -156,25 +161,25 @@ class SoakedProcesses(Processes):
     # -- Breaking --------------------------------------------------------------------------------------------
 
     async def check_may_impair(self, name: str) -> None:
-        """Check that with ``name`` no more than a minority of the voters would have lost anything.
+        """Check that at most a minority of the voters would have lost data if ``name`` did, too.
 
         Raises:
-          InvariantError: it would be more, or nobody can say now who the voters are.
+          InvariantError: it would be more than a minority, or the voters cannot be determined now.
         """
         try:
             members = await self.admin.list_members(timeout=3)
         except ViewstampError as error:
-            raise InvariantError(f"nobody says who the voters are: {error}") from error
+            raise InvariantError(f"the voters cannot be determined: {error}") from error
         complaint = too_much(name, self.impaired, members)
         if complaint:
             raise InvariantError(complaint)
 
     async def flip_bit(self, name: str, back: float) -> str:
-        """Flip a bit in the log of a node that is down; return what was done, "" = there is too little in it.
+        """Flip a bit in the log of a stopped node; return a description, or "" if the log is too short.
 
-        In a segment that is not written any more: ``back`` 0 = the last of these, towards 1 = the first.
+        The bit is in a segment that is no longer written: ``back`` 0 = in the last of these, towards 1 = in the first.
         """
-        assert name not in self.up, "what runs would write over it"
+        assert name not in self.up, "a running node would write over it"
         await self.check_may_impair(name)
         directory = self.node(name).directory
         segments = await asyncio.to_thread(os.listdir, os.path.join(directory, "wal"))
@@ -189,23 +194,23 @@ class SoakedProcesses(Processes):
         return done.sentence
 
     async def wipe(self, name: str) -> str:
-        """Take the data directory of a node away that is down; return where it is kept."""
-        assert name not in self.up, "what runs holds on to it"
+        """Take away the data directory of a stopped node; return the place where it is kept."""
+        assert name not in self.up, "a running node holds on to it"
         await self.check_may_impair(name)
         directory = self.node(name).directory
         self._lost += 1
         kept = f"{directory}.lost-{self._lost}"
         await asyncio.to_thread(os.rename, directory, kept)
-        self.impaired[name] = f"wiped; what it held is in {kept}"
+        self.impaired[name] = f"wiped; its former contents are in {kept}"
         return kept
 
     def impose(self, name: str, *faults: Fault) -> None:
-        """Have a node suffer from its disk; none = no more."""
-        with suppress(ViewstampError):  # Its directory was wiped just now.
+        """Inject faults into the disk of a node; none = end them."""
+        with suppress(ViewstampError):  # Its directory was just wiped.
             write_faults(self.node(name).directory, faults)
 
     def heal(self) -> None:
-        """End what the network, the disks and the scheduler do."""
+        """End the faults of the network, the disks and the scheduler."""
         self.board.heal()
         for person in self.people:
             self.estrange(person)
@@ -216,7 +221,7 @@ class SoakedProcesses(Processes):
     # -- Members ---------------------------------------------------------------------------------------------
 
     async def make_node(self) -> str:
-        """Make the settings of one more node, and start it; return its name. It is no member yet."""
+        """Write the settings of one more node and start it; return its name. It is not a member yet."""
         used = [int(name[1:]) for name in self.board.proxies]
         name = f"n{max(used) + 1}"
         own = free_addresses(1)[0]
@@ -231,64 +236,64 @@ class SoakedProcesses(Processes):
         return name
 
     async def retire(self, name: str) -> None:
-        """Stop a node that is no member any more, for good; what it held stays."""
+        """Stop a removed member for good; its files stay."""
         await self.stop(name)
         self.cluster.forget_node(name)
         self.impaired.pop(name, None)
 
-    # -- Looking ---------------------------------------------------------------------------------------------
+    # -- Inspecting ------------------------------------------------------------------------------------------
 
     async def statuses(self) -> dict[str, dict[str, Any]]:
-        """Return what each node says of itself, by its name; those that say nothing are left out."""
+        """Return the status of each node by its name; nodes without an answer are left out."""
         return {str(status["id"]): status for status in await self.admin.status() if status.get("reachable")}
 
     async def members(self) -> Members | None:
-        """Return who belongs to the cluster; None = nobody leads now."""
+        """Return the members of the cluster; None = there is no leader now."""
         try:
             return await self.admin.list_members(timeout=3)
         except ViewstampError:
             return None
 
     async def leader(self) -> str:
-        """Return the name of who leads; "" = nobody."""
+        """Return the name of the leader; "" = there is none."""
         for name, status in (await self.statuses()).items():
             if status.get("role") == "leader" and status.get("lifecycle") == "running":
                 return name
         return ""
 
     async def complaint_about(self, name: str) -> str:
-        """Say why a node does not do what it is there for: not RUNNING, silent, repairing, no voter; "" = it does."""
+        """Return why a node does not serve: not RUNNING, recovering, repairing, not a voter; "" = it serves."""
         status = (await self.statuses()).get(name)
         if status is None:
             return f"{name} does not answer"
         if status["lifecycle"] != "running":
             return f"{name} is {status['lifecycle']}: {status.get('refused_by') or status.get('repair') or ''}"
         if status.get("repair") or status.get("silent_until"):
-            return f"{name} is silent until {status.get('silent_until')}: {status.get('repair')}"
+            return f"{name} is recovering until {status.get('silent_until')}: {status.get('repair')}"
         try:
             members = await self.admin.list_members(timeout=3)
         except ViewstampError as error:
-            return f"nobody says who the members are: {error}"
+            return f"the members cannot be determined: {error}"
         if status["member_id"] not in members.voters or members.is_changing:
             return f"{status['member_id']} is not a voter of {members}"
         return ""
 
     async def rot_of(self, name: str) -> str:
-        """Say what is wrong in the log of a node; "" = nothing."""
+        """Return the damage in the log of a node; "" = none."""
         found = await asyncio.to_thread(verify, RealDisk(), self.node(name).directory)
         return f"{name} runs, and has damage on its disk: {found.damage}" if found.verdict == "corruption" else ""
 
     async def is_level(self) -> bool:
-        """Say whether all members hold and have applied the same."""
+        """Return whether all members hold and have applied the same records."""
         statuses = await self.statuses()
         ends = {(status.get("applied_index"), status.get("last_index")) for status in statuses.values()}
         return set(statuses) == set(self.names) and len(ends) == 1 and all(one == other for one, other in ends)
 
     async def wait_back(self, *names: str, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until nodes do what they are there for, by themselves. Raises StuckError.
+        """Wait until nodes serve again, by themselves. Raises StuckError.
 
-        Rot that a start does not meet, because it reads from the newest snapshot on, is left to the node's scrubber,
-        which looks a minute after the start: until then the node counts as impaired.
+        A start reads from the newest snapshot on, so older rot is left to the node's scrubber, which begins a minute
+        after the start. Until then the node counts as impaired.
         """
         deadline = time.monotonic() + patience
         for name in names:
@@ -299,7 +304,7 @@ class SoakedProcesses(Processes):
         await self._look_for_rot(*names)
 
     async def wait_whole(self) -> None:
-        """Wait until no node is impaired, and all do what they are there for. Raises StuckError."""
+        """Wait until no node is impaired and all serve. Raises StuckError."""
         deadline = time.monotonic() + PATIENCE_SECONDS + SCRUB_SECONDS
         await self.wait_back(*self.names)
         while self.impaired:
@@ -315,7 +320,7 @@ class SoakedProcesses(Processes):
                 self.impaired.pop(name, None)
 
     async def wait_level(self, patience: float = PATIENCE_SECONDS) -> None:
-        """Wait until all members hold and have applied the same. Raises StuckError."""
+        """Wait until all members hold and have applied the same records. Raises StuckError."""
         deadline = time.monotonic() + patience
         while not await self.is_level():
             if time.monotonic() > deadline:
@@ -326,7 +331,7 @@ class SoakedProcesses(Processes):
 
 @asynccontextmanager
 async def running(directory: Path, nodes: int) -> AsyncIterator[SoakedProcesses]:
-    """Run a new cluster in ``directory``, RUNNING; no process of it is left behind."""
+    """Run a new cluster in ``directory`` that is RUNNING; all of its processes are ended afterwards."""
     board = Switchboard()
     try:
         processes = await SoakedProcesses.create(directory, nodes, board)
@@ -355,7 +360,7 @@ def _write_settings(
     *,
     cluster: str,
 ) -> str:
-    """Write the settings of a node, which is told to others by its proxy's address; return the file's path."""
+    """Write the settings of a node whose advertised address is its proxy's; return the file's path."""
 
     def table(addresses: Mapping[str, str]) -> str:
         return "{" + ", ".join(f'"{node}" = {json.dumps(address)}' for node, address in addresses.items()) + "}"

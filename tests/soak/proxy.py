@@ -1,9 +1,9 @@
 """The wires between the members: each is reached through a proxy in this process, which can cut, slow and drop.
 
-A member's advertised address is its proxy's, so whoever connects to it, members and clients, comes through here. Who it
-is, the first frame of a connection says (HELLO); from then on bytes are bytes. A rule is for one direction between two
-names, so that a partition can be one-way: bytes on their way are held, as a network holds them that does not deliver,
-and are delivered late or, where the connection ends meanwhile, never.
+A member's advertised address is its proxy's, so all connections to it, from members and clients, pass through here. The
+first frame of a connection (HELLO) identifies the opener; all later bytes are only forwarded. A rule applies to one
+direction between two names, so a partition can be one-way. Held bytes are delivered late, or never if the connection
+ends first, as in a real network.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from viewstamp.wire.frame import FrameDecoder
 __all__ = ["CLIENT", "Loss", "Proxy", "Switchboard"]
 
 CLIENT = "client"
-"""The name of everybody who is no member."""
+"""The common name of all clients."""
 
 _PIECE_BYTES = 64 * 1024
 _STALLS_SECONDS = (0.2, 0.4, 0.8, 1.6)
-"""TCP sends a lost segment again after 0.2 s, and doubles that with each further loss."""
+"""TCP retransmits a lost segment after 0.2 s, and doubles the delay with each further loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What a network that loses packets does to a connection. Chances are for each piece that is read."""
+    """The effects of a network with packet loss on a connection. Chances are for each piece that is read."""
 
     delay: float
-    """One way, seconds."""
+    """One way, in seconds."""
     stalls: float
     resets: float
     entropy: random.Random
 
 
 class Switchboard:
-    """What is done to the bytes from one name to another.
+    """Rules for the bytes from one name to another.
 
     Invariants:
-      * a direction of which nothing is said is open, and not delayed
+      * a direction without a rule is open and not delayed
     """
 
     def __init__(self) -> None:
         self.proxies: dict[str, Proxy] = {}
-        """By the name of the member behind it."""
+        """The proxies by the names of their members."""
         self._cut: set[tuple[str, str]] = set()
         self._delays: dict[tuple[str, str], float] = {}
         self._lossy: dict[tuple[str, str], Loss] = {}
@@ -63,27 +63,27 @@ class Switchboard:
         return proxy.address
 
     async def close(self) -> None:
-        """Close all proxies, and what goes through them."""
+        """Close all proxies and their connections."""
         for proxy in self.proxies.values():
             await proxy.close()
 
     def cut(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Deliver nothing more from any of ``sources`` to any of ``targets``."""
+        """Hold all bytes from any of ``sources`` to any of ``targets``."""
         targets = list(targets)
         self._cut |= {(source, target) for source in sources for target in targets if source != target}
 
     def slow(self, sources: Iterable[str], targets: Iterable[str], seconds: float) -> None:
-        """Deliver later what any of ``sources`` sends to any of ``targets``."""
+        """Delay the bytes from any of ``sources`` to any of ``targets``."""
         targets = list(targets)
         self._delays |= {(source, target): seconds for source in sources for target in targets if source != target}
 
     def lose(self, sources: Iterable[str], targets: Iterable[str], loss: Loss) -> None:
-        """Hold up some of what any of ``sources`` sends to any of ``targets``, and reset some connections."""
+        """Delay some of the bytes from any of ``sources`` to any of ``targets``, and reset some connections."""
         targets = list(targets)
         self._lossy |= {(source, target): loss for source in sources for target in targets if source != target}
 
     def heal(self) -> None:
-        """Deliver everything again, at once."""
+        """Deliver all bytes again, immediately."""
         self._cut.clear()
         self._lossy.clear()
         self._delays.clear()
@@ -95,7 +95,10 @@ class Switchboard:
         return sum(proxy.drop(None if proxy.name == name else name) for proxy in self.proxies.values())
 
     async def passage(self, source: str, target: str) -> None:
-        """Return when bytes may go from ``source`` to ``target``. Raises ConnectionResetError: never."""
+        """Return when bytes may go from ``source`` to ``target``.
+
+        Raises ConnectionResetError if the connection is reset.
+        """
         loss = self._lossy.get((source, target))
         if loss is not None:
             if loss.entropy.random() < loss.resets:
@@ -110,7 +113,7 @@ class Switchboard:
 
 
 class Proxy:
-    """Listens for one member, and connects everybody who comes with it."""
+    """Listens for one member, and forwards every connection to it."""
 
     def __init__(self, board: Switchboard, name: str, target: str) -> None:
         self.name = name
@@ -119,7 +122,7 @@ class Proxy:
         self._target = parse_address(target)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], str] = {}
-        """What goes through, and who opened it."""
+        """The connections, and the name of each one's opener."""
 
     async def open(self) -> None:
         """Listen on a free port."""
@@ -128,7 +131,7 @@ class Proxy:
         self.address = format_address(host, port)
 
     async def close(self) -> None:
-        """Listen no more, and end everything."""
+        """Stop listening, and end all connections."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._connections)
@@ -136,7 +139,7 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def drop(self, name: str | None) -> int:
-        """End the connections that ``name`` has opened; None = all. Return how many."""
+        """End the connections that ``name`` opened, None = all; return how many there were."""
         dropped = [task for task, opener in self._connections.items() if name in (None, opener)]
         for task in dropped:
             task.cancel()
@@ -163,10 +166,10 @@ class Proxy:
                     pump.cancel()
                 await asyncio.gather(there, back, return_exceptions=True)
             for end in ends:
-                end.close()  # Last words are delivered: why somebody was refused.
+                end.close()  # Deliver the last bytes, for example the reason of a refusal.
         except (OSError, FrameError, asyncio.CancelledError):
             for end in ends:
-                end.transport.abort()  # The member is down, or somebody drops this.
+                end.transport.abort()  # The member is down, or the connection is being dropped.
         finally:
             del self._connections[task]
 
@@ -176,16 +179,16 @@ class Proxy:
                 await self._board.passage(source, target)
                 writer.write(data)
                 await writer.drain()
-            await self._board.passage(source, target)  # That it ended is news as well.
+            await self._board.passage(source, target)  # The end of a connection is delayed like bytes.
 
 
 async def _hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
-    """Return who has connected, and what it has said so far. Raises FrameError where it is none of ours."""
+    """Return the opener's name and the bytes read so far. Raises FrameError if this is no HELLO."""
     decoder, said = FrameDecoder(), b""
     while data := await reader.read(_PIECE_BYTES):
         said += data
         for frame in decoder.feed(data):
             name = str(frame.body.get("node", "")) if isinstance(frame.body, dict) else ""
-            # Who has lost its disk is a member under a longer name, and sits on the same wire.
+            # A member that lost its disk has a longer name, and is on the same wire.
             return name_of(name) or CLIENT, said
     raise FrameError("the connection ended before it said who it is")

@@ -1,4 +1,4 @@
-"""How a soak went, for people and for programs."""
+"""The report of a soak, for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def _faults(outcome: Outcome) -> Counter[str]:
 
 
 def as_json(outcome: Outcome, kept: Path | None) -> dict[str, object]:
-    """Return what ``--output json`` prints; ``kept`` is where the directories are, None = they have been removed."""
+    """Return the output of ``--output json``.
+
+    ``kept`` is the place of the directories, None = they have been removed.
+    """
     return {
         "holds": outcome.holds,
         "seed": outcome.seed,
@@ -42,7 +45,7 @@ def as_json(outcome: Outcome, kept: Path | None) -> dict[str, object]:
 
 
 def print_report(outcome: Outcome, kept: Path | None, again: str) -> None:
-    """Print the table; and where a promise was broken, which one, and how to look."""
+    """Print the table; for a broken promise, also its name and how to investigate it."""
     from rich.console import Console
     from rich.table import Table
 
@@ -84,8 +87,8 @@ def _how_to_look(outcome: Outcome, kept: Path, again: str) -> str:
     command = program()
     return (
         f"\nEverything is in {kept}. To look at it:\n"
-        f"  grep fault {kept}/history.jsonl        what was done, in order; the other lines are the operations\n"
-        f"  {command} wal verify {kept}/n1         likewise n2, ..., and what was taken from them: n1.lost-1\n"
-        f"  tail -n 50 {kept}/n1/log.jsonl         what the node said\n"
+        f"  grep fault {kept}/history.jsonl        the faults, in order; the other lines are the operations\n"
+        f"  {command} wal verify {kept}/n1         likewise n2, ..., and the lost directories: n1.lost-1\n"
+        f"  tail -n 50 {kept}/n1/log.jsonl         the node's log lines\n"
         f"Again, the same faults: {again}"
     )

@@ -1,4 +1,4 @@
-"""One soak: a cluster, its clients, its faults; then everything is healed, and every promise looked at."""
+"""One soak: a cluster, its clients and its faults; then everything is healed, and every promise checked."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ _CALM_SECONDS = 1.0
 _CLIENT = ClientOptions(timeout=5.0, connect_timeout=1.0, silence=1.5)
 
 Progress = Callable[[float, float, str], None]
-"""Hears how many of how many seconds have passed, and what is being done."""
+"""Called with the seconds so far, the seconds in all, and the present step."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of a soak."""
+    """The outcome of a soak."""
 
     seed: int
     nodes: int
     seconds: float
-    """So long there were faults."""
+    """Seconds of faults."""
     violations: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     fates: dict[str, int] = field(default_factory=dict)
-    """Operations, by what their callers were told: ok, refused, unknown; and of those: settled."""
+    """Numbers of operations by the callers' answers: ok, refused, unknown; and the settled ones among them."""
     judgements: dict[str, Judgement] = field(default_factory=dict)
     records: int = 0
     terms: int | None = None
-    """How many terms were begun: elections, and attempts at one. None = the end was not reached."""
+    """Number of terms begun: elections, and attempts at one. None = the end was not reached."""
     unavailable_seconds: float = 0.0
-    """The longest time in which nobody was told that something was written, while there were faults."""
+    """The longest time without an acknowledged write during the faults."""
     ended: list[tuple[str, str, str]] = field(default_factory=list)
     members: list[str] = field(default_factory=list)
-    """Who belongs to the cluster in the end."""
+    """The members at the end."""
 
     @property
     def linearizable(self) -> Answer:
@@ -61,17 +61,17 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether no promise was broken. A history that takes too long to judge breaks none, and is said to."""
+        """Whether every promise was kept. A history that takes too long to judge breaks none, and is reported."""
         return not self.violations
 
 
 async def soak(
     directory: Path, *, seed: int, seconds: float, nodes: int = 3, kinds: Sequence[str] = (), progress: Progress
 ) -> Outcome:
-    """Run one in ``directory``, which is there and empty; its processes are gone at the end.
+    """Run one soak in ``directory``, which must be empty; its processes are gone at the end.
 
-    The history is left in ``history.jsonl``, whatever happens. What the seed decides is what is done and when;
-    what comes of it, the machine decides as well.
+    The history is left in ``history.jsonl`` in every case. The seed decides the faults and their times; their effects
+    also depend on the machine.
     """
     outcome = Outcome(seed=seed, nodes=nodes, seconds=seconds)
     progress(0, seconds, f"starting {nodes} nodes")
@@ -81,7 +81,7 @@ async def soak(
         watching = asyncio.ensure_future(processes.watch())
         try:
             await _load(processes, workload, faults, outcome, progress)
-            progress(seconds, seconds, "comparing what the members hold")
+            progress(seconds, seconds, "comparing the members' contents")
             held = await _held(processes, outcome, workload)
             watching.cancel()
             await processes.stop(*sorted(processes.up))
@@ -109,7 +109,7 @@ async def soak(
 async def _load(
     processes: SoakedProcesses, workload: Workload, faults: Faults, outcome: Outcome, progress: Progress
 ) -> None:
-    """Have the callers call while things break; at the end everything is healed, and level."""
+    """Run the callers during the faults; at the end all faults are healed, and the members are level."""
     term = max(int(status["term"]) for status in (await processes.statuses()).values())
     async with workload.running():
         await asyncio.sleep(_WARM_UP_SECONDS)
@@ -143,7 +143,7 @@ async def _show(began: float, seconds: float, workload: Workload, faults: Faults
 
 
 async def _held(processes: SoakedProcesses, outcome: Outcome, workload: Workload) -> dict[str, dict[str, Kept]]:
-    """Read everything from each member alone, and compare it with what was promised."""
+    """Read everything from each member alone, and compare it with the promises."""
     statuses = await processes.statuses()
     held: dict[str, dict[str, Kept]] = {}
     async with processes.client(_CLIENT) as client:
@@ -177,7 +177,7 @@ def _longest_gap(times: Sequence[float], began: float, ended: float) -> float:
 
 
 def write_history(path: Path, workload: Workload, events: Sequence[Event]) -> None:
-    """Write one JSON object a line: every operation and every fault, in the order of their beginning."""
+    """Write one JSON object per line: every operation and every fault, in the order of their beginning."""
     rows: list[dict[str, Any]] = [
         {
             "at": done.operation.called,

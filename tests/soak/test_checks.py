@@ -1,4 +1,4 @@
-"""Each property that a soak ends with is broken on purpose here, and found: a soak that sees nothing proves nothing."""
+"""Breaks each property that a soak checks on purpose, because a check that finds nothing proves nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TOPIC = TOPICS[0]
 
 
 def no_client(_: ClientOptions, __: str) -> Client:
-    raise AssertionError("nobody calls here")
+    raise AssertionError("this must not be called")
 
 
 class Story:
-    """Three members that hold what two callers were told, and the account of it; to be spoilt."""
+    """Three members whose contents match the answers to two callers; tests spoil it."""
 
     def __init__(self) -> None:
         self.workload = Workload(no_client, "a story")
@@ -50,7 +50,7 @@ class Story:
         return self.workload.done[-1]
 
     def everywhere(self, values: list[bytes]) -> None:
-        """Have all members hold these values."""
+        """Give all members these values."""
         for topics in self.held.values():
             topics[TOPIC] = Kept(1, values, [10] * len(values))
 
@@ -100,7 +100,7 @@ def answer_strangely(story: Story) -> None:
     story.workload.complaints.append("p1: RecordTooLargeError")
 
 
-def test_a_story_without_a_mistake_is_complained_about_by_nobody() -> None:
+def test_a_story_without_a_mistake_passes_all_checks() -> None:
     story = Story()
     assert list(held_complaints(story.held, story.workload)) == []
     story.everywhere([b"a 1", b"b 1", b"a 2", b"unknown"])
@@ -151,7 +151,7 @@ def test_a_process_may_end_for_want_of_space_and_for_nothing_else() -> None:
 
 
 def test_the_history_is_judged_by_topic_and_by_cell() -> None:
-    """The stale answer is found in the one cell it is of; the topics, whose model is another one, are well."""
+    """The stale answer is found in its one cell; the topics, which have another model, are correct."""
     cell = partition_of("")
     history = [
         Operation(TOPIC, Append((b"a",)), called=1, answer=1, returned=2),
@@ -182,12 +182,12 @@ def test_the_history_is_judged_by_topic_and_by_cell() -> None:
     ],
 )
 def test_only_a_minority_is_impaired(voters: list[str], impaired: list[str], name: str, *, may: bool) -> None:
-    """More than that the cluster does not promise to survive: what was found then would be the soak's own mistake."""
+    """The cluster does not promise to survive more, so a violation found then would be the soak's own mistake."""
     addresses = dict.fromkeys(voters, "127.0.0.1:7001")
     assert (too_much(name, impaired, Members(voters=addresses)) == "") is may
 
 
-def test_nobody_is_impaired_while_the_members_change() -> None:
+def test_no_member_is_impaired_during_a_membership_change() -> None:
     voters = dict.fromkeys(["n1", "n2", "n3", "n4", "n5"], "127.0.0.1:7001")
     assert too_much("n1", [], Members(voters=voters, joining={"n6": ""})) != ""
     assert too_much("n1", [], Members(voters=voters, outgoing=voters)) != ""

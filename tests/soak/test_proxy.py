@@ -1,4 +1,4 @@
-"""A wire that can be cut must be a wire while it is not, and must cut no other one."""
+"""A proxy forwards unless it is cut, and a cut affects no other connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ends:
 
 @asynccontextmanager
 async def connected(opener: str) -> AsyncIterator[tuple[Switchboard, Ends]]:
-    """Connect ``opener`` with a member n2, which has heard its HELLO."""
+    """Connect ``opener`` with a member n2 that has received its HELLO."""
     accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     server = await asyncio.start_server(lambda *streams: accepted.put_nowait(streams), "127.0.0.1", 0)
     board = Switchboard()
@@ -55,7 +55,7 @@ async def connected(opener: str) -> AsyncIterator[tuple[Switchboard, Ends]]:
 
 @pytest.mark.parametrize(("opener", "name"), [("n1", "n1"), ("n1~8c21f0aa", "n1"), ("", CLIENT)])
 async def test_a_cut_holds_one_direction_until_it_is_healed(opener: str, name: str) -> None:
-    """One-way partitions are where useless leaders live; and who has lost its disk sits on the same wire."""
+    """One-way partitions produce useless leaders, and a member that lost its disk is on the same wire."""
     async with connected(opener) as (board, ends):
         board.cut([name], ["n2"])
         ends.writer.write(b"held")
@@ -91,19 +91,19 @@ async def test_dropped_connections_end_on_both_sides() -> None:
         assert board.drop("n3") == 0
         assert board.drop("n1") == 1
         for reader in (ends.reader, ends.far):
-            with suppress(ConnectionResetError):  # An end as good as the other.
+            with suppress(ConnectionResetError):  # A reset ends the connection just as well.
                 assert await reader.read() == b""
 
 
-async def test_last_words_are_delivered_before_the_end() -> None:
-    """A node that refuses somebody says why and closes; without the words the other one would ask for ever."""
+async def test_the_last_bytes_are_delivered_before_the_end() -> None:
+    """A node that refuses a peer sends the reason and closes; without the reason, the peer would ask for ever."""
     async with connected("n1") as (_, ends):
         ends.back.write(b"no" * 1000)
         ends.back.close()
         assert await ends.reader.read() == b"no" * 1000
 
 
-async def test_nobody_listens_behind_the_proxy_of_a_member_that_is_down() -> None:
+async def test_a_connection_to_a_member_that_is_down_ends() -> None:
     board = Switchboard()
     address = await board.open("n2", "127.0.0.1:1")
     reader, writer = await asyncio.open_connection(*address.split(":"))

@@ -1,4 +1,4 @@
-"""A short soak in every run of the suite, so that the long one, `make soak`, works on the day when it is needed."""
+"""A short soak in every run of the suite, so that the long one, `make soak`, works when it is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_some_seconds_of_faults_break_no_promise(tmp_path: Path) -> None:
-    """Real processes, killed and cut off from each other while clients call; and rot in what they left is seen."""
+    """Real processes are killed and cut off from each other during calls; then rot in their files is found."""
     outcome = await soak(
         tmp_path, seed=1, seconds=5, kinds=["kill-leader", "transfer", "one-way", "drop"], progress=lambda *_: None
     )
@@ -37,9 +37,9 @@ async def test_some_seconds_of_faults_break_no_promise(tmp_path: Path) -> None:
 
 
 async def test_a_network_that_loses_packets_keeps_its_leader_and_goes_on(tmp_path: Path) -> None:
-    """Round trips of 100 ms, 10 % of what is sent held up by up to 1.6 s, 1 % resets: between all members."""
+    """Between all members: round trips of 100 ms, 10 % of the pieces held up by up to 1.6 s, 1 % resets."""
     outcome = await soak(tmp_path, seed=1, seconds=17, kinds=["lossy-network"], progress=lambda *_: None)
     assert outcome.violations == []
     assert [event.kind for event in outcome.events][:1] == ["lossy-network"]
     assert outcome.terms is not None
-    assert outcome.terms <= 8, "it rose by one each second"
+    assert outcome.terms <= 8, "the term rose by one each second"

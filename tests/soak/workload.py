@@ -1,4 +1,4 @@
-"""What the soak's clients do, and the record of it: every operation with its times, of one clock, and its outcome."""
+"""The operations of the soak's clients, each recorded with its times on one clock and its outcome."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ CLAIMS = "claims"
 PERSONS = [
     ClientOptions(timeout=max(5.0, silence), connect_timeout=1.0, silence=silence) for silence in (1.0, 2.5, 6.0)
 ]
-"""How patient each person's clients are: who waits for long hears what a leader of long ago says when it wakes up."""
+"""The options of each person's clients, from impatient to patient.
+
+A patient one may receive answers of an old leader.
+"""
 KEYS = ("", "second")
-"""The cells."""
+"""The keys of the cells."""
 _PASSING = (UnavailableError, StorageFullError)
-"""It did not happen, and may the next time."""
+"""It did not happen now, but may succeed the next time."""
 _READ_BACK = 30
 _VALUE_BYTES_MAX = 1500
 
@@ -51,28 +54,28 @@ def partition_of(key: str) -> str:
 
 @dataclass(slots=True)
 class Done:
-    """One operation for the history file: who, what, and what came of it, beside what the checker is given."""
+    """One operation for the history file: caller, request and outcome, besides the checker's data."""
 
     caller: str
     operation: Operation
     fate: Fate = Fate.PENDING
     error: str = ""
-    """What the caller was told first, where that was no answer."""
+    """The caller's first error, if any."""
     expected: int = 0
     """The position that a conditional append expected."""
     is_settled: bool = False
-    """Whether its outcome was unknown, and found out later."""
+    """Whether its outcome was unknown at first and determined later."""
 
 
 Act = Callable[[str, "Person", random.Random], Awaitable[None]]
-"""What a caller does over and over: under its name, for its person."""
+"""The repeated action of a caller: takes its name and its person."""
 
 
 class Person:
-    """One client of the cluster after the other: each is closed in the middle of everything, and a new one goes on.
+    """A sequence of clients: each is closed in the middle of its calls, and a new one continues.
 
     Invariants:
-      * ``client`` is open, or has been closed while its callers were waiting: they are told, and take the next one
+      * ``client`` is open, or was closed while its callers waited: they get an error and use the next one
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class Person:
         self._entropy = entropy
 
     async def live(self) -> None:
-        """Begin anew now and then, until cancelled."""
+        """Replace the client from time to time, until cancelled."""
         try:
             while True:
                 await asyncio.sleep(self._entropy.uniform(5, 25))
@@ -96,28 +99,28 @@ class Person:
 
 
 class Workload:
-    """Callers that append, append on condition, call cells, and read, one operation after the other each.
+    """Callers that append, append on condition, call cells and read, each one operation at a time.
 
     Invariants:
-      * values are unique, of all callers
-      * an operation is PENDING only while its caller waits; UNKNOWN only where nobody can tell any more
+      * values are unique among all callers
+      * an operation is PENDING only while its caller waits, and UNKNOWN only if its outcome cannot be determined
     """
 
     def __init__(
         self, connect: Callable[[ClientOptions, str], Client], seed: str, *, pause_seconds: float = 0.05
     ) -> None:
         self.appended: list[Appended] = []
-        """Of the topics, for the checker of exactly-once."""
+        """The appends to the topics, for the checker of exactly-once."""
         self.done: list[Done] = []
         self.recorder = Recorder(time.monotonic)
         self.complaints: list[str] = []
         """Answers that no fault explains."""
         self.seen_stale: list[tuple[str, int, tuple[bytes, ...]]] = []
-        """What single members said of a topic, from a position on, without asking the others."""
+        """Stale answers of single members: the topic, the first position, and the values."""
         self.acknowledged_at: list[float] = []
-        """When something was written, as far as somebody was told."""
+        """Times of all acknowledged writes."""
         self.last_number: dict[tuple[str, str], int] = {}
-        """By key and caller: the last of its calls that were applied."""
+        """The last applied call number, by key and caller."""
         self._connect = connect
         self._seed = seed
         self._pause = pause_seconds
@@ -127,7 +130,7 @@ class Workload:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the callers; at the end, let each finish what it waits for: the cluster must be healthy then."""
+        """Run the callers; at the end, let each finish its operation, for which the cluster must be healthy."""
         persons = [
             Person(f"p{number}", self._connect, options, random.Random(f"{self._seed} person {number}"))
             for number, options in enumerate(PERSONS)
@@ -166,7 +169,7 @@ class Workload:
     # -- Writing ---------------------------------------------------------------------------------------------
 
     async def _append(self, name: str, person: Person, entropy: random.Random) -> None:
-        """Append one record, or some as one."""
+        """Append one record, or several as one."""
         topic = entropy.choice(TOPICS)
         values = tuple(self._value(name, entropy) for _ in range(entropy.choice((1, 1, 1, 2, 3))))
         done = self._begin(name, topic, Append(values))
@@ -181,7 +184,7 @@ class Workload:
         self._end_append(done, records, first)
 
     async def _claim(self, name: str, person: Person, entropy: random.Random) -> None:
-        """Append where the topic is believed to end, or not at all. A refusal says where it ends: that is a read."""
+        """Append at the expected end of the topic. A refusal contains the actual end, so it counts as a read."""
         value = self._value(name, entropy)
         expected = self._ends[CLAIMS] + entropy.choice((1, 1, 1, 2))
         done = self._begin(name, CLAIMS, Append((value,)))
@@ -220,7 +223,7 @@ class Workload:
         answer = await self._write(done, person, call, lambda answer: answer)
         if done.fate is Fate.APPLIED:
             self.last_number[key, name] = number
-            if answer is not None or not is_add:  # None of a sum: it was done, and its result is not kept any more.
+            if answer is not None or not is_add:  # None for a sum: applied, but the result is no longer kept.
                 self.recorder.answered(done.operation, answer)
 
     async def _write(
@@ -230,7 +233,7 @@ class Workload:
         ask: Callable[[Client], Awaitable[Any]],
         answer_of: Callable[[Any], Any],
     ) -> Any:
-        """Ask once, and find out what came of it; return the answer, None = there is none."""
+        """Send a request and determine its outcome; return the answer, None = there is none."""
         try:
             answer = answer_of(await ask(person.client))
         except OutcomeUnknownError as error:
@@ -255,7 +258,7 @@ class Workload:
         return answer
 
     async def _settle(self, done: Done, person: Person, error: OutcomeUnknownError) -> Any:
-        """Ask what became of it until somebody says, whichever client the person has by then."""
+        """Ask for the outcome until there is an answer, through the person's present client."""
         done.is_settled = True
         if error.token is None:
             done.fate = Fate.UNKNOWN
@@ -307,7 +310,7 @@ class Workload:
     # -- Reading ---------------------------------------------------------------------------------------------
 
     async def _look(self, name: str, person: Person, entropy: random.Random) -> None:
-        """Ask for something, linearizably most of the time."""
+        """Read something, linearizably most of the time."""
         topic = entropy.choice(tuple(self._ends))
         start = max(1, self._ends[topic] - _READ_BACK)
         match entropy.randrange(4):
@@ -330,7 +333,7 @@ class Workload:
         except _PASSING:
             return
         except ViewstampError as error:
-            if not isinstance(error, UnknownTopicError):  # A member that is behind need not know it yet.
+            if not isinstance(error, UnknownTopicError):  # A lagging member may not have the topic yet.
                 self.complaints.append(f"{name}: a stale read of {topic}: {type(error).__name__}: {error}")
             return
         self.seen_stale.append((topic, start, values))
@@ -351,7 +354,7 @@ class Workload:
             self.recorder.answered(done.operation, answer)
 
     async def read_all(self, client: Client) -> None:
-        """Read everything linearizably, at the end: what nobody was told is known by then."""
+        """Read everything linearizably at the end, which settles the unknown outcomes."""
         for topic in self._ends:
             request = ReadFrom(1, is_whole=True)
             await self._ask("end", topic, request, read(client, topic, 1))
@@ -364,5 +367,5 @@ async def _end_of(client: Client, topic: str) -> int:
 
 
 async def read(client: Client, topic: str, start: int, *, node: str | None = None) -> tuple[bytes, ...]:
-    """Read a topic to its end, or to where ``node`` has it."""
+    """Read a topic to its end, or to the end that ``node`` has."""
     return tuple([bytes(record.value) async for record in client.read(topic, start, node=node)])
