@@ -65,7 +65,7 @@ class LogAgainstList(RuleBasedStateMachine):
         if found is None:
             assert start < min(self.handed_end, self.durable_end), "what is not applied and durable stays in memory"
             return
-        assert found == following[: len(found)]
+        assert found == tuple(following[: len(found)])
         assert len(found) == 1 or sum(batch.size for batch in found) <= bytes_max
         if len(found) < len(following):
             assert sum(batch.size for batch in following[: len(found) + 1]) > bytes_max

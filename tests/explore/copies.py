@@ -39,7 +39,9 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _is_immutable(kind: type) -> bool:
-    return issubclass(kind, _ATOMS) or (dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+    if not dataclasses.is_dataclass(kind):
+        return issubclass(kind, _ATOMS)
+    return issubclass(kind, _ATOMS) or hasattr(kind, "is_value") or bool(kind.__dataclass_params__.frozen)  # type: ignore[attr-defined]
 
 
 _immutable: dict[type, bool] = {}

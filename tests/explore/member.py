@@ -40,6 +40,7 @@ from viewstamp.consensus.ready import AppendLog, Write
 from viewstamp.consensus.state import Campaign, CampaignPhase, Core, Leading, RaftOptions, SnapshotPoint
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import build_batch
 
 __all__ = ["Input", "Member", "Pending", "Sent", "SnapshotFile", "Taken", "inputs", "start", "take"]
@@ -61,7 +62,7 @@ class _NoEntropy:
         return start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotFile(Message):
     """The snapshot file that the node of a leader sends with its offer, as far as the core uses it."""
 

@@ -258,14 +258,15 @@ def _check_batches(core: Core, message: AppendRequest) -> None:
     Their checksums are checked as they are decoded (``node/peers/codec.py``).
     """
     source, end, commit_end = message.source, message.start, message.commit_end
-    own = core.history.term_at(Index(end - 1))
+    newest, newest_begin = core.history.starts[-1]
+    own = newest if end > newest_begin else core.history.term_at(Index(end - 1))
     if message.previous_term != own:
         complaint = f"{source} has term {message.previous_term} before index {end}, here it is {own}"
         core.refuse(source, "previous-term", complaint)
     is_boundary = commit_end <= core.log.commit_end or commit_end == end
     is_boundary = is_boundary or (commit_end < end and core.log.is_boundary(commit_end))
     for batch in message.batches:
-        expected = core.history.term_at(batch.first_index)
+        expected = newest if batch.first_index >= newest_begin else core.history.term_at(batch.first_index)
         if batch.term != expected or batch.first_index != end:
             complaint = f"{batch!r} from {source}: term {expected} and index {end} were announced"
             core.refuse(source, "announced-batch", complaint)

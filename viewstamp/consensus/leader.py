@@ -228,6 +228,7 @@ def _ask(core: Core, member: NodeId, progress: Progress) -> None:
 def send_appends(core: Core, leading: Leading) -> None:
     """Send every member what it lacks, as far as its window allows. Called once a turn: that is the batching."""
     log = core.log
+    start, batches = Index(0), None
     for member, progress in leading.progress.items():
         if progress.state is not ProgressState.REPLICATING:
             continue
@@ -235,14 +236,16 @@ def send_appends(core: Core, leading: Leading) -> None:
             _ask(core, member, progress)  # Trimmed meanwhile: what it lacks is in a snapshot only.
             continue
         while progress.next_end < log.end and progress.has_room(core.options.in_flight_bytes_max):
-            batches = log.slice(progress.next_end, core.options.append_bytes_max)
+            if progress.next_end != start:  # The others usually lack the same.
+                start = progress.next_end
+                batches = log.slice(start, core.options.append_bytes_max)
             if batches is None:
                 progress.is_fetching = True
                 core.output.fetches.append(
-                    Fetch(member, core.term, progress.number, progress.next_end, core.options.append_bytes_max)
+                    Fetch(member, core.term, progress.number, start, core.options.append_bytes_max)
                 )
             else:
-                _send_batches(core, member, progress, tuple(batches))
+                _send_batches(core, member, progress, batches)
 
 
 def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple[Batch, ...]) -> None:
@@ -323,7 +326,8 @@ def acknowledge(
     core: Core, leading: Leading, member: NodeId, progress: Progress, end: Index, *, is_recovering: bool
 ) -> None:
     """Note that ``member`` is durable up to ``end``; commit, or go on with a transfer, if that makes a difference."""
-    _check_end(core, member, end)
+    if end != core.log.end:
+        _check_end(core, member, end)
     if progress.acknowledged(end, is_recovering=is_recovering):
         if end > core.log.commit_end or not leading.is_reached:  # Else a quorum holds it without this member.
             _maybe_commit(core, leading)
@@ -387,30 +391,31 @@ def not_leader(core: Core) -> NotLeaderError:
     )
 
 
-def append_own(core: Core, leading: Leading, batch: Batch) -> Viewstamp:
+def append_own(core: Core, leading: Leading, batch: Batch) -> None:
     """Stamp a batch of this leader and append it to its log."""
     first_index = core.log.end
+    is_first = first_index == leading.term_start
     batch.stamp(
         term=core.term,
         first_index=first_index,
-        previous_term=core.history.term_at(Index(first_index - 1)),
+        previous_term=core.history.term_at(Index(first_index - 1)) if is_first else core.term,
         log_time=max(core.log_time, core.wall_us),
         first_position=Position(batch.first_position),
     )
     leading.uncommitted_bytes += batch.size
     core.append(batch)
-    return Viewstamp(core.term, first_index)
 
 
 def append_membership(core: Core, leading: Leading, membership: Membership) -> Viewstamp:
     """Replicate ``membership``, which is in force from here on; a member that leaves is sent the record too."""
     membership = membership.naming(core.incarnations)
-    viewstamp = append_own(core, leading, build_batch([membership.encode()], kind=Kind.MEMBERSHIP))
+    batch = build_batch([membership.encode()], kind=Kind.MEMBERSHIP)
+    append_own(core, leading, batch)
     for member in membership.addresses:
         if member != core.me and member not in leading.progress:
             leading.progress[member] = Progress()
             _ask(core, member, leading.progress[member])
-    return viewstamp
+    return Viewstamp(batch.term, batch.first_index)
 
 
 def _maybe_commit(core: Core, leading: Leading) -> None:
@@ -419,10 +424,27 @@ def _maybe_commit(core: Core, leading: Leading) -> None:
     From the moment a quorum has reached it, records of old terms are committed by that end too: the announcement
     works like a record of the own term without length. Counting before it is figure 8 of the Raft paper.
     """
-    ends = {core.me: core.log.durable_end} if core.recovering_until is None else {}
-    for member, progress in leading.progress.items():
-        ends[member] = progress.counted_end
-    end = standing.commit_end(core.memberships, ends, leading.term_start, disks_are_named=bool(core.incarnations))
+    own_end = core.log.durable_end if core.recovering_until is None else Index(0)
+    entry, progress = core.memberships[-1], leading.progress
+    membership = entry.membership
+    end = Index(0)
+    if (
+        len(core.memberships) == 1
+        and (membership.names_all_disks if core.incarnations else membership.has_only_voters)
+        and len(progress) + 1 == len(membership.addresses)
+        and core.me in membership.addresses
+    ):
+        # Nearly always: the one membership has only voters, it names their disks, and they are this member and those in
+        # `progress`. Then all ends count alike, as far as they are beyond that membership's record, and the middle one
+        # is what `standing.commit_end` finds.
+        ends = [own_end]
+        for each in progress.values():
+            ends.append(each.counted_end)
+        end = standing.end_of_most(ends)
+    if end <= entry.index:
+        counted = {core.me: own_end, **{member: each.counted_end for member, each in progress.items()}}
+        is_named = bool(core.incarnations)
+        end = standing.commit_end(core.memberships, counted, leading.term_start, disks_are_named=is_named)
     if end < leading.term_start or core.installing:
         return
     leading.is_reached = True

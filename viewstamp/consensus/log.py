@@ -80,7 +80,7 @@ class RaftLog:
         at = bisect_left(self._starts, end)
         return at == 0 or (at < len(self._starts) and self._starts[at] == end)
 
-    def slice(self, start: Index, bytes_max: int) -> list[Batch] | None:
+    def slice(self, start: Index, bytes_max: int) -> tuple[Batch, ...] | None:
         """Return batches from ``start`` (a boundary below the end) on, at least one, then up to ``bytes_max``.
 
         None: ``start`` is not in memory any more.
@@ -93,7 +93,7 @@ class RaftLog:
         while stop < len(self._batches) and size + self._batches[stop].size <= bytes_max:
             size += self._batches[stop].size
             stop += 1
-        return self._batches[at:stop]
+        return tuple(self._batches[at:stop])
 
     def since(self, start: Index) -> list[Batch]:
         """Return the batches in memory that end after ``start``, in order. For checkers."""

@@ -81,6 +81,16 @@ class Membership:
         """Every member's address, electors first, each in the order of their ids."""
         return {**dict(sorted(self.electors.items())), **dict(sorted(self.learners.items()))}
 
+    @cached_property
+    def has_only_voters(self) -> bool:
+        """Whether every member counts alike: there is no learner, and no change is under way."""
+        return not self.learners and not self.outgoing
+
+    @cached_property
+    def names_all_disks(self) -> bool:
+        """Whether ``has_only_voters``, and the disk of each of them is named."""
+        return self.has_only_voters and self.incarnations.keys() >= self.voters.keys()
+
     # -- Changing --------------------------------------------------------------------------------------------
 
     def changed(self, change: Change) -> Membership:

@@ -7,10 +7,9 @@ announcements to that member: a message that belongs to an older announcement is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch
 
 __all__ = [
@@ -45,7 +44,7 @@ too: one more than one of them, or the sum of two.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Message:
     """The fields of all messages."""
 
@@ -54,7 +53,7 @@ class Message:
     term: Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PreVoteRequest(Message):
     """Asks whether the target would vote for the source in ``term``, one above its own. Changes nothing durable.
 
@@ -66,7 +65,7 @@ class PreVoteRequest(Message):
     end: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class PreVoteResponse(Message):
     """Granted: ``term`` is the one that was asked for. Refused: ``term`` is the voter's own.
 
@@ -77,7 +76,7 @@ class PreVoteResponse(Message):
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class VoteRequest(Message):
     """Asks for the vote in ``term``. Sent once the candidate's own vote is durable.
 
@@ -91,7 +90,7 @@ class VoteRequest(Message):
     transfers: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class VoteResponse(Message):
     """A vote or its refusal, once it is durable, with the advertised history and end that the winner starts from.
 
@@ -105,14 +104,14 @@ class VoteResponse(Message):
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HistoryRequest(Message):
     """The leader of ``term`` asks for the history of a member. Repeated until the member answers."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HistoryResponse(Message):
     """The member's advertised history and durable end, once ``term`` is durable there.
 
@@ -127,7 +126,7 @@ class HistoryResponse(Message):
     life: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Announcement(Message):
     """The leader of ``term`` sends its history, and ``start``, where the member's log continues: what is beyond is cut.
 
@@ -147,7 +146,7 @@ class Announcement(Message):
     leader_end: Index = Index(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AnnouncementResponse(Message):
     """All three steps of the announcement are durable; the log ends at ``end``. From here on appends are accepted.
 
@@ -160,7 +159,7 @@ class AnnouncementResponse(Message):
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotOffer(Message):
     """The leader's log begins behind the point where the member's could go on: its snapshot holds all before ``end``.
 
@@ -173,7 +172,7 @@ class SnapshotOffer(Message):
     last_term: Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AppendRequest(Message):
     """Append ``batches`` at ``start``, exactly the end of the log; all before ``commit_end`` is committed.
 
@@ -188,7 +187,7 @@ class AppendRequest(Message):
     batches: tuple[Batch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class AppendResponse(Message):
     """The log is durable up to ``end`` and received up to ``received_end``; cumulative, so a lost one does not matter.
 
@@ -202,7 +201,7 @@ class AppendResponse(Message):
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HeartbeatRequest(Message):
     """The leader still leads; all before ``commit_end`` is committed, and all before ``sent_end`` was sent.
 
@@ -215,7 +214,7 @@ class HeartbeatRequest(Message):
     round: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class HeartbeatResponse(Message):
     """The heartbeat was received in this term. Sent at once; ``end`` is durable: it replaces a lost AppendResponse."""
 
@@ -225,14 +224,14 @@ class HeartbeatResponse(Message):
     is_recovering: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadIndexRequest(Message):
     """A member asks its leader for the index that it must have applied before it may answer the reads of ``token``."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ReadIndexResponse(Message):
     """The index for the reads of ``token``, confirmed by a quorum after the request. Lost: the member asks again."""
 
@@ -240,12 +239,12 @@ class ReadIndexResponse(Message):
     index: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TermResponse(Message):
     """The target's term is too low. Sent for any request of a lower term, so that the two do not ignore each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class TimeoutNow(Message):
     """The target holds all that the leader holds, and is to stand for election without a pre-vote (Raft thesis 3.10).
 
@@ -253,7 +252,7 @@ class TimeoutNow(Message):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class BatchesRead(Message):
     """From the node to its own core: the batches of a ``Fetch``, read from the log on disk for member ``member``."""
 

@@ -220,11 +220,21 @@ class Raft:
           UnavailableError: the group is still configuring; try again.
           OverloadedError: too much is uncommitted; try again later.
         """
-        return leader.append_own(self.core, leader.check_propose(self.core, batch.size), batch)
+        self.append_checked(self.check_propose(batch.size), batch)
+        return Viewstamp(batch.term, batch.first_index)
 
-    def check_propose(self, size: int) -> None:
-        """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing."""
-        leader.check_propose(self.core, size)
+    def check_propose(self, size: int) -> Leading:
+        """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing.
+
+        Returns:
+          What :meth:`append_checked` takes, as long as no other input has come in between.
+        """
+        return leader.check_propose(self.core, size)
+
+    def append_checked(self, leading: Leading, batch: Batch) -> None:
+        """Do what :meth:`propose` does, for a batch that :meth:`check_propose` has just let through."""
+        assert leading is self.core.state, f"{self.core.me} does not lead any more as it did when this was checked"
+        leader.append_own(self.core, leading, batch)
 
     def change(self, wanted: Change) -> Viewstamp:
         """Begin a change of the membership; return where its record stands (the present one's, if nothing changes).

@@ -32,6 +32,7 @@ __all__ = [
     "counting_ends",
     "decides_alone",
     "elect",
+    "end_of_most",
     "has_regained",
     "is_majority",
     "is_up_to_date",
@@ -82,8 +83,13 @@ def majority_end(membership: Membership, ends: Mapping[NodeId, Index]) -> Index:
 
 
 def _end_of(voters: Mapping[NodeId, str], ends: Mapping[NodeId, Index]) -> Index:
-    held = sorted(map(ends.get, voters, repeat(_NONE)), reverse=True)
-    return held[majority(len(held)) - 1] if held else Index(0)
+    return end_of_most(list(map(ends.get, voters, repeat(_NONE)))) if voters else _NONE
+
+
+def end_of_most(ends: list[Index]) -> Index:
+    """Return the largest end that more than half of these voters hold; ``ends`` is sorted by this."""
+    ends.sort()
+    return ends[(len(ends) - 1) // 2]
 
 
 def is_voter(membership: Membership, member: NodeId) -> bool:

@@ -149,7 +149,7 @@ class LogReader:
 
     async def _batches(self, index: Index, bytes_max: int) -> list[Batch]:
         batches = self._log.slice(index, bytes_max)
-        return await self.read_log(index, bytes_max) if batches is None else batches
+        return await self.read_log(index, bytes_max) if batches is None else list(batches)
 
     async def close(self) -> None:
         """Finish what is being read, then stop."""

@@ -309,7 +309,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def _on_proposal(self, batch: Batch, answer: Answer) -> None:
         try:
-            self.raft.check_propose(batch.size)
+            leading = self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
             self._space.check(batch)
@@ -325,9 +325,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             case Accepted(first_position, instead):
                 batch = instead or batch
                 batch.first_position = first_position
-                viewstamp = self.raft.propose(batch)
+                self.raft.append_checked(leading, batch)
                 self._space.admitted(batch.size)
-                self.applier.answer_when_applied(viewstamp.index, answer)
+                self.applier.answer_when_applied(batch.first_index, answer)
             case Answered(result):
                 answer(result)
             case _:

@@ -1,0 +1,31 @@
+"""Classes of values that nobody changes, and that cost little to make; for what is made several times in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
+
+__all__ = ["value_class"]
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def value_class(cls: type[ValueT]) -> type[ValueT]:
+    """Make a dataclass with slots and keyword arguments that type checkers take for frozen; decorates a class.
+
+    An assignment to a field is an error of ``mypy`` and not of the running program. A dataclass that is frozen at run
+    time sets each field by a call of ``object.__setattr__``, so that it takes three times as long to make.
+
+    Example::
+
+        @value_class
+        class Point:
+            x: int
+            y: int
+    """
+    make: Callable[[type[ValueT]], type[ValueT]] = dataclass(slots=True, kw_only=True, unsafe_hash=True)
+    made = make(cls)
+    made.is_value = True  # type: ignore[attr-defined]  # Who copies objects may share it: see tests/explore/copies.py.
+    return made
