@@ -85,7 +85,6 @@ async def test_what_an_actor_tells_itself_comes_in_the_next_iteration() -> None:
 
 async def test_an_actor_is_woken_once_by_the_loop_however_much_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System()
-    ref = system.spawn(Recorder(), name="recorder")
     calls: list[object] = []
     loop = asyncio.get_running_loop()
     call_soon = loop.call_soon
@@ -95,6 +94,8 @@ async def test_an_actor_is_woken_once_by_the_loop_however_much_it_is_told(monkey
         return call_soon(callback, *args, context=context)
 
     monkeypatch.setattr(loop, "call_soon", counting)
+    ref = system.spawn(Recorder(), name="recorder")
+    calls.clear()
     for number in range(1000):
         ref.tell(number)
     assert len(calls) == 1

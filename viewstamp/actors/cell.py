@@ -68,11 +68,12 @@ class Cell(ABC, Generic[MessageT]):
         self.children: dict[Cell[Any], None] = {}
         self.actor: Actor[MessageT] | AsyncActor[MessageT] | None = None
         kind = DropOldestMailbox if bounds.get("overflow") is Overflow.DROP_OLDEST else Mailbox
-        self.mailbox: Mailbox[MessageT] = kind(name, self._wake, self._lose, **bounds)
-        self.ref: Ref[MessageT] = Ref(self)
         self._loop = system.loop
         # A context of its own, because a turn serves several senders and must not run in the context of the first one.
         self._context = contextvars.copy_context()
+        self._wake = self._waker()
+        self.mailbox: Mailbox[MessageT] = kind(name, self._wake, self._lose, **bounds)
+        self.ref: Ref[MessageT] = Ref(self)
         self._factory = factory
         self._stopped_by: BaseException | None = None
         self._restarted: deque[float] = deque(maxlen=RESTARTS_KEPT)
@@ -99,8 +100,8 @@ class Cell(ABC, Generic[MessageT]):
         """End the present object, if there is one, and start another one ``delay`` seconds later."""
 
     @abstractmethod
-    def _wake(self) -> None:
-        """Schedule the actor. The mailbox calls this when messages begin to wait."""
+    def _waker(self) -> Callable[[], object]:
+        """Return the function that schedules the actor: the mailbox calls it when messages begin to wait."""
 
     @property
     @abstractmethod

@@ -77,7 +77,7 @@ class Mailbox(Generic[MessageT]):
     def __init__(
         self,
         name: str,
-        wake: Callable[[], None],
+        wake: Callable[[], object],
         lose: Callable[[MessageT, Loss, int], None],
         *,
         count_max: int = COUNT_MAX,
@@ -230,7 +230,7 @@ class DropOldestMailbox(Mailbox[MessageT]):
     def __init__(
         self,
         name: str,
-        wake: Callable[[], None],
+        wake: Callable[[], object],
         lose: Callable[[MessageT, Loss, int], None],
         **bounds: Unpack[Bounds[MessageT]],
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TypeVar
 
 from viewstamp.actors.actor import Actor, AsyncActor
@@ -90,7 +91,10 @@ class TaskCell(Cell[MessageT]):
     def _is_idle(self) -> bool:
         return self._waiter is not None or self.task is None or not self.mailbox.taken
 
-    def _wake(self) -> None:
+    def _waker(self) -> Callable[[], object]:
+        return self._end_wait
+
+    def _end_wait(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

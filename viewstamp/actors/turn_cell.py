@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -56,8 +57,8 @@ class TurnCell(Cell[MessageT]):
     def _is_idle(self) -> bool:
         return not self._is_busy
 
-    def _wake(self) -> None:
-        self._loop.call_soon(self._turn, context=self._context)
+    def _waker(self) -> Callable[[], object]:
+        return partial(self._loop.call_soon, self._turn, context=self._context)
 
     def _turn(self) -> None:
         actor = self.actor

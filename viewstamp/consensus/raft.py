@@ -343,7 +343,10 @@ class Raft:
         core, log = self.core, self.core.log
         leading = core.state
         if isinstance(leading, Leading) and not core.installing:
-            leader.send_appends(core, leading)
+            for progress in leading.progress.values():
+                if progress.next_end < log.end:  # In most turns every member has been sent everything.
+                    leader.send_appends(core, leading)
+                    break
             if leading.reads_waiting and leading.is_reached:
                 reads.start_round(core, leading)
         ready = core.output

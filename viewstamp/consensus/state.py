@@ -42,6 +42,10 @@ __all__ = [
 ]
 
 
+_make = tuple.__new__
+"""Makes a named tuple as its class does, but without a Python function: each round makes one on every member."""
+
+
 class Entropy(Protocol):
     """The only randomness of the core: election timeouts."""
 
@@ -460,7 +464,7 @@ class Core:
         Not by the term in the record's header: the same record, same term and index, can be cut and appended
         again under a later leader, and a completion of the first write would then speak for the second.
         """
-        return Viewstamp(self.accept_term, Index(self.log.end - 1))
+        return _make(Viewstamp, (self.accept_term, self.log.end - 1))
 
     def answer_term(self, message: Message) -> None:
         """Send the present term to the sender of a lower one (rule 13)."""

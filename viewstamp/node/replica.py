@@ -144,6 +144,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
         """What the node was told of the last change."""
+        self._seen: tuple[object, ...] = ()
+        """All that ``_known`` follows from, when it was last looked at."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
 
@@ -199,11 +201,21 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if self._changes.waiting:
             self._changes.note()
         # Attributes instead of properties, because this runs in every turn.
-        known = (core.leader, type(core.state), core.term, core.lifecycle, core.memberships[-1].membership)
-        if known != self._known:
-            self._on_change(known)
+        committed, newest = core.memberships[0], core.memberships[-1]
+        is_committed, is_announced = committed.index < core.log.commit_end, core.announced_number > 0
+        seen = (core.state, core.leader, core.term, committed, is_committed, is_announced, newest)
+        if seen != self._seen:
+            self._seen = seen
+            self._note_change()
         if core.leader == core.me and not self.is_leading:
             self._maybe_begin_leading()
+
+    def _note_change(self) -> None:
+        """Look whether the state that others are told of has changed; what it is made of has."""
+        core = self.raft.core
+        known = (core.leader, type(core.state), core.term, core.lifecycle, core.membership)
+        if known != self._known:
+            self._on_change(known)
 
     def on_dropped(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Answer proposals that came too late to be looked at: nothing of them was written."""

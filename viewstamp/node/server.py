@@ -301,7 +301,8 @@ class _ServerConnection:
             row = FROM_CLIENTS.get(frame.kind)
             if row is None:
                 raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
-            row[1](self, request, row[0].decode(body), frame)
+            asked, handler = row
+            handler(self, request, asked.only or asked.decode(body), frame)
         except ViewstampError as error:
             self._error(request, error)
 

@@ -57,29 +57,26 @@ class Ledger:
         # A NewType is a call at run time: too dear for what every batch does, here and below.
         state.end = batch.first_index + batch.count  # type: ignore[assignment]
         if batch.log_time >= state.next_second:
-            for topic in state.aging(batch.log_time):
-                self._trim(topic, topic.retained_from(batch.log_time))
+            for aging in state.aging(batch.log_time):
+                self._trim(aging, aging.retained_from(batch.log_time))
             state.staging.expire(batch.log_time, log_bytes)
         elif log_bytes >= state.staging.next_gone_at:
             state.staging.expire(batch.log_time, log_bytes)
         kind = batch.kind
         if kind is Kind.RECORDS:
-            self._records(batch, log_bytes)
+            topic = state.topics.get(batch.topic)
+            if topic is None:
+                raise diverged(batch, "a topic id up to", len(state.topics), batch.topic)
+            if batch.first_position != topic.next_position:
+                raise diverged(batch, "position", topic.next_position, batch.first_position)
+            index = batch.first_index
+            self._extend(topic, index, batch.count, batch.size, batch.log_time, log_bytes, index)
             return None
         if kind is Kind.STAGED:
             state.staging.stage(batch)
             return None
         command = self._commands.get(kind)
         return None if command is None else command(batch)
-
-    def _records(self, batch: Batch, log_bytes: int) -> None:
-        topic = self.state.topics.get(batch.topic)
-        if topic is None:
-            raise diverged(batch, "a topic id up to", len(self.state.topics), batch.topic)
-        if batch.first_position != topic.next_position:
-            raise diverged(batch, "position", topic.next_position, batch.first_position)
-        index = batch.first_index
-        self._extend(topic, index, batch.count, batch.size, batch.log_time, log_bytes, index)
 
     def _extend(self, topic: Topic, index: int, count: int, size: int, time: int, log_bytes: int, oldest: int) -> None:
         if self.before_topic is not None:

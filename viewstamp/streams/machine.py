@@ -228,7 +228,8 @@ class Streams:
         )
 
     def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
-        session = self._ledger.state.sessions.find(batch.session)
+        sessions = self._ledger.state.sessions
+        session = sessions.by_id.get(batch.session) or sessions.find(batch.session)
         sequence = batch.sequence
         if sequence <= session.last:
             if batch.first_position and (actual := session.mismatch(sequence)):
@@ -253,7 +254,8 @@ class Streams:
             view.use(session, sequence, fence=False)
             view.keep_commands(batch, commands)
             return self._commands_accepted
-        topic = self._ledger.state.topic(batch.topic)
+        state = self._ledger.state
+        topic = state.topics.get(batch.topic) or state.topic(batch.topic)
         if batch.kind is Kind.STAGED:
             self._check_staged(view, batch)
             view.check_kept(session.id)
@@ -261,7 +263,8 @@ class Streams:
             view.staged_bytes += batch.size
             return _NO_POSITION
         view.check_settled(topic.id)
-        view.check_kept(session.id)
+        if view.victims:
+            view.check_kept(session.id)
         expected = batch.first_position
         if expected and expected != view.next_position(topic.id, topic.next_position):
             # What stands at that position may still be cut. If the refusal, behind it, is committed, so is that.
@@ -398,9 +401,11 @@ class Streams:
 
     def _use(self, batch: Batch) -> SessionState:
         """Return the batch's session, now the most recently used, and about to change."""
-        session = self._ledger.state.sessions.use(batch.session)
+        by_id = self._ledger.state.sessions.by_id
+        session = by_id.pop(batch.session, None)
         if session is None:
-            raise diverged(batch, "a known session, one of", len(self._state.sessions.by_id), batch.session)
+            raise diverged(batch, "a known session, one of", len(by_id), batch.session)
+        by_id[batch.session] = session
         if self._cut is not None:
             self._cut.state.before_session(session)
         session.used_at = batch.log_time

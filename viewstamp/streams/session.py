@@ -57,7 +57,9 @@ class SessionState:
     def applied(self, receipt: Placement, results: list[bytes] | None = None) -> bytes:
         """Decide the next sequence: it was applied; ``results`` are those of commands. Return the receipt's bytes."""
         slot = _RECEIPT.pack(receipt.first_position, receipt.count, receipt.term, receipt.first_index, receipt.log_time)
-        self._put(slot)
+        at = self.last % RECEIPTS_MAX * _SIZE  # As `_put`, without a further call for each batch.
+        self._slots[at : at + _SIZE] = slot
+        self.last += 1  # type: ignore[assignment]
         if results is not None:
             packed = cast("bytes", _pack_results(results))
             self._results[self.last] = packed

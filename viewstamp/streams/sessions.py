@@ -23,7 +23,7 @@ class Sessions:
     """The sessions, in order of their last use in the log.
 
     Invariants:
-      * ``by_id`` has the least recently used one first
+      * ``by_id`` has the least recently used one first; ``Streams`` moves each that it applies a batch of to the end
       * ``_holders`` are those that hold results, in the order of the newest batch of commands of each
       * ``result_bytes`` is what all of them hold
     """
@@ -47,13 +47,6 @@ class Sessions:
                 f"session {session_id} is not known" if session_id else "a batch of a client needs a session",
                 remedy="open a new session; what the old one had not heard of stays unknown",
             )
-        return session
-
-    def use(self, session_id: SessionId) -> SessionState | None:
-        """Return a session, now the most recently used one; None = there is none."""
-        session = self.by_id.pop(session_id, None)
-        if session is not None:
-            self.by_id[session_id] = session
         return session
 
     def forget(self, session_id: SessionId) -> None:

@@ -81,8 +81,8 @@ class RequestBody:
     record: ClassVar[Kind | None]
     """The kind of batch that holds the body as its record, for requests that the leader writes into the log."""
     fields: ClassVar[tuple[BodyField, ...]]
-    _only: ClassVar[Any]
-    """The one instance of a request without fields: making one for each append would be a call more."""
+    only: ClassVar[Any]
+    """The one instance of a request without fields, whatever its body holds; None = it has fields, and is decoded."""
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> Self:
@@ -91,9 +91,6 @@ class RequestBody:
         Raises:
           RequestError: a field is missing, of another type or out of range.
         """
-        if not cls.fields:
-            only: Self = cls._only
-            return only
         kind = cls.kind
         return cls(**{field.name: field.read(kind, body) for field in cls.fields})
 
@@ -127,7 +124,7 @@ def request(
         made.payload = payload
         made.record = record
         made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
-        made._only = None if made.fields else made()
+        made.only = None if made.fields else made()
         return cast("type[RequestT]", made)
 
     return decorate

@@ -87,7 +87,10 @@ class ActorHost:
         self._changes_bytes_max = changes_bytes_max
         self._result_bytes_max = result_bytes_max
         self._pack_small = make_packer()
-        self._chain = 0
+        self.chain = 0
+        """A 64-bit checksum of all applied batches and results; comparable between members of equal ``lineage``."""
+        self.lineage = 0
+        """A 64-bit checksum of the code in use and the index since which it is in use (``digest.py``)."""
         self._trail: deque[tuple[int, list[int]]] = deque()
         """For each of the newest batches, the index of its first command, and one checksum for each command."""
         self._trailed = 0
@@ -150,7 +153,7 @@ class ActorHost:
         all_hosted, era, pack_small = self._hosted, self._era, self._pack_small
         cut = None if self._cut is None or self._cut.is_closed else self._cut
         self._begin_batch(batch)
-        total = crc32(_CHAIN.pack(self._chain))
+        total = crc32(_CHAIN.pack(self.chain))
         touched: list[Hosted] = []
         totals: list[int] = []
         results: list[bytes] = []
@@ -231,7 +234,7 @@ class ActorHost:
         view = memoryview(batch.buffer)[HEADER_SIZE:]
         place = _PLACE.pack(batch.first_index, batch.log_time)
         body = crc32(view, crc32(place)) << 32 | crc32c(view, crc32c(place))
-        self._chain = (self._chain * MULTIPLIER + body) & CHAIN_MASK
+        self.chain = (self.chain * MULTIPLIER + body) & CHAIN_MASK
 
     def _end_batch(self, touched: Iterable[Hosted]) -> None:
         """Include the results and states of the batch in the checksums of their names, and these in the chain."""
@@ -240,7 +243,7 @@ class ActorHost:
             hosted.applied.clear()
             hosted.low = crc32c(data, hosted.low)
             hosted.high = crc32(data, hosted.high)
-            self._chain = (self._chain * MULTIPLIER + (hosted.high << 32 | hosted.low)) & CHAIN_MASK
+            self.chain = (self.chain * MULTIPLIER + (hosted.high << 32 | hosted.low)) & CHAIN_MASK
 
     def _follow(self, first_index: int, totals: list[int]) -> None:
         trail = self._trail
@@ -265,8 +268,8 @@ class ActorHost:
             raise self._outdated(index, command)
         hosted.log_version = command.version
         self._era = index
-        self._lineage = derive_lineage(self._fingerprint(), index)
-        self._chain = 0
+        self.lineage = derive_lineage(self._fingerprint(), index)
+        self.chain = 0
         for each in self._hosted.values():
             each.low = each.high = 0
             each.applied.clear()
@@ -353,16 +356,6 @@ class ActorHost:
     # Compared between members, and shown to watchers.
 
     @property
-    def chain(self) -> int:
-        """A 64-bit checksum of all applied batches and results; comparable between members of equal ``lineage``."""
-        return self._chain
-
-    @property
-    def lineage(self) -> int:
-        """A 64-bit checksum of the code in use and the index since which it is in use (``digest.py``)."""
-        return self._lineage
-
-    @property
     def trail(self) -> list[tuple[int, int]]:
         """Pairs of an index and the checksum of the chain up to this command, oldest first.
 
@@ -411,9 +404,9 @@ class ActorHost:
             "format": FORMAT,
             "end": self._changes.end,
             "log_time": self._moment.log_time,
-            "chain": self._chain,
+            "chain": self.chain,
             "era": self._era,
-            "lineage": self._lineage,
+            "lineage": self.lineage,
             "fingerprint": self._fingerprint(),
             "actors": {
                 name: [each.log_version, each.low, each.high, len(each.order)] for name, each in self._hosted.items()
@@ -488,8 +481,8 @@ class ActorHost:
         self._moment = prepared.moment
         self._moment.log_time = prepared.log_time
         self._hosted = prepared.hosted
-        self._chain = prepared.chain
-        self._era, self._lineage = prepared.era, prepared.lineage
+        self.chain = prepared.chain
+        self._era, self.lineage = prepared.era, prepared.lineage
         self._forget_trail()
         self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
 
