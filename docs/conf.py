@@ -21,7 +21,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 exclude_patterns = ["_build"]
-nitpicky = False
+suppress_warnings = ["ref.python"]  # A field named `bytes` is no target for the type `bytes`.
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

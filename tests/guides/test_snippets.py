@@ -27,7 +27,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "guide", ["actors", "embedding", pytest.param("replay", marks=pytest.mark.spark), "sinks", "snapshots"]
+    "guide", ["actors", "embedding", pytest.param("replay", marks=pytest.mark.spark), "sinks", "snapshots", "topics"]
 )
 def test_a_guide_does_what_it_says(guide: str, directory: Path) -> None:
     assert run_guide(ROOT / "docs" / "guides" / f"{guide}.md", directory) > 3
