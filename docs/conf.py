@@ -35,12 +35,13 @@ napoleon_include_special_with_doc = False
 
 
 def markdown_to_rest(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
-    """Make a docstring's Markdown tables blocks of plain text, because reStructuredText takes ``|`` for something else.
+    """Make a docstring's Markdown tables blocks of plain text, and the parts of an error's text fields.
 
-    Everything else in the docstrings is the same in both.
+    reStructuredText takes ``|`` and an indented second line for something else. All else is the same in both.
     """
     found: list[str] = []
-    for line in lines:
+    for given in lines:
+        line = re.sub(r"^(Happened|Do): ", r":\1: ", given)
         is_row = line.lstrip().startswith("|")
         was_row = bool(found) and found[-1].lstrip().startswith("|")
         if is_row and not was_row:
