@@ -471,7 +471,7 @@ def test_a_member_that_came_back_with_another_disk_is_known_by_its_name() -> Non
 
 
 def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
-    page = OPERATING.partition("## What the doctor says")[2].partition("\n## ")[0]
+    page = OPERATING.partition("## The doctor\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)
     assert rows == list(CODES)
     tested = set(re.findall(r'"([a-z_]+)"', Path(__file__).read_text(encoding="utf-8")))
