@@ -8,11 +8,12 @@ import itertools
 import json
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.grpc_call import GrpcCall
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Reader, Session
 from benchmarks.peers.processes import Servers, free_ports, packaged_program, program_version
 from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
@@ -74,6 +75,14 @@ class Etcd(Spawned):
         connection = await EtcdConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
 
+    async def reader(self, server: str) -> Reader:
+        """Read one key; linearizable, which is the default."""
+        writing = await EtcdConnection.open(self._addresses[server])
+        await writing.call(_put(b"read", bytes(256)))
+        await writing.close()
+        connection = await _EtcdRange.open(self._addresses[server])
+        return Reader(partial(connection.call, b"\x0a\x04read"), connection.close)
+
     async def leader(self) -> str:
         """Ask each member whether it is the one."""
         deadline = time.monotonic() + _WAIT_SECONDS
@@ -113,7 +122,17 @@ class EtcdConnection(GrpcCall):
     def append(self, value: bytes) -> asyncio.Future[None]:
         """Put a record under a key that was never there."""
         key = b"%b%d" % (self._name, next(self._keys))
-        return self.call(b"\x0a%b%b\x12%b%b" % (_varint(len(key)), key, _varint(len(value)), value))
+        return self.call(_put(key, value))
+
+
+class _EtcdRange(GrpcCall):
+    """One connection for reads of a key."""
+
+    method = "/etcdserverpb.KV/Range"
+
+
+def _put(key: bytes, value: bytes) -> bytes:
+    return b"\x0a%b%b\x12%b%b" % (_varint(len(key)), key, _varint(len(value)), value)
 
 
 def _varint(number: int) -> bytes:

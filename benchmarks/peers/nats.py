@@ -11,10 +11,11 @@ import asyncio
 import json
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Reader, Session
 from benchmarks.peers.processes import Servers, find_program, free_ports, program_version
 from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
@@ -78,6 +79,13 @@ class Nats(Spawned):
         """Connect to one server; it passes records on where another one leads the stream."""
         connection = await NatsConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
+
+    async def reader(self, server: str) -> Reader:
+        """Read the newest message of the subject. The leader of the stream answers, whichever server is connected."""
+        connection = await NatsConnection.open(self._addresses[server])
+        await connection.append(bytes(256))
+        question = json.dumps({"last_by_subj": _STREAM}).encode()
+        return Reader(partial(connection.ask, b"$JS.API.STREAM.MSG.GET." + _SUBJECT, question), connection.close)
 
     async def leader(self) -> str:
         """Ask who leads the stream."""

@@ -9,9 +9,12 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.peers.peer import Peer, Session
+from benchmarks.actors import Counter
+from benchmarks.peers.peer import Peer, Reader, Session
 from viewstamp.errors import UnavailableError
 from viewstamp.local.cluster import LocalCluster
+from viewstamp.wire.commands import encode_arguments
+from viewstamp.wire.requests import QueryActor
 
 __all__ = ["Ours"]
 
@@ -54,6 +57,16 @@ class Ours(Peer):
     async def connect(self) -> Session:
         """Make a client."""
         return await self.connect_to("")
+
+    async def reader(self, server: str) -> Reader:
+        """Return queries of the actor "counter", which the settings name, on one node."""
+        client = self.cluster.target.connect()
+        await client.actor("counter", Counter).add(1)
+        query = QueryActor(
+            actor="counter", key="", method="read", arguments=encode_arguments([], {}), stale=False, applied_index=0
+        )
+        # The client itself prefers the leader for linearizable reads.
+        return Reader(partial(client._router.ask, query, node=server), client.close)
 
     async def stand_by(self) -> list[Session]:
         """Make one client: it goes wherever the leader is."""

@@ -15,7 +15,7 @@ from benchmarks.peers.processes import with_children
 from viewstamp.errors import UnavailableError
 from viewstamp.local.process import cpu_seconds
 
-__all__ = ["Append", "Peer", "Session"]
+__all__ = ["Append", "Peer", "Reader", "Session"]
 
 _TRY_AGAIN_SECONDS = 0.02
 
@@ -30,6 +30,14 @@ class Session:
     """
 
     append: Append
+    close: Callable[[], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One connection for reads. ``read`` returns at once an awaitable that is done when the value has arrived."""
+
+    read: Callable[[], Awaitable[object]]
     close: Callable[[], Awaitable[object]]
 
 
@@ -89,6 +97,15 @@ class Peer(abc.ABC):
     @abc.abstractmethod
     async def start_again(self) -> None:
         """Start the servers that do not run, with the files that they had; return without waiting for them."""
+
+    async def reader(self, server: str) -> Reader:
+        """Connect to one server for linearizable reads of one value, which this call has written.
+
+        Raises:
+          NotImplementedError: the system is not measured with reads.
+          OSError, UnavailableError: the server cannot be reached.
+        """
+        raise NotImplementedError
 
     async def connect(self) -> Session:
         """Connect to the leader, or however is fastest."""

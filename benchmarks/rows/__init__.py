@@ -24,11 +24,13 @@ NAMES = (
     "large",
     "single",
     "commands",
+    "reads",
     "embedded",
     "failover",
     "restart",
     "wal",
     "loop-lag",
+    "idle",
     "memory",
 )
 """In the order of the table."""
