@@ -1,4 +1,4 @@
-"""How the tests of commands run them: in this process, against a cluster of processes in ``directory``."""
+"""Runs commands in this process, against a cluster of processes in ``directory``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from viewstamp.cli import main
 
 @pytest.fixture
 def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """Run a command against the cluster; return what it prints as JSON: a list for ``read``, or its error.
+    """Run a command against the cluster; return its JSON output (a list for ``read``), or its error.
 
-    ``directory`` is a fixture of the test's own file.
+    The file of the test defines the fixture ``directory``.
     """
 
     def run(*arguments: str, code: int = 0) -> Any:

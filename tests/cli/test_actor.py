@@ -1,4 +1,4 @@
-"""Arguments out of JSON, and results into it."""
+"""Arguments from JSON, and results as JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import typer
 from viewstamp.cli.actor import as_json, parse_arguments
 
 
-def test_a_list_is_positional_arguments_and_an_object_named_ones() -> None:
+def test_json_list_gives_positional_arguments_and_json_object_gives_named_ones() -> None:
     assert parse_arguments('["A-17", 2]') == (["A-17", 2], {})
     assert parse_arguments('{"sku": "A-17", "n": [2]}') == ([], {"sku": "A-17", "n": [2]})
 
 
 @pytest.mark.parametrize("text", ["A-17", "2", '"A-17"', "null", "", "[1"])
-def test_anything_else_is_refused_and_the_message_shows_it(text: str) -> None:
+def test_other_json_is_rejected_with_the_text_in_the_message(text: str) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         parse_arguments(text)
     assert text in str(caught.value)
 
 
-def test_every_type_that_an_actor_may_return_has_a_form_in_json() -> None:
+def test_every_result_type_has_a_json_form() -> None:
     value = {
         "plain": [None, True, 1, 1.5, "x"],
         7: (1, (2,)),

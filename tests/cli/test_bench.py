@@ -1,4 +1,4 @@
-"""What `viewstamp bench` prints is true of what it did: real nodes, for fractions of seconds; never how fast."""
+"""`viewstamp bench` reports its own work correctly: real nodes, for fractions of a second. Speed is not asserted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Bench = Callable[..., Any]
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Bench:
-    """Run a command in an empty directory; return what it printed as JSON, or its error. It leaves nothing there."""
+    """Run a benchmark in an empty directory, which must stay empty; return its JSON output, or its error."""
     monkeypatch.chdir(tmp_path)
 
     def bench(*arguments: str, code: int = 0) -> Any:
@@ -52,7 +52,7 @@ def rises(values: list[float]) -> bool:
 
 
 @pytest.mark.slow
-def test_appends_over_several_sessions_are_told_with_their_conditions_and_drawn(
+def test_append_over_several_sessions_reports_its_conditions_and_draws_a_plot(
     bench: Bench, cluster: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -71,8 +71,8 @@ def test_appends_over_several_sessions_are_told_with_their_conditions_and_drawn(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["--stale"]])
-def test_reading_gives_back_as_many_records_as_were_appended(bench: Bench, cluster: str, more: list[str]) -> None:
-    found = bench("read", "--dir", cluster, "--records", "500", "--bytes", "50", "--seconds", "0.1", *more)
+def test_read_returns_as_many_records_as_were_appended(bench: Bench, cluster: str, more: list[str]) -> None:
+    found = bench("read", "--dir", cluster, "--records", "500", "--bytes", "50", "--seconds", "0.5", *more)
     scan, last = found["scan"], found["last"]
     assert scan["records"] == 500 * scan["scans"] > 0
     assert scan["megabytes_per_second"] == pytest.approx(scan["records_per_second"] * 50 / 1e6, abs=0.001)
@@ -83,7 +83,7 @@ def test_reading_gives_back_as_many_records_as_were_appended(bench: Bench, clust
 
 
 @pytest.mark.slow
-def test_a_leader_is_killed_and_nothing_acknowledged_is_lost(bench: Bench) -> None:
+def test_failover_kills_a_leader_and_loses_no_acknowledged_record(bench: Bench) -> None:
     found = bench("failover", "--times", "1", "--seconds", "0.1", "--load", "2")
     (one,) = found["failovers"]
     assert one["killed"] != one["leader"]
@@ -98,7 +98,7 @@ def test_a_leader_is_killed_and_nothing_acknowledged_is_lost(bench: Bench) -> No
 
 
 @pytest.mark.slow
-def test_all_nodes_are_killed_and_all_records_are_there_again(bench: Bench) -> None:
+def test_restart_kills_all_nodes_and_recovers_all_records(bench: Bench) -> None:
     found = bench("restart", "--records", "700", "--bytes", "100")
     (restart,) = found["restarts"]
     assert rises(list(restart.values()))
@@ -109,7 +109,7 @@ def test_all_nodes_are_killed_and_all_records_are_there_again(bench: Bench) -> N
 
 
 @pytest.mark.slow
-def test_the_log_alone_is_measured_both_ways(bench: Bench) -> None:
+def test_wal_is_measured_with_large_commits_and_with_many_callers(bench: Bench) -> None:
     found = bench("wal", "--records", "10", "--callers", "5", "--bytes", "40", "--seconds", "0.1")
     assert found["durability"] == "this disk, synced"
     for name, callers, records in (("commits", 1, 10), ("callers", 5, 1)):
@@ -118,13 +118,13 @@ def test_the_log_alone_is_measured_both_ways(bench: Bench) -> None:
         assert rises([part[each] for each in LATENCIES])
         assert part["megabytes_per_second"] == pytest.approx(part["records_per_second"] * 40 / 1e6, abs=0.001)
         assert part["syncs_per_second"] > 0
-    # One caller that waits for each of its commits has a sync for each; what ends at the edges of the time is not told.
+    # One caller that waits for each of its commits has a sync for each; a commit at the edge of the run may not count.
     commits = found["commits"]
     assert commits["syncs_per_second"] == pytest.approx(commits["records_per_second"] / 10, abs=3 / 0.1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["append", "--sessions", "65"], "not one for each"),
         (["append", "--sessions", "2", "--in-flight", "1"], "not one for each"),
@@ -133,29 +133,29 @@ def test_the_log_alone_is_measured_both_ways(bench: Bench) -> None:
         (["read", "--plot", "."], "cannot be written"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_started(
-    bench: Bench, arguments: list[str], said: str
+def test_impossible_options_are_rejected_before_a_process_starts(
+    bench: Bench, arguments: list[str], message: str
 ) -> None:
     pytest.importorskip("matplotlib")
-    told = bench(*arguments, code=2)
-    assert said in told["message"]
-    assert told["remedy"]
+    error = bench(*arguments, code=2)
+    assert message in error["message"]
+    assert error["remedy"]
 
 
-def test_a_plot_needs_what_draws_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib_is_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    told = bench("wal", "--plot", "x.png", code=2)
-    assert told["message"] == "--plot needs matplotlib, not installed here"
-    assert "viewstamp[plot]" in told["remedy"]
+    error = bench("wal", "--plot", "x.png", code=2)
+    assert error["message"] == "--plot needs matplotlib, not installed here"
+    assert "viewstamp[plot]" in error["remedy"]
 
 
-def test_lost_and_doubled_records_are_counted() -> None:
+def test_lost_and_duplicated_records_are_counted() -> None:
     assert lost_and_duplicated(4, [0, 1, 2, 3]) == (0, 0)
     assert lost_and_duplicated(4, [0, 2, 2, 2, 4]) == (2, 2)
 
 
-def test_a_curve_has_a_point_for_each_nine_and_ends_with_the_longest_call() -> None:
+def test_latency_curve_has_a_point_for_each_nine_and_ends_with_the_longest_call() -> None:
     nines, milliseconds = curve(Figures(Histogram(map(float, range(1, 1001))), 1.0, 0.0))
     at = dict(zip(nines, milliseconds, strict=True))
     assert [at[0.0], at[1.0], at[2.0], at[3.0]] == pytest.approx([1.0, 900.0, 990.0, 1000.0], rel=0.006)
@@ -164,16 +164,18 @@ def test_a_curve_has_a_point_for_each_nine_and_ends_with_the_longest_call() -> N
     assert curve(Figures(Histogram(), 1.0, 0.0)) == ([], [])
 
 
-@pytest.mark.parametrize(("cores", "is_apart", "said"), [(0.95, True, True), (0.95, False, False), (0.5, True, False)])
-def test_callers_that_are_the_limit_are_named(
-    capsys: pytest.CaptureFixture[str], cores: float, is_apart: bool, said: bool
+@pytest.mark.parametrize(
+    ("cores", "is_apart", "warned"), [(0.95, True, True), (0.95, False, False), (0.5, True, False)]
+)
+def test_callers_that_use_a_whole_core_are_reported(
+    capsys: pytest.CaptureFixture[str], cores: float, is_apart: bool, warned: bool
 ) -> None:
     print_result({"last": {"client_cores": cores}, "bytes": 1}, Output.TABLE, is_apart=is_apart)
-    assert ("the callers of last used 0.95 cores" in capsys.readouterr().err) == said
+    assert ("the callers of last used 0.95 cores" in capsys.readouterr().err) == warned
 
 
 @pytest.mark.parametrize(("filesystem", "warned"), [("tmpfs", True), ("ext4", False)])
-def test_memory_is_not_passed_off_as_a_disk(capsys: pytest.CaptureFixture[str], filesystem: str, warned: bool) -> None:
+def test_memory_filesystem_is_warned_of(capsys: pytest.CaptureFixture[str], filesystem: str, warned: bool) -> None:
     print_result({"filesystem": filesystem}, Output.JSON)
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"filesystem": filesystem}

@@ -34,12 +34,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def run(run: Run, directory: Path) -> Run:
-    """Run a command against the cluster, which is started if it is not there."""
+    """Run a command against the cluster, which is started first if it is down."""
     assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
     return run
 
 
-def test_starting_twice_is_harmless_and_another_number_of_nodes_is_refused(run: Run) -> None:
+def test_start_twice_changes_nothing_and_another_size_is_rejected(run: Run) -> None:
     again = run("cluster", "start")
     assert [(node["id"], node["started"]) for node in again["nodes"]] == [("n1", False), ("n2", False), ("n3", False)]
     assert "has 3 nodes, not 5" in run("cluster", "start", "--nodes", "5", code=2)["message"]
@@ -56,7 +56,7 @@ def test_status_has_the_documented_keys(run: Run) -> None:
         assert node["history"][0] == [0, 1]
 
 
-def test_lines_come_back_as_they_were_from_every_node(run: Run, tmp_path: Path) -> None:
+def test_appended_lines_are_read_back_byte_for_byte(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"one\n\nb\xff\nlast")
     assert run("topic", "create", "lines")["name"] == "lines"
     assert run("topic", "create", "lines")["last_position"] == 0
@@ -73,7 +73,7 @@ def test_lines_come_back_as_they_were_from_every_node(run: Run, tmp_path: Path) 
     assert run("topic", "list")["topics"][0] == run("topic", "describe", "lines")
 
 
-def test_lines_are_appended_where_they_are_expected_or_not_at_all(run: Run, tmp_path: Path) -> None:
+def test_append_with_a_wrong_expected_position_is_rejected(run: Run, tmp_path: Path) -> None:
     (tmp_path / "many").write_bytes(b"".join(b"%d\n" % n for n in range(5000)))
     (tmp_path / "one").write_bytes(b"late\n")
     run("topic", "create", "expected")
@@ -85,16 +85,16 @@ def test_lines_are_appended_where_they_are_expected_or_not_at_all(run: Run, tmp_
     assert [record["value"] for record in run("read", "expected")] == [str(n) for n in range(5000)]
 
 
-def test_a_stale_read_says_how_stale_it_is(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_stale_read_prints_its_age(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run("topic", "create", "stale")
     command = ["read", "stale", "--dir", str(directory)]
     for options in (["--stale"], ["--max-staleness", "0", "--node", "n2"]):
         assert main.run([*command, *options]) == 0
-        assert re.fullmatch(r"as of 0\.\d{3} s ago, index \d+\n", capfd.readouterr().err)
+        assert re.fullmatch(r"as of 0\.\d{3} s ago, applied index \d+\n", capfd.readouterr().err)
     assert run("read", "stale", "--stale", "--follow", code=2)["error"] == "UsageError"
 
 
-def test_a_bad_append_says_how_far_it_came(run: Run, directory: Path, tmp_path: Path) -> None:
+def test_append_that_fails_reports_the_acknowledged_records(run: Run, directory: Path, tmp_path: Path) -> None:
     run("topic", "create", "bad")
     (tmp_path / "lines").write_bytes(b"fits\n" + b"x" * 2_000_000 + b"\nnever\n")
     command = [sys.executable, "-m", "viewstamp", "append", "bad", "--dir", str(directory), "--output", "json"]
@@ -106,25 +106,25 @@ def test_a_bad_append_says_how_far_it_came(run: Run, directory: Path, tmp_path: 
     assert [record["value"] for record in run("read", "bad")] == ["fits"]
 
 
-def test_appending_nothing_is_no_error(run: Run, tmp_path: Path) -> None:
-    """A pipeline under pipefail that happens to filter everything out must not fail."""
+def test_append_of_an_empty_input_succeeds(run: Run, tmp_path: Path) -> None:
+    """Otherwise a pipeline under pipefail would fail when it filters all lines."""
     run("topic", "create", "nothing")
     (tmp_path / "empty").write_bytes(b"")
     for options in ([], ["--raw"]):
         assert run("append", "nothing", str(tmp_path / "empty"), *options)["acknowledged"] == 0
 
 
-def test_a_stale_read_in_json_says_its_age_in_json(
+def test_stale_read_in_json_prints_its_age_in_json(
     run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("topic", "create", "stale")
     assert main.run(["read", "stale", "--dir", str(directory), "--stale", "--output", "json"]) == 0
-    told = json.loads(capfd.readouterr().err)
-    assert told["age_seconds"] >= 0
-    assert told["applied_index"] > 0
+    staleness = json.loads(capfd.readouterr().err)
+    assert staleness["age_seconds"] >= 0
+    assert staleness["applied_index"] > 0
 
 
-def test_a_second_process_for_the_same_node_is_refused_and_the_first_goes_on(run: Run, directory: Path) -> None:
+def test_second_process_of_a_node_exits_and_the_first_keeps_running(run: Run, directory: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n2.toml")]
     result = subprocess.run(command, capture_output=True, check=False, timeout=30)
     assert result.returncode == 2
@@ -132,7 +132,7 @@ def test_a_second_process_for_the_same_node_is_refused_and_the_first_goes_on(run
     assert all(node["reachable"] for node in run("status")["nodes"])
 
 
-def test_a_killed_leader_is_replaced_and_comes_back_and_everything_is_there(run: Run, tmp_path: Path) -> None:
+def test_killed_leader_is_replaced_and_restarted_without_loss(run: Run, tmp_path: Path) -> None:
     run("topic", "create", "kill")
     (tmp_path / "lines").write_bytes(b"before\n")
     run("append", "kill", str(tmp_path / "lines"))
@@ -148,9 +148,7 @@ def test_a_killed_leader_is_replaced_and_comes_back_and_everything_is_there(run:
     assert "there is no node n9" in run("cluster", "kill", "n9", code=2)["message"]
 
 
-def test_a_reader_that_follows_sees_what_is_appended_later_and_ctrl_c_ends_it(
-    run: Run, directory: Path, tmp_path: Path
-) -> None:
+def test_follow_prints_later_records_until_ctrl_c(run: Run, directory: Path, tmp_path: Path) -> None:
     run("topic", "create", "follow")
     (tmp_path / "lines").write_bytes(b"early\n")
     run("append", "follow", str(tmp_path / "lines"))
@@ -162,11 +160,11 @@ def test_a_reader_that_follows_sees_what_is_appended_later_and_ctrl_c_ends_it(
         run("append", "follow", str(tmp_path / "lines"))
         assert json.loads(reader.stdout.readline())["position"] == 2
         reader.send_signal(signal.SIGINT)
-        rest, said = reader.communicate(timeout=10)
-    assert (reader.returncode, rest, json.loads(said)["error"]) == (130, b"", "Interrupted")
+        rest, errors = reader.communicate(timeout=10)
+    assert (reader.returncode, rest, json.loads(errors)["error"]) == (130, b"", "Interrupted")
 
 
-def test_a_cluster_is_found_by_the_environment_and_addresses(
+def test_cluster_is_found_by_environment_and_by_addresses(
     run: Run, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     addresses = [node["address"] for node in run("status")["nodes"]]
@@ -201,7 +199,7 @@ def test_bench_and_verify_and_the_simulator_have_the_documented_keys(
     assert (simulated["seeds"], simulated["failures"], simulated["interrupted"]) == (1, [], False)
 
 
-def test_a_directory_is_no_file_of_lines(run: Run, directory: Path) -> None:
+def test_append_from_a_directory_is_rejected(run: Run, directory: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "append", "any", str(directory), "--dir", str(directory)]
     result = subprocess.run([*command, "--output", "json"], capture_output=True, check=False, timeout=30)
     assert result.returncode == 2
@@ -209,7 +207,7 @@ def test_a_directory_is_no_file_of_lines(run: Run, directory: Path) -> None:
     assert json.loads(result.stdout)["acknowledged"] == 0
 
 
-def test_a_copy_of_a_running_cluster_is_not_taken_for_it(run: Run, directory: Path, tmp_path: Path) -> None:
+def test_copy_of_a_running_cluster_has_no_processes(run: Run, directory: Path, tmp_path: Path) -> None:
     run("status")
     copy = LocalCluster.open(shutil.copytree(directory, tmp_path / "copy"))
     assert [node.pid() for node in copy.nodes.values()] == [None, None, None]
@@ -217,7 +215,7 @@ def test_a_copy_of_a_running_cluster_is_not_taken_for_it(run: Run, directory: Pa
     assert all(node["reachable"] for node in run("status")["nodes"])
 
 
-def test_one_member_alone_is_still_read_and_an_append_whose_cluster_dies_says_how_far_it_came(
+def test_append_reports_its_progress_when_the_majority_dies_and_one_member_is_still_readable(
     run: Run, directory: Path
 ) -> None:
     run("topic", "create", "dies")
@@ -233,8 +231,8 @@ def test_one_member_alone_is_still_read_and_an_append_whose_cluster_dies_says_ho
         alone, other = (name for name in ("n1", "n2", "n3") if name != leader)
         run("cluster", "kill", leader)
         run("cluster", "kill", other)
-        result, said = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=30)
-    appended, error = json.loads(result), json.loads(said)
+        result, errors = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=30)
+    appended, error = json.loads(result), json.loads(errors)
     assert (append.returncode, error["error"]) in ((3, "NoQuorumError"), (4, "OutcomeUnknownError"))
     assert (appended["acknowledged"], appended["first_position"], appended["last_position"]) == (20_000, 1, 20_000)
     status = run("status")
@@ -247,7 +245,7 @@ def test_one_member_alone_is_still_read_and_an_append_whose_cluster_dies_says_ho
     assert 20_000 <= len(values) <= 20_000 + appended["unknown"]
 
 
-def test_a_stopped_cluster_can_be_read_offline_and_started_again(run: Run, directory: Path, tmp_path: Path) -> None:
+def test_stopped_cluster_is_read_offline_and_started_again(run: Run, directory: Path, tmp_path: Path) -> None:
     run("topic", "create", "stop")
     (tmp_path / "lines").write_bytes(b"kept\n")
     run("append", "stop", str(tmp_path / "lines"))
@@ -263,15 +261,13 @@ def test_a_stopped_cluster_can_be_read_offline_and_started_again(run: Run, direc
         found = json.loads(verify.stdout)
         assert (found["verdict"], found["damage"], found["torn_bytes"]) == ("clean", [], 0)
     assert run("append", "stop", str(tmp_path / "lines"), "--timeout", "0.3", code=3)["error"] == "NoQuorumError"
-    told = run("cluster", "restart", "n1", "--timeout", "0.5", code=3)["message"]
-    assert "not RUNNING within 0.5 s" in told
+    message = run("cluster", "restart", "n1", "--timeout", "0.5", code=3)["message"]
+    assert "not RUNNING within 0.5 s" in message
     run("cluster", "start")
     assert [record["value"] for record in run("read", "stop")] == ["kept"]
 
 
-def test_the_demo_proves_itself_with_equal_lines_and_removes_what_it_made(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_demo_holds_with_equal_lines_and_removes_its_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b"same\nsame\n\nb\xff\nsame")
     target = tmp_path / "demo"
     assert main.run(["demo", "--input", str(tmp_path / "lines"), "--dir", str(target), "--output", "json"]) == 0
@@ -283,7 +279,7 @@ def test_the_demo_proves_itself_with_equal_lines_and_removes_what_it_made(
     assert not target.exists()
 
 
-def test_the_demo_leaves_other_peoples_data_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_demo_does_not_touch_a_directory_with_other_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b"x\n")
     arguments = ["demo", "--input", str(tmp_path / "lines"), "--dir", str(tmp_path), "--output", "json"]
     assert main.run(arguments) == 2

@@ -1,4 +1,4 @@
-"""What a shell offers where the cursor is, by the script that `viewstamp completion` prints."""
+"""Shell completion with the script that `viewstamp completion` prints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_bash_completes_commands_and_options(line: str, words: set[str]) -> None
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_zsh_and_fish_are_offered_the_same_with_what_each_command_does(shell: str) -> None:
+def test_zsh_and_fish_complete_commands(shell: str) -> None:
     script = printed("viewstamp", "completion", shell)
     assert f"_VIEWSTAMP_COMPLETE=complete_{shell}" in script
     asked = {
@@ -56,7 +56,7 @@ def test_zsh_and_fish_are_offered_the_same_with_what_each_command_does(shell: st
         printed(path, "-n", "-c", script) if shell == "zsh" else printed(path, "--no-execute", "-c", script)
 
 
-def test_another_shell_is_refused_and_those_that_there_are_are_named() -> None:
+def test_unknown_shell_is_rejected_with_the_supported_ones() -> None:
     found = subprocess.run(
         ["viewstamp", "completion", "tcsh"], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
     )

@@ -1,4 +1,4 @@
-"""``viewstamp config``."""
+"""``viewstamp config`` writes files that it can show, and never overwrites."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_new_writes_files_that_show_can_read(tmp_path: Path, capsys: pytest.Capt
     assert shown["wal.segment_bytes"][1] == "default"
 
 
-def test_show_says_which_flag_and_which_variable_won(
+def test_show_names_the_flag_or_variable_of_each_setting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main.run(["config", "new", str(tmp_path)])

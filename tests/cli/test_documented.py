@@ -1,4 +1,4 @@
-"""What an operator can type or set stands in ``docs/operating.md``: an option nobody can read about is a secret."""
+"""``docs/operating.md`` lists every command, option, setting and exit code, and no others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commands(group: Any, path: str = "viewstamp") -> Iterator[tuple[str, set[str
 
 
 def rows() -> dict[str, set[str]]:
-    """Return the commands that the page has a row for, and the options in that row."""
+    """Return the commands in the page's tables, and the options in the row of each."""
     found = {}
     for line in OPERATING.splitlines():
         if match := re.match(r"\| `(viewstamp [a-z -]+?)(?: [A-Z][A-Z ]*)?` \|", line):

@@ -1,4 +1,4 @@
-"""The process of a node exits when its disk fails, also where its log stream is on that disk; and only then."""
+"""A node's process exits when its disk fails, also if its log stream is on that disk; and only then."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FAILING(int, fdatasync, (int fd), (fd))
 
 
 class Running:
-    """The only node of a group, as a process, with its log stream where the test says."""
+    """The only node of a group, as a process; its log stream goes to ``stderr``."""
 
     def __init__(self, directory: Path, stderr: str, environment: dict[str, str], *, descriptors: int = 0) -> None:
         assert main.run(["config", "new", str(directory), "--nodes", "1"]) == 0
@@ -118,7 +118,7 @@ async def running(directory: Path, stderr: str, *, descriptors: int = 0, **envir
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-async def test_a_node_whose_log_stream_is_full_starts_works_and_stops(tmp_path: Path) -> None:
+async def test_node_with_a_full_log_stream_starts_works_and_stops(tmp_path: Path) -> None:
     async with running(tmp_path, "/dev/full") as node:
         await node.append()
         assert (await node.status())["log_lines_lost"] > 0
@@ -128,7 +128,7 @@ async def test_a_node_whose_log_stream_is_full_starts_works_and_stops(tmp_path: 
 
 @contextmanager
 def full_pipe() -> Iterator[str]:
-    """Yield the path of a pipe that is full, and is never read."""
+    """Yield the path of a full pipe that is never read."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with suppress(BlockingIOError):
@@ -141,7 +141,7 @@ def full_pipe() -> Iterator[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-async def test_a_node_whose_log_stream_is_a_pipe_that_nobody_reads_works(tmp_path: Path) -> None:
+async def test_node_whose_log_stream_is_an_unread_pipe_works(tmp_path: Path) -> None:
     with full_pipe() as pipe:
         async with running(tmp_path, pipe) as node:
             await node.append()
@@ -150,8 +150,8 @@ async def test_a_node_whose_log_stream_is_a_pipe_that_nobody_reads_works(tmp_pat
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux's prlimit")
-async def test_a_node_that_can_write_no_file_at_all_exits(tmp_path: Path) -> None:
-    """Its log, its control file and its log stream alike, as on a disk that is full for good."""
+async def test_node_that_cannot_write_any_file_exits(tmp_path: Path) -> None:
+    """Writes of the log, the control file and the log stream all fail, as on a disk that stays full."""
     async with running(tmp_path, str(tmp_path / "log.jsonl")) as node:
         await node.append()
         resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (0, 0))
@@ -160,7 +160,7 @@ async def test_a_node_that_can_write_no_file_at_all_exits(tmp_path: Path) -> Non
 
 
 def compiled(directory: Path) -> Path:
-    """Return the library that fails writes."""
+    """Return the compiled library, which makes writes fail."""
     source, library = directory / "eio.c", directory / "eio.so"
     source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
@@ -170,8 +170,8 @@ def compiled(directory: Path) -> Path:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the library that fails writes")
 @pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD and /proc")
 @pytest.mark.parametrize("broken", ["", "n1/wal"])
-async def test_a_node_whose_disk_fails_with_eio_exits(tmp_path: Path, broken: str) -> None:
-    """Everything ("", so the log stream too), or only the log of records."""
+async def test_node_whose_disk_fails_with_eio_exits(tmp_path: Path, broken: str) -> None:
+    """Writes fail to all files ("", so the log stream too), or only to the log of records."""
     library, flag = compiled(tmp_path), tmp_path / "flag"
     directory = tmp_path / "cluster"
     directory.mkdir()
@@ -185,8 +185,8 @@ async def test_a_node_whose_disk_fails_with_eio_exits(tmp_path: Path, broken: st
         assert await node.ended() == StorageError.exit_code
 
 
-async def test_a_node_never_runs_out_of_file_descriptors_for_its_log(tmp_path: Path) -> None:
-    """Strangers that only connect take what is left of them, and no more."""
+async def test_node_keeps_file_descriptors_for_its_log(tmp_path: Path) -> None:
+    """300 idle connections may only take the descriptors that the log does not need."""
     async with running(tmp_path, str(tmp_path / "log.jsonl"), descriptors=80) as node:
         await node.append()
         async with connect(node.address, options=ClientOptions(timeout=PATIENCE_SECONDS)) as client:

@@ -1,4 +1,4 @@
-"""Errors become exit codes and, where asked for, JSON."""
+"""Errors become exit codes and, with ``--output json``, JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from viewstamp.errors import ViewstampError
         (ZeroDivisionError("a bug"), 1),
     ],
 )
-def test_every_kind_of_error_has_its_exit_code_and_is_one_json_object(
+def test_error_has_its_exit_code_and_is_one_json_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
 ) -> None:
     def fail(*_: object) -> None:
@@ -38,14 +38,14 @@ def test_every_kind_of_error_has_its_exit_code_and_is_one_json_object(
     monkeypatch.setattr(status, "find_cluster", fail)
     assert main.run(["status", "--output", "json"]) == code
     captured = capsys.readouterr()
-    told = json.loads(captured.err)
-    assert sorted(told) == ["error", "message", "remedy"]
+    printed = json.loads(captured.err)
+    assert sorted(printed) == ["error", "message", "remedy"]
     if isinstance(error, ViewstampError):
-        assert (told["error"], told["message"]) == (type(error).__name__, error.message)
+        assert (printed["error"], printed["message"]) == (type(error).__name__, error.message)
     assert captured.out == ""
 
 
-def test_without_json_an_error_is_a_sentence_and_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_without_json_is_a_message_and_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["status", "--dir", str(tmp_path)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"viewstamp: there is no cluster in {tmp_path}"
@@ -74,14 +74,14 @@ def test_without_json_an_error_is_a_sentence_and_its_remedy(tmp_path: Path, caps
         ["config", "show", "--config", "/no/such/file", "--set", "x", "--output", "json"],
     ],
 )
-def test_wrong_usage_exits_with_2_and_says_what_to_do(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_2_and_a_remedy(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(arguments) == 2
-    told = json.loads(capsys.readouterr().err)
-    assert told["message"]
-    assert told["remedy"]
+    printed = json.loads(capsys.readouterr().err)
+    assert printed["message"]
+    assert printed["remedy"]
 
 
-def test_nothing_at_all_prints_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     shown = capsys.readouterr().out
     for command in (

@@ -1,4 +1,4 @@
-"""Members that are added twice, half, or where they have moved; with real processes."""
+"""Adding members twice, with an interruption, or at another address; with real processes."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def follower(run: Run) -> str:
     return next(name for name in ("n3", "n2") if name != leader)
 
 
-def test_a_dead_voter_is_not_started_by_being_added_and_a_voter_does_not_become_a_learner(run: Run) -> None:
+def test_add_does_not_start_a_dead_voter_nor_make_a_voter_a_learner(run: Run) -> None:
     name = follower(run)
     assert run("members", "add", name)["role"] == "voter"
     assert (
         f"{name} is a voter, and a voter does not become" in run("members", "add", name, "--learner", code=5)["message"]
     )
     run("cluster", "kill", name)
-    told = run("members", "add", name, code=5)
-    assert told["message"] == f"{name} is a voter already, and does not run"
-    assert f"cluster restart {name}" in told["remedy"]
+    error = run("members", "add", name, code=5)
+    assert error["message"] == f"{name} is already a voter, and is not running"
+    assert f"cluster restart {name}" in error["remedy"]
     assert run("cluster", "kill", name)["killed"] is False
     run("cluster", "restart", name)
 
 
-def test_a_voter_with_another_port_is_named_by_start_and_doctor_and_moved_by_adding_it(
+def test_voter_with_a_new_port_is_reported_by_start_and_doctor_and_moved_by_add(
     run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = follower(run)
@@ -59,9 +59,9 @@ def test_a_voter_with_another_port_is_named_by_start_and_doctor_and_moved_by_add
     old, new = LocalCluster.open(directory).node(name).address, free_addresses(1)[0]
     file = directory / f"{name}.toml"
     file.write_text(file.read_text().replace(f'listen = "{old}"', f'listen = "{new}"'))
-    told = run("cluster", "start", code=2)
-    assert told["error"] == "MovedError"
-    assert f"the membership has {name} at {old}, but" in told["message"]
+    error = run("cluster", "start", code=2)
+    assert error["error"] == "MovedError"
+    assert f"the membership has {name} at {old}, but" in error["message"]
     (found,) = (each for each in run("doctor", code=1)["findings"] if each["code"] == "moved")
     assert found["sentence"].startswith(f"the membership has {name} at {old}, but its settings say {new}")
     assert f"members add {name} --dir" in found["remedy"]
@@ -71,22 +71,22 @@ def test_a_voter_with_another_port_is_named_by_start_and_doctor_and_moved_by_add
     run("leader", "transfer", name)
 
 
-def test_an_addition_that_is_interrupted_before_it_was_asked_for_leaves_nothing(run: Run, directory: Path) -> None:
+def test_add_that_is_interrupted_before_its_request_leaves_no_files(run: Run, directory: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "members", "add", "--dir", str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as adding:
         while not (directory / "n4" / "pid").exists():
             assert adding.poll() is None
             time.sleep(0.005)
         adding.send_signal(signal.SIGINT)
-        _, said = adding.communicate(timeout=30)
+        _, messages = adding.communicate(timeout=30)
     assert adding.returncode == 130
-    assert "n4 is no member, and was deleted again" in said
+    assert "n4 is no member, and was deleted again" in messages
     assert not (directory / "n4.toml").exists()
     assert not (directory / "n4").exists()
     assert run("cluster", "start")["no_members"] == []
 
 
-def test_a_node_that_is_left_and_is_no_member_is_named_and_not_waited_for(
+def test_start_reports_a_node_that_is_no_member_and_does_not_wait_for_it(
     run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster = LocalCluster.open(directory)
@@ -98,7 +98,7 @@ def test_a_node_that_is_left_and_is_no_member_is_named_and_not_waited_for(
     assert NodeId("n5") not in LocalCluster.open(directory).nodes
 
 
-def test_with_two_of_three_down_every_command_names_them_in_the_same_words(
+def test_with_two_of_three_down_every_command_has_the_same_message(
     run: Run, directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     leader = run("leader", "show")["leader"]
@@ -118,5 +118,5 @@ def test_with_two_of_three_down_every_command_names_them_in_the_same_words(
         ["topic", "list", "--timeout", "1"],
         ["append", "t", str(directory.parent / "line"), "--timeout", "1"],
     ):
-        told = run(*command, code=3)
-        assert (told["error"], told["message"]) == ("NoQuorumError", wording), command
+        error = run(*command, code=3)
+        assert (error["error"], error["message"]) == ("NoQuorumError", wording), command

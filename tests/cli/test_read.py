@@ -1,4 +1,4 @@
-"""How `viewstamp read` prints a record."""
+"""The three formats in which `viewstamp read` prints a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def record(value: bytes = b"v", key: bytes | None = None, headers: dict[str, byt
     return Record(Position(1), Term(2), Index(3), 4_000_000, value, key, headers)
 
 
-def test_json_has_all_that_a_record_has() -> None:
+def test_json_has_all_fields_of_a_record() -> None:
     line = formatter(ReadOutput.JSON)(record(b"v", b"k", {"trace": b"ab", "raw": b"\xff"}))
     assert json.loads(line) == {
         "position": 1,
@@ -28,10 +28,10 @@ def test_json_has_all_that_a_record_has() -> None:
     assert set(json.loads(formatter(ReadOutput.JSON)(record()))) == {"position", "term", "index", "timestamp", "value"}
 
 
-def test_a_table_shows_control_characters_and_does_not_send_them_to_the_terminal() -> None:
+def test_table_escapes_control_characters() -> None:
     line = formatter(ReadOutput.TABLE)(record(b"a\x1b[2J\x07\x00\r\nb\tc", key="k\u202e\x9b".encode()))
     assert line == b"         1  1970-01-01 00:00:04.000+00:00  k\\u202e\\x9b  a\\x1b[2J\\x07\\x00\\x0d\\x0ab\tc\n"
 
 
-def test_raw_values_are_the_bytes_that_were_appended() -> None:
+def test_raw_prints_the_appended_bytes() -> None:
     assert formatter(ReadOutput.RAW)(record(b"\x1b\xff")) == b"\x1b\xff\n"

@@ -18,7 +18,7 @@ COMMITTED = "1970-01-01 00:00:00+00:00"
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """The addresses of a cluster whose sink ``lake`` has committed batch 7, and has staged for batch 8."""
+    """Yield the address of a cluster whose sink ``lake`` has committed batch 7 and has staged records for batch 8."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Cluster]:
@@ -49,9 +49,7 @@ def table(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
 
 
-def test_sinks_are_listed_with_their_last_batch_and_what_is_staged(
-    cluster: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_the_last_batch_and_the_staged_bytes(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cluster, "list") == 0
     text = capsys.readouterr().out
     assert table(text) == [
@@ -64,9 +62,7 @@ def test_sinks_are_listed_with_their_last_batch_and_what_is_staged(
     assert sink["ranges"] == [{"topic": "orders", "first_position": 1, "count": 2}]
 
 
-def test_a_sink_is_described_with_the_positions_of_its_last_batch(
-    cluster: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_describe_shows_the_positions_of_the_last_batch(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cluster, "describe", "lake") == 0
     rows = table(capsys.readouterr().out)
     assert rows[:5] == [["sink", "lake"], ["owner", "query"], ["run", "run1"], ["batch", "7"], ["committed", COMMITTED]]
@@ -78,25 +74,25 @@ def test_a_sink_is_described_with_the_positions_of_its_last_batch(
     assert "no sink is named 'sea'" in capsys.readouterr().err
 
 
-def test_forgetting_says_first_what_it_means_and_is_not_done_by_mistake(
+def test_forget_without_yes_prints_the_consequences_and_changes_nothing(
     cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(cluster, "forget", "lake") == 2
-    said = capsys.readouterr().err
-    assert "batches up to 7" in said
-    assert "A SECOND TIME" in said
-    assert "120 bytes that are staged" in said
-    assert "--yes" in said
+    message = capsys.readouterr().err
+    assert "batches, up to 7," in message
+    assert "IN THE TOPIC TWICE" in message
+    assert "120 staged bytes" in message
+    assert "--yes" in message
     assert run(cluster, "list") == 0
     assert "lake" in capsys.readouterr().out
     assert run(cluster, "forget", "lake", "--output", "json") == 2
     assert json.loads(capsys.readouterr().err)["error"] == "ConfigError"
 
 
-def test_what_is_forgotten_is_said_again_when_it_is(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_forget_with_yes_prints_the_consequences_and_forgets(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cluster, "forget", "lake", "--yes", "--output", "json") == 0
     captured = capsys.readouterr()
-    assert "A SECOND TIME" in captured.err
+    assert "IN THE TOPIC TWICE" in captured.err
     assert json.loads(captured.out)["forgotten"]["batch"] == 7
     assert run(cluster, "list", "--output", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"sinks": []}

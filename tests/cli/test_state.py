@@ -1,4 +1,4 @@
-"""Actors, snapshots and what topics keep, through the command, against a cluster of real processes."""
+"""Commands for actors, snapshots and retention, against a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTINGS = ("--set", "actors.inventory=stock_of_a_test:Inventory", "--set", "wal
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("state") / "cluster"
     path.mkdir()
-    # Beside the settings: the nodes find it wherever they are started.
+    # Beside the settings, where nodes find it independently of their working directory.
     (path / "stock_of_a_test.py").write_text(MODULE)
     with none_left(path):
         yield path
@@ -57,12 +57,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def run(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command against the cluster, which is started if it is not there."""
+    """Run a command against the cluster, which is started first if it is down."""
     assert main.run(["cluster", "start", "--dir", str(directory), *SETTINGS]) == 0, capfd.readouterr().err
     return run
 
 
-def test_an_actor_is_called_with_positional_or_named_arguments(run: Run) -> None:
+def test_actor_is_called_with_positional_or_named_arguments(run: Run) -> None:
     assert run("actor", "call", "inventory", "receive", '["positional", 3]') == {"result": 3}
     assert run("actor", "call", "inventory", "receive", '{"sku": "named", "n": 2}') == {"result": 2}
     assert run("actor", "call", "inventory", "receive", '["defaults"]') == {"result": 1}
@@ -72,11 +72,11 @@ def test_an_actor_is_called_with_positional_or_named_arguments(run: Run) -> None
     assert set(stale) == {"result", "applied_index", "age_seconds"}
     fresh = run("actor", "call", "inventory", "all", "--max-staleness", "0")
     assert (fresh["result"], fresh["age_seconds"]) == ({"positional": 3, "named": 2, "defaults": 1}, 0)
-    (told,) = run("actor", "list")["actors"]
-    assert (told["name"], told["class"], told["version"], told["instances"]) == ("inventory", "Inventory", 1, 1)
+    (listed,) = run("actor", "list")["actors"]
+    assert (listed["name"], listed["class"], listed["version"], listed["instances"]) == ("inventory", "Inventory", 1, 1)
 
 
-def test_what_a_command_raised_is_exit_8_and_what_is_no_command_exit_5(run: Run) -> None:
+def test_error_of_a_command_exits_with_8_and_an_unknown_command_with_5(run: Run) -> None:
     error = run("actor", "call", "inventory", "reserve", '["nothing", 1]', code=8)
     assert (error["error"], error["kind"], error["message"]) == ("CommandError", "Short", "Short: 0 left")
     for arguments in (
@@ -91,7 +91,7 @@ def test_what_a_command_raised_is_exit_8_and_what_is_no_command_exit_5(run: Run)
     assert run("actor", "call", "inventory", "__init__", code=2)["error"] == "UsageError"
 
 
-def test_every_member_takes_a_snapshot_and_lists_it_and_a_restart_begins_there(run: Run) -> None:
+def test_snapshots_are_taken_listed_and_used_by_a_restart(run: Run) -> None:
     run("actor", "call", "inventory", "receive", '["kept", 9]')
     taken = run("snapshot", "create")["snapshots"]
     assert [each["node"] for each in taken] == ["n1", "n2", "n3"]
@@ -107,7 +107,7 @@ def test_every_member_takes_a_snapshot_and_lists_it_and_a_restart_begins_there(r
     assert run("snapshot", "create", "--node", "n9", code=5)["error"] == "RequestError"
 
 
-def test_status_tells_of_logs_and_actors_and_members_agree(run: Run) -> None:
+def test_status_has_logs_and_equal_actor_digests(run: Run) -> None:
     run("actor", "call", "inventory", "receive", '["told"]')
     status = run("status")
     assert status["warnings"] == []
@@ -122,7 +122,7 @@ def test_status_tells_of_logs_and_actors_and_members_agree(run: Run) -> None:
     assert len(digests) == len({applied for applied, _ in digests})
 
 
-def test_a_topic_is_trimmed_by_hand_and_by_what_it_keeps(run: Run, tmp_path: Path) -> None:
+def test_topic_is_trimmed_by_command_and_by_retention(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes((b"." * 2000 + b"\n") * 100)
     made = run("topic", "create", "short", "--retain-age", "36h")
     assert (made["retain_bytes"], made["retain_seconds"]) == (0, 129_600)
@@ -142,37 +142,33 @@ def test_a_topic_is_trimmed_by_hand_and_by_what_it_keeps(run: Run, tmp_path: Pat
     assert run("topic", "configure", "short", code=2)["error"] == "UsageError"
 
 
-def test_settings_of_a_cluster_that_is_there_are_not_changed_by_a_flag(run: Run, directory: Path) -> None:
+def test_set_does_not_change_the_settings_of_an_existing_cluster(run: Run, directory: Path) -> None:
     run("cluster", "start", *SETTINGS)
     error = run("cluster", "start", "--set", "wal.bytes_max=33554432", code=2)
-    assert error["message"].startswith("--set wal.bytes_max=33554432: the cluster is there already, and ")
-    assert error["message"].endswith("n1.toml says 16777216")
+    assert error["message"].startswith("--set wal.bytes_max=33554432: the cluster exists, and its file ")
+    assert error["message"].endswith("n1.toml has 16777216")
     error = run("cluster", "start", "--set", "actors.other=x:Y", code=2)
-    assert error["message"].endswith("n1.toml says nothing of it")
+    assert error["message"].endswith("n1.toml has no such setting")
 
 
-def test_a_node_whose_class_is_nowhere_says_so_in_the_command_that_starts_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_start_reports_a_missing_module_of_an_actor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     setting = ["--set", "actors.inventory=nowhere_at_all:Inventory"]
     assert main.run(["config", "new", "--nodes", "1", str(tmp_path / "c"), *setting]) == 0
     assert main.run(["cluster", "start", "--dir", str(tmp_path / "c"), "--output", "json"]) == 2
-    told = json.loads(capfd.readouterr().err)
-    assert told["error"] == "ConfigError"
-    assert "[actors] inventory = 'nowhere_at_all:Inventory': there is no module nowhere_at_all" in told["message"]
+    error = json.loads(capfd.readouterr().err)
+    assert error["error"] == "ConfigError"
+    assert "[actors] inventory = 'nowhere_at_all:Inventory': there is no module nowhere_at_all" in error["message"]
 
 
-def test_a_class_that_is_nowhere_leaves_no_new_cluster_behind(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Else the corrected command would be refused: by the files of a cluster that never ran."""
+def test_start_with_a_missing_module_creates_no_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Otherwise the files of a cluster that never ran would reject the corrected command."""
     arguments = ["cluster", "start", "--nodes", "1", "--dir", str(tmp_path / "c"), "--output", "json"]
     assert main.run([*arguments, "--set", "actors.inventory=nowhere_at_all:Inventory"]) == 2
     assert "there is no module nowhere_at_all" in json.loads(capfd.readouterr().err)["message"]
     assert not (tmp_path / "c").exists()
 
 
-def test_a_reader_gives_up_after_its_timeout(capfd: pytest.CaptureFixture[str]) -> None:
+def test_read_fails_after_its_timeout(capfd: pytest.CaptureFixture[str]) -> None:
     started = time.monotonic()
     assert main.run(["read", "any", "--cluster", "127.0.0.1:1", "--timeout", "0.2", "--output", "json"]) == 3
     assert time.monotonic() - started < 5

@@ -1,4 +1,4 @@
-"""What `viewstamp wal` says of a log that is whole, torn, damaged, or of a newer format."""
+"""`viewstamp wal` on a log that is clean, torn, damaged, or of a newer format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of a cluster of one, stopped, whose log has several segments."""
+    """Return the directory of a stopped cluster of one node, whose log has several segments."""
     directory = tmp_path_factory.mktemp("wal") / "one"
     create_cluster(str(directory), 1)
     with (directory / "n1.toml").open("a") as stream:
@@ -37,7 +37,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(stopped: Path, tmp_path: Path) -> Path:
-    """Return a copy to damage."""
+    """Return a copy that the test may damage."""
     subprocess.run(["cp", "-r", str(stopped), str(tmp_path / "copy")], check=True)
     return tmp_path / "copy"
 
@@ -59,7 +59,7 @@ def verify(directory: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, dic
 
 
 def groups(file: Path, capfd: pytest.CaptureFixture[str]) -> list[int]:
-    """Return where the groups of a segment start."""
+    """Return the locations of the groups of a segment."""
     capfd.readouterr()
     assert main.run(["wal", "inspect", str(file), "--output", "json"]) == 0
     entries = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
@@ -67,7 +67,7 @@ def groups(file: Path, capfd: pytest.CaptureFixture[str]) -> list[int]:
 
 
 def run_node(directory: Path) -> tuple[int, str]:
-    """Start the node, which is expected not to start; return its exit code and what it said."""
+    """Start the node, which is expected to exit; return its exit code and its stderr."""
     command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n1.toml")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     return ended.returncode, ended.stderr
@@ -77,7 +77,7 @@ def contents(directory: Path) -> list[bytes]:
     return [file.read_bytes() for file in segments(directory)]
 
 
-def test_a_whole_log_is_clean(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_undamaged_log_is_clean(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, found = verify(directory, capfd)
     assert code == 0
     assert set(found) >= {
@@ -88,7 +88,7 @@ def test_a_whole_log_is_clean(directory: Path, capfd: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("where", ["sealed", "open"])
-def test_a_flipped_byte_is_corruption_and_the_node_changes_nothing(
+def test_flipped_byte_is_corruption_and_the_node_exits_without_a_change(
     directory: Path, capfd: pytest.CaptureFixture[str], where: str
 ) -> None:
     file = segments(directory)[0 if where == "sealed" else -1]
@@ -98,10 +98,10 @@ def test_a_flipped_byte_is_corruption_and_the_node_changes_nothing(
     assert (code, found["verdict"], found["torn_bytes"]) == (7, "corruption", 0)
     assert [sorted(damage) for damage in found["damage"]] == [["expected", "found", "location", "segment"]]
     assert found["damage"][0]["segment"] == file.name
-    ended, said = run_node(directory)
-    assert ended == 7
-    assert str(file) in said
-    assert "nothing was changed" in said
+    code, message = run_node(directory)
+    assert code == 7
+    assert str(file) in message
+    assert "nothing was changed" in message
     assert contents(directory) == before
     assert main.run(["wal", "verify", str(directory / "n1")]) == 7
     assert "\n  found batch" in capfd.readouterr().out
@@ -109,9 +109,7 @@ def test_a_flipped_byte_is_corruption_and_the_node_changes_nothing(
     assert "verdict=corruption" in capfd.readouterr().out
 
 
-def test_a_torn_tail_is_told_and_cut_by_the_node_which_then_runs(
-    directory: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_torn_tail_is_reported_and_cut_by_the_node(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = segments(directory)[-1]
     location = groups(file, capfd)[-1]
     with file.open("r+b") as stream:
@@ -129,7 +127,7 @@ def test_a_torn_tail_is_told_and_cut_by_the_node_which_then_runs(
     assert found["records"] >= records
 
 
-def test_a_newer_format_is_named_with_what_is_read(
+def test_newer_format_is_rejected(
     directory: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = segments(directory)[-1]
@@ -142,11 +140,11 @@ def test_a_newer_format_is_named_with_what_is_read(
     capfd.readouterr()
     assert main.run(["wal", "verify", str(directory / "n1"), "--output", "json"]) == 2
     assert "has WAL format 9" in json.loads(capfd.readouterr().err)["message"]
-    ended, said = run_node(directory)
-    assert (ended, "has WAL format 9" in said) == (2, True)
+    code, message = run_node(directory)
+    assert (code, "has WAL format 9" in message) == (2, True)
 
 
-def test_who_has_seen_enough_of_a_log_is_no_failure(stopped: Path) -> None:
+def test_closed_stdout_is_no_failure(stopped: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "wal", "read", str(stopped / "n1"), "t"]
     reading, writing = os.pipe()
     os.close(reading)
@@ -156,57 +154,55 @@ def test_who_has_seen_enough_of_a_log_is_no_failure(stopped: Path) -> None:
 
 
 def chaos(capfd: pytest.CaptureFixture[str], directory: Path, *arguments: str) -> Any:
-    """Run a command of chaos on the node, which is stopped; return what it says, or the message it fails with."""
+    """Run a chaos command on the stopped node; return its JSON output, or its error message."""
     capfd.readouterr()
     code = main.run(["chaos", *arguments, "--dir", str(directory), "--output", "json"])
     captured = capfd.readouterr()
     return json.loads(captured.err)["message"] if code else json.loads(captured.out)
 
 
-def test_a_bit_that_chaos_flips_is_one_bit_and_is_found_wherever_it_is(
-    directory: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_chaos_flips_one_bit_and_verify_finds_it(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(4):
         before = {file: file.read_bytes() for file in segments(directory)}
-        said = chaos(capfd, directory, "flip-bit", "n1")
-        after = Path(said["path"]).read_bytes()
-        old = before.pop(Path(said["path"]))
-        assert [at for at in range(len(old)) if old[at] != after[at]] == [said["byte"]]
-        assert (old[said["byte"]] ^ after[said["byte"]]).bit_count() == 1
+        done = chaos(capfd, directory, "flip-bit", "n1")
+        after = Path(done["path"]).read_bytes()
+        old = before.pop(Path(done["path"]))
+        assert [at for at in range(len(old)) if old[at] != after[at]] == [done["byte"]]
+        assert (old[done["byte"]] ^ after[done["byte"]]).bit_count() == 1
         assert all(file.read_bytes() == data for file, data in before.items())
         code, found = verify(directory, capfd)
         assert (code, found["verdict"], found["damage"][0]["segment"]) == (
             7,
             "corruption",
-            os.path.basename(said["path"]),
+            os.path.basename(done["path"]),
         )
-        Path(said["path"]).write_bytes(old)
+        Path(done["path"]).write_bytes(old)
     chosen = chaos(capfd, directory, "flip-bit", "n1", "--segment", "2", "--byte", "99")
     assert (Path(chosen["path"]), chosen["byte"]) == (segments(directory)[1], 99)
 
 
-def test_a_write_that_chaos_tears_has_zeros_at_its_end_and_is_no_torn_tail(
+def test_write_torn_by_chaos_is_corruption_and_not_a_torn_tail(
     directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     size = segments(directory)[2].stat().st_size
-    said = chaos(capfd, directory, "tear", "n1", "--segment", "3")
+    done = chaos(capfd, directory, "tear", "n1", "--segment", "3")
     data = segments(directory)[2].read_bytes()
     assert len(data) == size
-    assert data[said["byte"] : said["byte"] + said["bytes"]] == bytes(said["bytes"])
-    assert said["bytes"] > 1000
+    assert data[done["byte"] : done["byte"] + done["bytes"]] == bytes(done["bytes"])
+    assert done["bytes"] > 1000
     assert verify(directory, capfd)[1]["verdict"] == "corruption"
 
 
-def test_a_segment_that_chaos_drops_is_one_that_was_complete_and_is_missed(
+def test_segment_dropped_by_chaos_was_complete_and_verify_misses_it(
     directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = segments(directory)
-    said = chaos(capfd, directory, "drop-segment", "n1")
-    assert set(before) - set(segments(directory)) == {Path(said["path"])} != {before[-1]}
+    done = chaos(capfd, directory, "drop-segment", "n1")
+    assert set(before) - set(segments(directory)) == {Path(done["path"])} != {before[-1]}
     assert verify(directory, capfd)[1]["verdict"] == "corruption"
 
 
-def test_chaos_names_what_there_is_where_it_is_told_a_place_that_is_not(
+def test_chaos_rejects_a_place_that_does_not_exist(
     directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     count = len(segments(directory))

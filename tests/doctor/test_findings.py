@@ -1,4 +1,4 @@
-"""What the doctor says: each trouble by its code, in one sentence, and nothing where all is well."""
+"""The findings of the doctor: each problem has its code, one sentence and a remedy; a healthy cluster has none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPERATING = (Path(__file__).parents[2] / "docs" / "operating.md").read_text(enco
 
 
 def node(name: str, **fields: Any) -> dict[str, Any]:
-    """Return what a healthy member says; n1 leads."""
+    """Return the status of a healthy member; n1 leads."""
     healthy = {
         "id": name,
         "member_id": name,
@@ -63,15 +63,15 @@ def away(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def look(*changed: dict[str, Any], earlier: Sequence[dict[str, Any]] = (), **fields: Any) -> list[Finding]:
-    """Look at a cluster of three in which some nodes say something else."""
+    """Return the findings for three healthy members, of which ``changed`` replace some."""
     return findings(report(*changed, earlier=earlier, **fields))
 
 
 def report(*changed: dict[str, Any], earlier: Sequence[dict[str, Any]] = (), **fields: Any) -> Report:
     nodes = {name: node(name) for name in NAMES} | {each["id"]: each for each in changed}
     before = {name: node(name) for name in NAMES} | {each["id"]: each for each in earlier}
-    told = [summary(list(each.values()), {})["nodes"] for each in (nodes, before)]
-    return Report(nodes=told[0], earlier=told[1] if earlier else (), **fields)
+    summaries = [summary(list(each.values()), {})["nodes"] for each in (nodes, before)]
+    return Report(nodes=summaries[0], earlier=summaries[1] if earlier else (), **fields)
 
 
 def only(found: list[Finding], code: str) -> Finding:
@@ -83,64 +83,66 @@ def leaderless(*changed: dict[str, Any], **fields: Any) -> list[Finding]:
     return look(*({**each, "role": "candidate"} if each.get("role") else each for each in changed), **fields)
 
 
-def test_all_is_well_without_a_finding() -> None:
+def test_healthy_cluster_has_no_findings() -> None:
     assert look() == []
     assert look(earlier=[node("n2")]) == []
 
 
-def test_where_no_node_answers_that_is_said_and_how_to_start_them() -> None:
+def test_no_node_answers() -> None:
     found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, ProcessReport()), where=" --dir d")
     assert [finding.code for finding in found] == ["no_answer", "down", "down", "down"]
     assert "n1 at 127.0.0.1:1, n2 at 127.0.0.1:2" in found[0].sentence
-    assert found[0].remedy == "viewstamp cluster start --dir d"
+    assert found[0].remedy == "run `viewstamp cluster start --dir d`"
     assert found[1].sentence == "n1 is not running"
 
 
 MOVED = ProcessReport(error="the membership has n3 at 127.0.0.1:3, but ...", is_moved=True, address="127.0.0.1:13")
 
 
-def test_a_voter_that_was_moved_is_named_with_both_addresses_and_the_command_that_moves_it() -> None:
+def test_moved_voter_is_reported_with_both_addresses_and_the_command_that_moves_it() -> None:
     processes = {**dict.fromkeys(("n1", "n2"), ProcessReport(1)), "n3": MOVED}
     found = only(look(away("n3"), processes=processes, where=" --dir d"), "moved")
     assert found.sentence == (
-        "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the others go on, and stop when one "
-        "more does"
+        "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the cluster works, and stops when one "
+        "more fails"
     )
-    assert found.remedy.startswith("where it was moved: viewstamp members add n3 --dir d, which starts it there; else")
+    assert found.remedy.startswith(
+        "if it was moved: run `viewstamp members add n3 --dir d`, which starts it there; else"
+    )
     running = {**processes, "n3": ProcessReport(7, address="127.0.0.1:13")}
     assert only(look(away("n3"), processes=running), "moved").sentence == found.sentence
 
 
-def test_where_all_have_moved_the_old_addresses_are_to_be_put_back() -> None:
+def test_when_all_voters_moved_the_remedy_is_to_restore_their_addresses() -> None:
     found = look(*map(away, NAMES), processes=dict.fromkeys(NAMES, MOVED), where=" --dir d")
     assert [finding.code for finding in found] == ["no_answer", "moved", "moved", "moved"]
     assert found[0].remedy == (
-        "put the old addresses of n1, n2 and n3 back into their settings, then viewstamp cluster start --dir d"
+        "put the old addresses of n1, n2 and n3 back into their settings, then run `viewstamp cluster start --dir d`"
     )
     assert "members add" not in found[1].remedy
     assert found[1].severity == "error"
 
 
-def test_nobody_leads_because_too_few_are_up_and_each_of_the_others_is_named_with_its_reason() -> None:
+def test_no_leader_without_a_majority_gives_the_reason_for_each_missing_voter() -> None:
     found = leaderless(away("n1"), node("n2", silent_until=[3, 90]))
     assert [finding.code for finding in found] == ["no_leader", "down", "silent"]
     assert found[0].sentence == (
-        "nobody leads, because of the voters n1, n2 and n3 only n3 can vote, and it takes 2: n1 is down and n2 is "
-        "silent until it is repaired; appends and reads wait"
+        "there is no leader, because 2 of the voters n1, n2 and n3 are needed, and only n3 can vote: n1 is down and n2 "
+        "does not vote until its log is repaired; appends and reads wait"
     )
     assert found[0].remedy.startswith("bring back 1 of n1: ")
     assert found[1].sentence.endswith("; without it there is no majority")
 
 
-def test_where_a_majority_has_lost_what_it_had_nobody_is_told_to_start_what_runs() -> None:
+def test_when_a_majority_lost_records_the_remedy_is_to_restore_their_files() -> None:
     found = leaderless(*(node(name, silent_until=[3, 90]) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "silent", "silent", "silent"]
-    assert "n2 and n3 none can vote, and it takes 2" in found[0].sentence
-    assert found[0].remedy.startswith("nobody makes up what a majority has lost")
+    assert "n1, n2 and n3 are needed, and none can vote" in found[0].sentence
+    assert found[0].remedy.startswith("no member that answers holds the lost records")
 
 
 def repairing(name: str, *, waits: bool) -> dict[str, Any]:
-    """Return what a member says that has replayed nothing yet: it does not name the members either."""
+    """Return the status of a member that has not read its log yet, so that it does not report the voters either."""
     sentence = f"{name} is repairing, and no other member can give it the records from index 5 to 8: n9: refused"
     repair = {"sentence": sentence, "from": "n9", "bytes": 7, "bytes_total": 9, "waits": waits, "ranges": [[5, 9]]}
     return {
@@ -152,58 +154,59 @@ def repairing(name: str, *, waits: bool) -> dict[str, Any]:
     }
 
 
-def test_where_all_repair_themselves_that_is_why_nobody_leads() -> None:
+def test_no_leader_while_all_nodes_repair_their_logs() -> None:
     found = look(*(repairing(name, waits=False) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "repairing", "repairing", "repairing"]
     assert found[0].sentence == (
-        "nobody leads, because of the nodes n1, n2 and n3 none can vote, and it takes 2: n1 is repairing its log, n2 "
-        "is repairing its log and n3 is repairing its log; appends and reads wait"
+        "there is no leader, because 2 of the nodes n1, n2 and n3 are needed, and none can vote: n1 is repairing its "
+        "log, n2 is repairing its log and n3 is repairing its log; appends and reads wait"
     )
-    assert found[0].remedy == "wait: n1, n2 and n3 will take part by themselves"
-    assert found[1].remedy == "wait; it goes on by itself"
+    assert found[0].remedy == "wait: n1, n2 and n3 will vote again when they are ready"
+    assert found[1].remedy == "wait; it continues by itself"
 
 
-def test_who_asks_in_vain_is_told_to_be_given_those_back_that_are_away() -> None:
+def test_remedy_for_records_lost_by_all_others_is_to_bring_back_the_node_that_is_down() -> None:
     found = look(away("n1"), repairing("n2", waits=True), repairing("n3", waits=True))
     assert [finding.code for finding in found] == ["no_leader", "down", "repairing", "repairing"]
-    assert "n2 asks in vain for what its log has lost and n3 asks in vain" in found[0].sentence
-    assert found[0].remedy.startswith("bring back n1, where what n2 and n3 lost may still be: ")
+    assert "n2 has lost records that no member can give it and n3 has lost records" in found[0].sentence
+    assert found[0].remedy.startswith("bring back n1, which may hold the records that n2 and n3 lost: ")
     assert "no other member can give it the records" in found[2].sentence
-    assert found[2].remedy.startswith("bring back n1, where it may still be: ")
+    assert found[2].remedy.startswith("bring back n1, which may hold the records: ")
 
 
-def test_what_nobody_has_any_more_is_not_waited_for_in_vain() -> None:
+def test_remedy_does_not_wait_for_records_that_no_member_holds() -> None:
     found = look(*(repairing(name, waits=True) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "repairing", "repairing", "repairing"]
-    assert all(finding.remedy.startswith("nobody makes up what a majority has lost") for finding in found)
+    assert all(finding.remedy.startswith("no member that answers holds the lost records") for finding in found)
 
 
-def test_nobody_leads_because_nobody_hears_a_majority() -> None:
+def test_no_leader_because_no_voter_is_connected_to_a_majority() -> None:
     found = leaderless(*(node(name, connected=[]) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "unheard", "unheard"]
     assert (
-        "no member and a majority of the voters hear each other: n1 hears nobody; n2 hears nobody" in found[0].sentence
+        "no voter is connected to a majority of the voters: n1 is connected to none; n2 is connected to none"
+        in found[0].sentence
     )
-    assert "mend the network" in found[0].remedy
+    assert "repair the network" in found[0].remedy
 
 
-def test_nobody_leads_because_nobody_has_room_for_what_a_leader_writes() -> None:
+def test_no_leader_because_a_majority_has_no_disk_space() -> None:
     full = ["the log is full", "free space"]
     found = leaderless(*(node(name, full=full if name != "n3" else None) for name in NAMES))
     assert [finding.code for finding in found] == ["no_leader", "full", "full"]
-    assert "n1 and n2 have no room" in found[0].sentence
+    assert "n1 and n2 have no disk space" in found[0].sentence
 
 
-def test_nobody_leads_because_an_election_is_under_way() -> None:
+def test_no_leader_because_an_election_is_under_way() -> None:
     finding = only(leaderless(*map(node, NAMES)), "no_leader")
     assert "an election is under way (term 3)" in finding.sentence
 
 
-def test_a_leader_of_an_older_term_is_none() -> None:
+def test_leader_of_an_older_term_does_not_count() -> None:
     assert look(node("n2", term=4))[0].code == "no_leader"
 
 
-def test_a_change_of_members_that_waits_for_a_majority_of_those_after_it_says_for_whom() -> None:
+def test_stuck_change_of_members_names_the_missing_new_voter() -> None:
     joint = {**MEMBERSHIP, "generation": 2, "outgoing": ADDRESSES_OF_THREE, "voters": {"n1": "a", "n2": "b"}}
     nodes = [node("n1", membership=joint), away("n2"), node("n3", membership=joint)]
     finding = look(*nodes)[0]
@@ -212,39 +215,39 @@ def test_a_change_of_members_that_waits_for_a_majority_of_those_after_it_says_fo
     assert look(node("n1", membership=joint)) == []
 
 
-def test_a_node_that_is_down_says_what_it_died_of_and_what_its_absence_costs() -> None:
+def test_node_that_is_down_is_reported_with_its_last_error_and_the_effect() -> None:
     dead = ProcessReport(error="n2/wal is damaged at byte 7", remedy="put it back")
     finding = only(look(away("n2"), processes={"n2": dead}), "down")
     assert finding.sentence == (
-        "n2 is not running: n2/wal is damaged at byte 7; the others go on, and stop when one more does"
+        "n2 is not running: n2/wal is damaged at byte 7; the cluster works, and stops when one more fails"
     )
     assert finding.remedy == "put it back"
     stopped = only(look(away("n2"), processes={"n2": ProcessReport()}), "down")
-    assert stopped.remedy == "viewstamp cluster restart n2"
+    assert stopped.remedy == "run `viewstamp cluster restart n2`"
     elsewhere = only(look(away("n2", error="no route")), "down")
     assert elsewhere.sentence.startswith("n2 does not answer at 127.0.0.1:2: no route")
     assert "viewstamp node run --config" in elsewhere.remedy
 
 
-def test_a_process_that_is_paused_and_one_that_hangs_are_told_apart() -> None:
+def test_paused_and_hanging_processes_are_distinguished() -> None:
     paused = only(look(away("n3"), processes={"n3": ProcessReport(77, is_paused=True)}), "paused")
     assert "kill -CONT 77" in paused.remedy
     hung = only(look(away("n3"), processes={"n3": ProcessReport(77)}), "hung")
-    assert hung.sentence.startswith("n3 (process 77) runs and does not answer: refused; the others go on")
+    assert hung.sentence.startswith("n3 (process 77) runs but does not answer: refused; the cluster works")
 
 
-def test_somebody_elses_node_at_an_address_is_named() -> None:
+def test_node_of_another_cluster_at_an_address_is_reported() -> None:
     stranger = away("n3", error="127.0.0.1:3 belongs to cluster d", error_class="WrongClusterError")
     assert "belongs to cluster d" in only(look(stranger), "wrong_cluster").sentence
 
 
-def test_a_node_that_the_others_refuse_says_why() -> None:
+def test_refused_node_is_reported_with_the_reason() -> None:
     refused = node("n2", refused_by={"n1": "n2 came back with another disk", "n3": "n2 came back with another disk"})
     finding = only(look(refused), "refused")
     assert finding.sentence == "n2 is refused by n1 and n3: n2 came back with another disk"
 
 
-def test_a_repair_says_how_much_comes_from_whom() -> None:
+def test_repair_is_reported_with_its_source_and_progress() -> None:
     repair = {
         "sentence": "n2 is repairing: ...",
         "from": "n3",
@@ -253,7 +256,7 @@ def test_a_repair_says_how_much_comes_from_whom() -> None:
         "ranges": [[5, 9]],
     }
     finding = only(look(node("n2", lifecycle="bootstrapping", repair=repair)), "repairing")
-    assert finding.sentence == "n2 is repairing 14.0 MiB of its log from n3: 3.0 MiB are there"
+    assert finding.sentence == "n2 is repairing 14.0 MiB of its log from n3: 3.0 MiB are done"
     asking = {"sentence": "n2 is repairing: it asks n1 and n3", "from": "", "bytes": 0, "bytes_total": 0, "ranges": []}
     finding = only(look(node("n2", lifecycle="bootstrapping", repair=asking)), "repairing")
     assert finding.sentence == "n2 is repairing: it asks n1 and n3"
@@ -268,7 +271,7 @@ def test_members_that_lost_power_wait_for_every_voter() -> None:
     assert "acknowledged records may be lost" in found[0].remedy
     assert found[2].sentence.startswith("n2 lost power in interval mode and may lack acknowledged records")
     everybody = leaderless(*(node(name, **silent) for name in NAMES))
-    assert everybody[0].sentence.startswith("nobody leads, because an election is under way")
+    assert everybody[0].sentence.startswith("there is no leader, because an election is under way")
 
 
 STATES: dict[str, dict[str, Any]] = {
@@ -277,12 +280,12 @@ STATES: dict[str, dict[str, Any]] = {
     "lost power": {"silent_until": [3, 1 << 62], "lost_power": True},
     "away": {"reachable": False},
 }
-"""What a voter may be like, and how its status says so."""
+"""The states of a voter, and their effect on its status."""
 
 
 @pytest.mark.parametrize("outgoing", [(), ("n1", "n2", "n4", "n5")], ids=["simple", "joint"])
-def test_the_doctor_misses_voters_exactly_where_the_core_would_elect_nobody(outgoing: tuple[str, ...]) -> None:
-    """Its own arithmetic did not know that voters which lost power count where every voter is there."""
+def test_doctor_reports_missing_voters_exactly_when_the_core_cannot_elect(outgoing: tuple[str, ...]) -> None:
+    """Voters that lost power count if every voter answers. The doctor once had its own arithmetic without that."""
     membership = {**MEMBERSHIP, "outgoing": {name: ADDRESSES[name] for name in outgoing}}
     names = sorted({*NAMES, *outgoing})
     voters = {NodeId(name): ADDRESSES[name] for name in NAMES}
@@ -293,20 +296,20 @@ def test_the_doctor_misses_voters_exactly_where_the_core_would_elect_nobody(outg
             for name, state in zip(names, states, strict=True)
         ]
         if "well" not in states and "lost power" not in states and "silent" not in states:
-            continue  # Nobody answers, so nobody says who votes.
+            continue  # No node answers, so the voters are unknown.
         votes = [NodeId(name) for name, state in zip(names, states, strict=True) if state in ("well", "lost power")]
         recovering = [NodeId(name) for name, state in zip(names, states, strict=True) if state == "lost power"]
-        told = next(each for each in findings(Report(nodes=summary(nodes, {})["nodes"])) if each.code == "no_leader")
-        is_short = "and it takes" in told.sentence
-        assert is_short != wins(group, votes, recovering, has_waited=False), (states, told.sentence)
+        found = next(each for each in findings(Report(nodes=summary(nodes, {})["nodes"])) if each.code == "no_leader")
+        is_short = "are needed, and" in found.sentence
+        assert is_short != wins(group, votes, recovering, has_waited=False), (states, found.sentence)
 
 
-def test_a_node_that_is_silent_says_until_when() -> None:
-    assert only(look(node("n2", silent_until=[3, 91])), "silent").sentence.endswith("what it had up to index 90")
-    assert only(look(node("n2", silent_until=[3, 1 << 62])), "silent").sentence.endswith("again what it had")
+def test_silent_node_is_reported_with_its_last_lost_index() -> None:
+    assert only(look(node("n2", silent_until=[3, 91])), "silent").sentence.endswith("all records again up to index 90")
+    assert only(look(node("n2", silent_until=[3, 1 << 62])), "silent").sentence.endswith("all records again")
 
 
-def test_a_node_that_reads_its_log_is_starting() -> None:
+def test_node_that_reads_its_log_is_starting() -> None:
     starting = {
         "id": "n2",
         "address": ADDRESSES["n2"],
@@ -317,28 +320,28 @@ def test_a_node_that_reads_its_log_is_starting() -> None:
     assert only(look(starting), "starting").node == "n2"
 
 
-def test_a_pair_that_does_not_hear_each_other_is_told_once_and_of_the_one_that_lost_more() -> None:
+def test_disconnected_pair_is_reported_once_for_the_node_that_lost_more() -> None:
     found = look(node("n1", connected=["n3"]), node("n2", connected=[], role="candidate"), node("n3", connected=["n1"]))
     finding = only(found, "unheard")
-    assert finding.sentence == "neither n2 nor n1 and n3 can reach the other side, although both run"
+    assert finding.sentence == "n2 and n1 and n3 run, but cannot reach each other"
 
 
-def test_one_direction_alone_is_told_as_such() -> None:
+def test_one_way_partition_is_reported_with_its_direction() -> None:
     found = look(node("n2", connected=["n3"]))
-    assert only(found, "unheard").sentence == "n1 cannot hear n2, which hears it"
+    assert only(found, "unheard").sentence == "messages from n2 do not reach n1; those in the other direction arrive"
 
 
-def test_a_learner_that_joins_says_how_far_it_is_and_in_whose_place() -> None:
+def test_joining_learner_is_reported_with_its_progress_and_the_voter_it_replaces() -> None:
     membership = {**MEMBERSHIP, "generation": 2, "learners": {"n4": ADDRESSES["n4"]}, "joining": {"n4": "n2"}}
     nodes = [node(name, membership=membership, connected=[*NAMES, "n4"]) for name in NAMES]
     learner = node("n4", membership=membership, connected=NAMES, durable_index=40, role="learner")
     finding = only(look(*nodes, learner), "catching_up")
-    assert finding.sentence.endswith("in the place of n2 when it has caught up: it has 40 of 100 records of the log")
+    assert finding.sentence.endswith("in place of n2 when it has caught up: it has 40 of 100 records of the log")
     fetching = {**learner, "fetching_snapshot": {"from": "n1", "index": 9, "bytes": MIB, "size": 4 * MIB}}
     assert only(look(*nodes, fetching), "catching_up").sentence.endswith("a snapshot, 1.0 MiB of 4.0 MiB")
 
 
-def test_a_member_is_behind_when_it_lacks_what_was_committed_a_moment_before() -> None:
+def test_member_is_behind_if_it_lacks_records_that_were_committed_at_the_first_look() -> None:
     late = node("n3", durable_index=60)
     assert look(late) == []
     assert look(late, earlier=[node("n1", commit_index=60)]) == []
@@ -346,65 +349,65 @@ def test_a_member_is_behind_when_it_lacks_what_was_committed_a_moment_before() -
     assert finding.sentence == "n3 is behind: it has 60 of 100 records of the log"
 
 
-def test_a_node_that_runs_and_is_no_member_is_to_be_stopped() -> None:
+def test_running_node_that_is_no_member_is_reported() -> None:
     stranger = node("n4", role="follower")
-    assert "stop it, or make it one" in only(look(stranger), "no_member").remedy
+    assert "stop it, or add it" in only(look(stranger), "no_member").remedy
     finding = only(look(stranger, processes={"n4": ProcessReport(5), "n1": ProcessReport(1)}), "no_member")
-    assert finding.remedy == "viewstamp members remove n4 stops it"
+    assert finding.remedy == "`viewstamp members remove n4` stops it"
 
 
-def test_an_address_that_is_no_members_is_to_be_left_out() -> None:
-    nobody = {"id": None, "address": "127.0.0.1:9", "reachable": False, "error": "refused"}
-    finding = only(look(nobody), "no_member")
-    assert finding.sentence == "no member listens at 127.0.0.1:9, which is named as an address of the cluster"
+def test_address_without_a_member_is_reported() -> None:
+    unknown = {"id": None, "address": "127.0.0.1:9", "reachable": False, "error": "refused"}
+    finding = only(look(unknown), "no_member")
+    assert finding.sentence == "no member listens at 127.0.0.1:9, which was given as an address of the cluster"
 
 
-def test_a_node_that_takes_nothing_any_more_says_why_and_what_makes_room() -> None:
+def test_full_node_is_reported_with_the_reason_and_what_frees_space() -> None:
     full = {"full": ["the log is full: 0 bytes", "trim topic orders"]}
     finding = only(look(node("n2", **full)), "full")
-    assert finding.sentence == "n2 takes no appends: the log is full: 0 bytes"
+    assert finding.sentence == "n2 rejects appends: the log is full: 0 bytes"
     assert finding.remedy == "trim topic orders"
     leading = only(look(node("n1", **full)), "full")
-    assert leading.remedy == "viewstamp leader transfer: one that has room leads then; trim topic orders"
+    assert leading.remedy == "run `viewstamp leader transfer`, so that a member with space leads; trim topic orders"
 
 
-def test_a_log_and_a_disk_that_are_nearly_full_are_told_before_they_are() -> None:
+def test_nearly_full_log_and_disk_are_reported() -> None:
     log = only(look(node("n2", log_bytes=60 * MIB, log_bytes_max=64 * MIB)), "nearly_full")
     assert log.sentence == "the log of n2 is 94% full: 60.0 MiB of 64.0 MiB"
     disk = only(look(node("n2", log_bytes_left=5 * MIB)), "nearly_full")
-    assert disk.sentence == "the disk of n2 has no room for another segment: its log takes 5.0 MiB more"
+    assert disk.sentence == "the disk of n2 has no space for another segment: its log takes 5.0 MiB more"
 
 
-def test_a_node_that_cannot_write_its_log_messages_says_so() -> None:
+def test_failing_log_stream_is_reported() -> None:
     failing = node("n2", log_stream_failure="OSError: [Errno 28] No space left on device", log_lines_lost=1200)
     sentence = only(look(failing), "log_stream").sentence
     assert "No space left on device" in sentence
     assert "1,200 lines are lost" in sentence
 
 
-def test_a_slow_disk_and_a_slow_loop_are_told_apart() -> None:
-    assert "took 400 ms for a write" in only(look(node("n2", write_ms=400.0)), "slow_disk").sentence
-    # What is late because the loop is, is no fault of the disk.
+def test_slow_disk_and_slow_event_loop_are_distinguished() -> None:
+    assert "a write and its sync took 400 ms" in only(look(node("n2", write_ms=400.0)), "slow_disk").sentence
+    # A late event loop also delays writes; that is not the disk's fault.
     assert "was 700 ms late" in only(look(node("n2", loop_lag_ms=700.0, write_ms=650.0)), "slow_loop").sentence
 
 
-def test_a_snapshot_that_is_damaged_is_named() -> None:
+def test_damaged_snapshot_is_reported() -> None:
     assert only(look(node("n2", damaged_snapshots=["/s/1"])), "damaged_snapshot").sentence.endswith(": /s/1")
 
 
-def test_a_file_that_is_damaged_and_was_not_mended_is_named() -> None:
+def test_damaged_segment_is_reported_and_a_replaced_snapshot_is_not() -> None:
     assert look(node("n2", scrub={"damaged": ["/s/1.snapshot"]})) == []
     finding = only(look(node("n2", scrub={"damaged": ["/w/1.segment"]})), "damaged_file")
-    assert finding.sentence.endswith("when it last looked: /w/1.segment")
+    assert finding.sentence.endswith("at its last check: /w/1.segment")
 
 
-def test_actors_that_differ_at_the_same_index_are_told() -> None:
+def test_actors_that_differ_at_the_same_index_are_reported() -> None:
     other = {"actors": {"stock": {"digest": "bb", "instances": 1}}}
     finding = only(look(node("n3", state=other)), "diverged")
-    assert finding.sentence == "actor stock is not the same everywhere at index 100: aa on n1, n2; bb on n3"
+    assert finding.sentence == "the state of actor stock differs at index 100: aa on n1, n2; bb on n3"
 
 
-def test_a_clock_that_is_off_by_more_than_asking_took_is_told() -> None:
+def test_clock_offset_is_reported_if_it_exceeds_the_time_that_asking_took() -> None:
     off = node("n3", clock_us=1_003_000_000)
     assert only(look(off, seconds=1.5), "clock").sentence.startswith("the clock of n3 is 3.0 s ahead of that of n2")
     assert look(off, seconds=2.5) == []
@@ -414,37 +417,37 @@ def clock(**fields: Any) -> dict[str, Any]:
     return {"offset_seconds": 0.0, "bound_seconds": 10.0, "ahead_seconds": 0.0, "is_alone": False, **fields}
 
 
-def test_log_time_that_is_ahead_of_the_clocks_is_reported_and_when_that_is_over() -> None:
+def test_log_time_ahead_of_the_clocks_is_reported_with_its_end() -> None:
     finding = only(look(node("n1", clock=clock(ahead_seconds=7200.0))), "log_time")
-    assert finding.sentence.startswith("the newest record is 2 h 0 min ahead of the clocks, by n1")
+    assert finding.sentence.startswith("the newest record is 2 h 0 min ahead of the clocks, as n1 reports")
     assert "in 4 h 0 min at the latest" in finding.sentence
     assert look(node("n1", clock=clock(ahead_seconds=9.0))) == [], "within the bound"
     assert look(node("n2", clock=clock(ahead_seconds=7200.0))) == [], "a follower's clock may be the one that is off"
 
 
-def test_the_clock_of_an_only_voter_that_jumped_is_reported() -> None:
+def test_clock_jump_of_the_only_voter_is_reported() -> None:
     jumped = node("n1", clock=clock(offset_seconds=73 * 365 * 86_400.0, is_alone=True))
     assert only(look(jumped), "clock").sentence.startswith("the clock of n1 has jumped by 73 years 0 days while it ran")
 
 
-def test_different_releases_are_told() -> None:
+def test_different_releases_are_reported() -> None:
     finding = only(look(node("n3", release="1.1")), "releases")
     assert finding.sentence == "the members run different releases: n1 and n2 run 1.0 and n3 runs 1.1"
 
 
-def test_what_is_done_on_purpose_is_told_and_how_to_end_it() -> None:
+def test_injected_faults_are_reported_with_the_command_that_ends_them() -> None:
     slow = node("n2", chaos=[{"fault": "slow-disk", "peers": [], "ms": 200, "until": 0}])
     finding = only(look(slow, where=" --dir d"), "chaos")
-    assert (finding.node, finding.sentence) == ("n2", "faults are made on purpose: n2: slow-disk by 200 ms")
-    assert finding.remedy == "viewstamp chaos heal --dir d"
+    assert (finding.node, finding.sentence) == ("n2", "faults are injected on purpose: n2: slow-disk by 200 ms")
+    assert finding.remedy == "run `viewstamp chaos heal --dir d`"
     cut = node("n1", chaos=[{"fault": "partition", "peers": ["n2"], "ms": 0, "until": 0}])
     assert only(look(slow, cut), "chaos").sentence == (
-        "faults are made on purpose: n1: partition from n2; n2: slow-disk by 200 ms"
+        "faults are injected on purpose: n1: partition from n2; n2: slow-disk by 200 ms"
     )
 
 
-def test_what_a_fault_on_purpose_does_is_ended_by_ending_that_fault_and_no_other() -> None:
-    """Of the node that suffers it: what is slow or full without it needs another remedy."""
+def test_effect_of_an_injected_fault_has_the_remedy_chaos_heal() -> None:
+    """Only on the node with that fault: a disk that is slow or full without it needs another remedy."""
     slow = {"chaos": [{"fault": "slow-disk", "peers": [], "ms": 900, "until": 0}], "write_ms": 901.0}
     full = {"chaos": [{"fault": "fill-disk", "peers": [], "ms": 0, "until": 0}], "log_bytes_left": 9}
     found = look(node("n2", **slow, log_bytes_left=9), node("n3", **full, write_ms=901.0))
@@ -455,22 +458,22 @@ def test_what_a_fault_on_purpose_does_is_ended_by_ending_that_fault_and_no_other
         ("slow_disk", "n3"),
         ("chaos", ""),
     ]
-    assert [finding.remedy == "viewstamp chaos heal" for finding in found] == [False, True, True, False, True]
-    refused = node("n3", chaos=full["chaos"], full=["the log is full", "let go of something"])
-    assert look(refused)[0].remedy == "viewstamp chaos heal"
+    assert [finding.remedy == "run `viewstamp chaos heal`" for finding in found] == [False, True, True, False, True]
+    refused = node("n3", chaos=full["chaos"], full=["the log is full", "free space"])
+    assert look(refused)[0].remedy == "run `viewstamp chaos heal`"
 
 
-def test_a_member_that_came_back_with_another_disk_is_known_by_its_name() -> None:
+def test_member_with_a_new_disk_is_reported_by_its_node_name() -> None:
     reborn = "n2~0a1b2c3d"
     membership = {**MEMBERSHIP, "generation": 5, "learners": {reborn: ADDRESSES["n2"]}, "joining": {reborn: "n2"}}
     nodes = [node(name, membership=membership, connected=["n1", "n3", reborn]) for name in ("n1", "n3")]
     back = node("n2", member_id=reborn, membership=membership, connected=["n1", "n3"], durable_index=0, role="learner")
     finding = only(look(*nodes, back), "catching_up")
     assert finding.node == "n2"
-    assert "becomes a voter in the place of n2" in finding.sentence
+    assert "becomes a voter in place of n2" in finding.sentence
 
 
-def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
+def test_every_code_is_documented_and_tested() -> None:
     page = OPERATING.partition("## The doctor\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)
     assert rows == list(CODES)
@@ -479,11 +482,11 @@ def test_every_code_has_a_row_on_the_page_and_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("nodes", [[], [away("n1")], [{"id": None, "address": "h:1", "reachable": False}]])
-def test_little_that_is_known_is_no_reason_to_fail(nodes: list[dict[str, Any]]) -> None:
+def test_statuses_with_few_fields_are_accepted(nodes: list[dict[str, Any]]) -> None:
     found = findings(Report(nodes=summary(nodes, {})["nodes"]))
     assert [finding.code for finding in found][:1] == ["no_answer"]
 
 
-def test_files_that_cannot_be_removed_are_named() -> None:
+def test_files_that_cannot_be_deleted_are_reported() -> None:
     finding = only(look(node("n2", stuck_files={"/s/1": "cannot remove /s/1: busy", "/s/2": "too"})), "stuck_files")
     assert finding.sentence.endswith("does not need: cannot remove /s/1: busy, and 1 more")

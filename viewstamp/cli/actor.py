@@ -1,4 +1,4 @@
-"""``viewstamp actor``: list the replicated actors, and call them."""
+"""``viewstamp actor``: lists and calls replicated actors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,18 @@ def list_actors(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the actors that the cluster runs, and how many instances each has."""
+    """List the actors of the cluster, with the number of instances of each."""
     actors = find_cluster(directory, cluster).ask(lambda client: client.list_actors(timeout=timeout))
     if output is Output.JSON:
         print_json({"actors": [_described(each) for each in actors]})
     else:
         rows = [tuple(_described(each).values()) for each in actors]
-        print_table(["actor", "class", "version", "instances", "digest"], rows)
+
+        print_table(
+            ["actor", "class", "version", "instances", "digest"],
+            rows,
+            empty="no actors: add [actors] NAME = MODULE:CLASS to the settings of every node",
+        )
 
 
 @app.command()
@@ -54,9 +59,9 @@ def call(
     arguments: Annotated[
         str, typer.Argument(metavar="ARGS", help='JSON: a list ["A-17", 2], or an object {"sku": "A-17", "n": 2}.')
     ] = "[]",
-    key: Annotated[str, typer.Option("--key", metavar="K", help="Which instance of the actor.")] = "",
+    key: Annotated[str, typer.Option("--key", metavar="K", help="The key of the instance.")] = "",
     stale: Annotated[
-        bool, typer.Option("--stale", help="Answer a query from what the asked node has, and say how stale that is.")
+        bool, typer.Option("--stale", help="Let any node answer a query at once, and print how old its state is.")
     ] = False,
     max_staleness: MaxStalenessOption = None,
     directory: DirOption = None,
@@ -64,13 +69,13 @@ def call(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Call a command or a query and print what it returned as JSON. Exit 8 where the command raised."""
+    """Call a command or a query and print its result as JSON. Exits with 8 if the command raised an error."""
     positional, named = parse_arguments(arguments)
     if method.startswith("_"):
-        raise typer.BadParameter(f"{method} is neither a command nor a query: these do not begin with an underscore")
+        raise typer.BadParameter(f"{method} is neither a command nor a query, because it begins with an underscore")
 
     async def ask(client: Client) -> dict[str, Any]:
-        # Without a class of its own the client asks a node whether the method is a command or a query.
+        # The client is not given the actor's class, so it asks a node whether the method is a command or a query.
         called = getattr(client.actor(name, key=key, timeout=timeout, max_staleness=max_staleness), method)
         if not stale and max_staleness is None:
             return {"result": await called(*positional, **named)}
@@ -85,11 +90,11 @@ def call(
 
 
 def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Read JSON arguments: positional ones from a list, named ones from an object."""
+    """Return the positional arguments of a JSON list, or the named ones of a JSON object."""
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no JSON: {error}") from error
+        raise typer.BadParameter(f"{text!r} is not JSON: {error}") from error
     if isinstance(found, list):
         return found, {}
     if isinstance(found, dict):
@@ -98,7 +103,7 @@ def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def as_json(value: Any) -> Any:
-    """Return what JSON has for a value that an actor may return; what it has no word for becomes text."""
+    """Return the JSON form of an actor's result; a value without one becomes text."""
     match value:
         case dict():
             return {key if isinstance(key, str) else str(as_json(key)): as_json(each) for key, each in value.items()}

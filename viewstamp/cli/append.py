@@ -1,4 +1,4 @@
-"""``viewstamp append``: one record a line, as fast as the cluster takes them, and always says how far it came."""
+"""``viewstamp append``: appends one record for each line, and always reports how many were acknowledged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,6 @@ from viewstamp.terminal.lines import chunks_of, opened
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     "append",
 ]
@@ -30,12 +27,12 @@ __all__ = [
 
 def append(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An existing topic.")],
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the lines are; - is stdin.")] = "-",
-    raw: Annotated[bool, typer.Option("--raw", help="The whole input is one record.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of lines; - is stdin.")] = "-",
+    raw: Annotated[bool, typer.Option("--raw", help="Append the whole input as one record.")] = False,
     expected_position: Annotated[
         int | None,
         typer.Option(
-            "--expected-position", metavar="P", min=1, help="Append there or not at all; the other records follow it."
+            "--expected-position", metavar="P", min=1, help="Append only if the first record gets position P."
         ),
     ] = None,
     directory: DirOption = None,
@@ -45,9 +42,10 @@ def append(
 ) -> int:
     """Append each line of a file, without its newline, as one record. Bytes are kept as they are.
 
-    An empty input appends nothing, and that is no error: so a pipeline that filters lines does not fail.
+    An empty input appends nothing and exits with 0, so that a pipeline which filters lines does not fail.
 
-    With --expected-position each record stands right behind the one before, or nothing more is appended: exit 5.
+    With --expected-position each record follows directly after the one before. If another writer comes between, no
+    further record is appended, and the exit code is 5.
     """
     target = find_cluster(directory, cluster)
     appended = Appended()
@@ -87,7 +85,7 @@ async def _append(
     from viewstamp.terminal.lines import read_all, read_lines
 
     async with target.connect() as client:
-        await client.describe_topic(topic, timeout=timeout)  # An unknown topic is told before any input is read.
+        await client.describe_topic(topic, timeout=timeout)  # Rejects an unknown topic before any input is read.
         limit = client.record_bytes_max
         if raw:
             data = await read_all(descriptor, limit)
@@ -117,7 +115,7 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
         return
     first, last = appended.first_position, appended.last_position
     where = "" if first is None else f": position {first:,}" if first == last else f": positions {first:,} to {last:,}"
-    unknown = f"; the outcome of {appended.unknown:,} more is unknown" if appended.unknown else ""
+    unknown = f"; {appended.unknown:,} more may or may not have been appended" if appended.unknown else ""
     print(
         f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)} appended to {topic}{where}{unknown}",
         flush=True,
@@ -126,7 +124,7 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
 
 @contextlib.contextmanager
 def _progress(descriptor: int, output: Output) -> Iterator[Callable[[int], None]]:
-    """Show a bar on stderr where a person looks and the size is known; yield what takes the bytes read so far."""
+    """Show a bar on stderr if that is a terminal and the size is known; yield the function that advances it."""
     information = os.fstat(descriptor)
     if output is Output.JSON or not sys.stderr.isatty() or not stat.S_ISREG(information.st_mode):
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""``viewstamp chaos``: break a running local cluster in every way that machines break. Never needs root."""
+"""``viewstamp chaos``: injects faults into a running local cluster: files, network, disk, process. Needs no root."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 __all__ = ["app", "in_force"]
 
 OBEY_SECONDS = 5.0
-"""How long a node may take to obey: it looks twenty times a second, and may be short of processors."""
+"""Seconds that a node has to apply a fault. It looks twenty times a second, but may lack processor time."""
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Break a running local cluster on purpose: its files, its network, its disks. `viewstamp doctor` explains.",
+    help="Inject faults into a running local cluster: its files, network, disks. `viewstamp doctor` explains.",
     no_args_is_help=True,
 )
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, ...")]
 SegmentOption = Annotated[
     int | None,
-    typer.Option("--segment", metavar="N", help="Of its log. [default: one that is not written any more, if any]"),
+    typer.Option("--segment", metavar="N", help="Segment number. [default: any but the newest, if there are several]"),
 ]
 RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Kill the node first, and start it after: it notices at once.")
+    bool, typer.Option("--restart", help="Kill the node first and start it after, so that it finds the damage at once.")
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", metavar="S", min=1.0, help="How long. [default: until `chaos heal`]")
+    float | None, typer.Option("--seconds", metavar="S", min=1.0, help="Duration. [default: until `chaos heal`]")
 ]
 
 
@@ -53,13 +53,15 @@ SecondsOption = Annotated[
 def flip_bit(
     node: NodeArgument,
     segment: SegmentOption = None,
-    byte: Annotated[int | None, typer.Option("--byte", metavar="N", help="Of the segment. [default: any]")] = None,
+    byte: Annotated[
+        int | None, typer.Option("--byte", metavar="N", help="Byte of the segment. [default: any in a record]")
+    ] = None,
     restart: RestartOption = False,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Flip a bit in a node's log, as a disk does that rots. The others have the record: it is repaired from them."""
+    """Flip a bit in a node's log, as a failing disk does. The node repairs it from the other members."""
     from viewstamp.local import damage
 
     def act(path: str) -> Damage:
@@ -77,7 +79,7 @@ def tear(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tear a write in a node's log that was durable: the second half of it is zeros."""
+    """Replace the second half of a durable write in a node's log by zeros, as a torn write leaves it."""
     from viewstamp.local import damage
 
     def act(path: str) -> Damage:
@@ -95,7 +97,7 @@ def drop_segment(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Remove a file of a node's log."""
+    """Delete one segment file of a node's log."""
     from viewstamp.local import damage
 
     def act(path: str) -> Damage:
@@ -139,49 +141,49 @@ def _damage(
         return
     where, command = dir_flag(directory, DEFAULT_DIRECTORY), program()
     if restart:
-        told = "; ".join(mended) or "it misses nothing, as a snapshot stands for what was there, or nothing was"
-        print(f"{name} was killed and started again: {told}")
-        print(f"look at it: {command} doctor{where}")
+        effect = "; ".join(mended) or "it misses no record, because a snapshot covers them or there were none"
+        print(f"{name} was killed and started again: {effect}")
+        print(f"inspect it: {command} doctor{where}")
         return
-    print(f"see it:     {command} wal verify {os.path.relpath(node.directory)}")
+    print(f"inspect it: {command} wal verify {os.path.relpath(node.directory)}")
     if not runs:
-        when = f"{name} is not running, and notices when it starts"
+        when = f"{name} is not running; it finds the damage when it starts"
     elif done.is_newest:
-        when = f"{name} still writes that file, and notices when somebody reads there, or when it starts"
+        when = f"{name} still writes that file; it finds the damage when a record there is read, or when it starts"
     else:
-        when = f"{name} notices within an hour, when it looks through its files; or when it starts"
+        when = f"{name} finds the damage within an hour, when it checks its files, or when it starts"
     print(f"{when}:\n            {command} cluster restart {name}{where}")
 
 
 def _mended(node: LocalNode) -> list[str]:
-    """Return what a node that was started has done about damage, by its log."""
-    told = []
+    """Return how a started node has handled damage, as its log reports it."""
+    steps = []
     for event in node.events(
         "! damaged", "! the beginning of the log is lost", "= repaired", "= silent until the log is what it was"
     ):
         match event["event"]:
             case "! damaged":
-                told.append("it found the damage")
+                steps.append("it found the damage")
             case "! the beginning of the log is lost":
-                told.append("it found that the beginning of its log is missing")
+                steps.append("it found that the beginning of its log is missing")
             case "= repaired" if event["bytes"]:
                 aside = f", and keeps the damaged file in {os.path.relpath(event['aside'])}" if event["aside"] else ""
-                told.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")
+                steps.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")
             case "= silent until the log is what it was":
-                told.append("has no vote until it has again what it had")
+                steps.append("does not vote until its log is complete again")
             case _:
                 pass
-    return told
+    return steps
 
 
 @app.command()
 def pause(
     node: NodeArgument,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="How long.")] = 5.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="Duration.")] = 5.0,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop a node's process in its tracks (SIGSTOP), and let it go on. Ctrl-C lets it go on at once."""
+    """Pause a node's process with SIGSTOP, then continue it. Ctrl-C continues it at once."""
     cluster, chosen = _open(directory, node)
     _check_runs([chosen], cluster, directory)
 
@@ -189,7 +191,7 @@ def pause(
         try:
             chosen.send_signal(signal.SIGSTOP)
             if output is Output.TABLE:
-                say(f"{node} (process {chosen.pid()}) is paused for {seconds:g} s; Ctrl-C lets it go on")
+                say(f"{node} (process {chosen.pid()}) is paused for {seconds:g} s; Ctrl-C continues it")
             await asyncio.sleep(seconds)
         finally:
             chosen.send_signal(signal.SIGCONT)
@@ -198,23 +200,23 @@ def pause(
     if output is Output.JSON:
         print_json({"fault": "pause", "node": node, "seconds": seconds})
     else:
-        print(f"{node} goes on")
+        print(f"{node} continues")
 
 
 @app.command()
 def partition(
     node: NodeArgument,
     others: Annotated[
-        list[str] | None, typer.Option("--from", metavar="OTHER", help="Cut it off from this one. [default: all]")
+        list[str] | None, typer.Option("--from", metavar="OTHER", help="Only from this node. [default: from all]")
     ] = None,
     one_way: Annotated[
-        bool, typer.Option("--one-way", help="NODE is not heard by the others any more, but goes on hearing them.")
+        bool, typer.Option("--one-way", help="Block only messages from NODE; it still receives messages.")
     ] = False,
     seconds: SecondsOption = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Cut the connections between a node and others, both ways. Clients still reach all of them."""
+    """Block the messages between a node and other nodes, in both directions. Clients still reach all of them."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen = _open(directory, node)
@@ -222,7 +224,7 @@ def partition(
         raise ConfigError(f"--from {node}: {node} cannot be cut off from itself", remedy="name another node")
     far = [cluster.node(name) for name in others or [name for name in cluster.nodes if name != node]]
     if not far:
-        raise ConfigError(f"{node} is alone: there is nobody to cut it off from", remedy="members add brings another")
+        raise ConfigError(f"{node} is the only node: there is none to cut it off from", remedy="add one: members add")
     until = _until(seconds)
 
     def cut(peers: Iterable[LocalNode]) -> Fault:
@@ -233,28 +235,32 @@ def partition(
         faults |= {each.id: cut([chosen]) for each in far}
     _impose(cluster, chosen, faults, directory, add=True)
     names = ", ".join(each.id for each in far)
-    done = f"{names} do not hear {node}; it hears them" if one_way else f"{node} is cut off from {names}"
-    _told(output, directory, done, seconds, fault="partition", node=node, others=[each.id for each in far])
+    done = (
+        f"{names} receive nothing from {node}, which receives from them"
+        if one_way
+        else f"{node} is cut off from {names}"
+    )
+    _report(output, directory, done, seconds, fault="partition", node=node, others=[each.id for each in far])
 
 
 @app.command("slow-disk")
 def slow_disk(
     node: NodeArgument,
     milliseconds: Annotated[
-        int, typer.Option("--milliseconds", metavar="MS", min=1, max=60_000, help="How much longer a sync takes.")
+        int, typer.Option("--milliseconds", metavar="MS", min=1, max=60_000, help="Delay added to each sync.")
     ] = 500,
     seconds: SecondsOption = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make every sync of a node's disk take longer."""
+    """Delay every sync of a node's disk."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen = _open(directory, node)
     fault = Fault(kind=FaultKind.SLOW_DISK, milliseconds=milliseconds, until=_until(seconds))
     _impose(cluster, chosen, {chosen.id: fault}, directory, add=False)
     done = f"every sync of {node} takes {milliseconds} ms longer"
-    _told(output, directory, done, seconds, fault="slow-disk", node=node, milliseconds=milliseconds)
+    _report(output, directory, done, seconds, fault="slow-disk", node=node, milliseconds=milliseconds)
 
 
 @app.command("fill-disk")
@@ -264,19 +270,19 @@ def fill_disk(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Have a node find its disk all but full. The real one stays as it is; what is preallocated is still written."""
+    """Make a node see its disk as nearly full. The real disk is not filled. Preallocated files are still written."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen = _open(directory, node)
     fault = Fault(kind=FaultKind.FILL_DISK, until=_until(seconds))
     _impose(cluster, chosen, {chosen.id: fault}, directory, add=False)
-    done = f"the disk of {node} is full: it takes appends until its preallocated files are"
-    _told(output, directory, done, seconds, fault="fill-disk", node=node)
+    done = f"{node} sees its disk as full: it accepts appends until its preallocated files are full"
+    _report(output, directory, done, seconds, fault="fill-disk", node=node)
 
 
 @app.command()
 def heal(directory: LocalDirOption = Path(DEFAULT_DIRECTORY), output: OutputOption = Output.TABLE) -> None:
-    """End every pause, partition, slow and full disk. Files that were damaged the nodes repair themselves."""
+    """End every pause, partition, slow disk and full disk. Damaged files are repaired by the nodes themselves."""
     from viewstamp.host.chaos import write_faults
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.process import is_paused
@@ -293,13 +299,13 @@ def heal(directory: LocalDirOption = Path(DEFAULT_DIRECTORY), output: OutputOpti
         print_json({"healed": ended})
     else:
         print(
-            "\n".join(f"{name}: no {', no '.join(kinds)} any more" for name, kinds in ended.items())
-            or "no fault was in force; damaged files are not healed here, see: viewstamp doctor"
+            "\n".join(f"{name}: ended {', '.join(kinds)}" for name, kinds in ended.items())
+            or "there was no fault to end; nodes repair damaged files themselves: see `viewstamp doctor`"
         )
 
 
 def in_force(cluster: LocalCluster) -> dict[str, list[str]]:
-    """Return what the nodes of a local cluster are told to do wrong: node to the names of faults."""
+    """Return the injected faults of a local cluster's nodes: node to the names of its faults."""
     from viewstamp.host.chaos import read_faults
 
     found = {
@@ -332,11 +338,13 @@ def _check_runs(nodes: Iterable[LocalNode], cluster: LocalCluster, directory: Pa
 def _impose(
     cluster: LocalCluster, chosen: LocalNode, faults: Mapping[str, Fault], directory: Path, *, add: bool
 ) -> None:
-    """Write each node's fault into its file, and wait until those that run obey; ``add`` to what it has of the kind.
+    """Write each node's fault into its file, and wait until all running nodes have applied it.
+
+    With ``add`` other faults of the same kind stay, else they are replaced.
 
     Raises:
-      ConfigError: a node does not obey chaos at all.
-      UnavailableError: ``chosen`` does not run, or a node does not obey in time.
+      ConfigError: a node's settings do not allow chaos.
+      UnavailableError: ``chosen`` does not run, or a node does not apply its fault in time.
     """
     from viewstamp.host.chaos import read_faults, write_faults
 
@@ -345,8 +353,8 @@ def _impose(
     for node in nodes:
         if not node.settings.node.chaos:
             raise ConfigError(
-                f"{node.id} does not obey chaos: {node.file} does not say so",
-                remedy="add chaos = true to its [node], and restart it; never where the data matters",
+                f"{node.id} does not allow chaos: chaos = true is missing in {node.file}",
+                remedy="add it to [node] and restart the node; never do so where the data matters",
             )
     for node in nodes:
         fault = faults[node.id]
@@ -361,29 +369,30 @@ async def _wait_obeyed(cluster: LocalCluster, waiting: dict[str, str]) -> None:
         while waiting:
             for status in await client.status():
                 name = str(status.get("id") or names.get(status["address"]))
-                told = status.get("chaos")
-                if name in waiting and status["reachable"] and told is None:
+                faults = status.get("chaos")
+                if name in waiting and status["reachable"] and faults is None:
                     raise ConfigError(
-                        f"{name} runs, and was started before its settings said that it obeys chaos",
+                        f"{name} runs with settings from before chaos was allowed",
                         remedy=f"restart it: {program()} cluster restart {name}"
                         f"{dir_flag(cluster.directory, DEFAULT_DIRECTORY)}",
                     )
-                if waiting.get(name) in {fault["fault"] for fault in told or ()}:
+                if waiting.get(name) in {fault["fault"] for fault in faults or ()}:
                     del waiting[name]
             if waiting and time.monotonic() > deadline:
                 raise UnavailableError(
-                    f"{', '.join(waiting)} did not obey within {OBEY_SECONDS:g} s",
-                    remedy=f"see {program()} doctor; what they were told stands until `viewstamp chaos heal`",
+                    f"{', '.join(waiting)} did not apply the fault within {OBEY_SECONDS:g} s, but may do so later",
+                    remedy=f"run `{program()} doctor`; to end the fault: `viewstamp chaos heal`",
                 )
             if waiting:
                 await asyncio.sleep(0.05)
 
 
-def _told(output: Output, directory: Path, done: str, seconds: float | None, **fields: object) -> None:
+def _report(output: Output, directory: Path, done: str, seconds: float | None, **fields: object) -> None:
     if output is Output.JSON:
         print_json({**fields, "seconds": seconds})
         return
     where, command = dir_flag(directory, DEFAULT_DIRECTORY), program()
-    print(done)
-    print(f"for {seconds:g} s" if seconds is not None else f"end it:     {command} chaos heal{where}")
-    print(f"look at it: {command} doctor{where}")
+    print(done if seconds is None else f"{done}, for {seconds:g} s")
+    if seconds is None:
+        print(f"end it:     {command} chaos heal{where}")
+    print(f"inspect it: {command} doctor{where}")

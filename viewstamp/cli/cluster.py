@@ -1,4 +1,4 @@
-"""``viewstamp cluster``: start, break and stop a cluster of real processes on this machine."""
+"""``viewstamp cluster``: starts and stops a cluster of processes on this machine."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from viewstamp.terminal.output import Output, print_json, print_table, say
 
 __all__ = ["app"]
 
-app = typer.Typer(cls=CommandGroup, help="Run a local cluster of real processes.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Start and stop a cluster of processes on this machine.", no_args_is_help=True)
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="n1, n2, ...")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, ...")]
 
 
 @app.command()
 def start(
-    nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Of a new cluster. [default: 3]")] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="Size of a new cluster. [default: 3]")
+    ] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     settings: NewSetOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Start what is down, and return when all of it is RUNNING. Twice is harmless; Ctrl-C stops what it started."""
+    """Start all nodes that are down, and return when every node is RUNNING. Ctrl-C stops the nodes that it started."""
     from viewstamp.cli.chaos import in_force
     from viewstamp.demo.directory import adopt
     from viewstamp.local.cluster import LocalCluster
@@ -39,18 +41,18 @@ def start(
     adopt(os.path.abspath(directory))
     cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
     for node, faults in in_force(cluster).items():
-        say(f"{node} was told to suffer: {', '.join(faults)}; `chaos heal` ends it")
+        say(f"{node} still has faults injected by `viewstamp chaos`: {', '.join(faults)}; `chaos heal` ends them")
     command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)
     try:
         started = {node.id for node in run_async(cluster.start(timeout))}
     except ViewstampError:
         running = [str(node.id) for node in cluster.nodes.values() if node.pid() is not None]
         if running and output is Output.TABLE:
-            say(f"still running: {', '.join(running)}; `{command} cluster stop{where}` stops them")
+            say(f"still running: {', '.join(running)}; to stop them: `{command} cluster stop{where}`")
         raise
     for outsider in cluster.outsiders if output is Output.TABLE else ():
         say(
-            f"{outsider.id} runs and is no member: `{command} members add {outsider.id}{where}` makes it one, "
+            f"{outsider.id} runs and is no member: `{command} members add {outsider.id}{where}` adds it, "
             f"`{command} members remove {outsider.id}{where}` stops it and sets its settings aside"
         )
     if output is Output.JSON:
@@ -65,11 +67,11 @@ def start(
     print_table(
         ["node", "address", "process", ""],
         [
-            (node.id, node.address, str(node.pid()), "started" if node.id in started else "was running")
+            (node.id, node.address, str(node.pid()), "started" if node.id in started else "already running")
             for node in cluster.nodes.values()
         ],
     )
-    print("RUNNING. Try:")
+    print("All nodes are RUNNING. Try:")
     if any(node.settings.actors for node in cluster.nodes.values()):
         print(f"  {command} actor list{where}")
     print(f"  {command} topic create orders{where}")
@@ -79,12 +81,12 @@ def start(
 
 @app.command()
 def stop(
-    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="These alone. [default: all]")] = None,
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Only these nodes. [default: all]")] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop nodes cleanly, all of them or some. Twice is harmless; the data stays."""
+    """Stop all nodes, or only some, after their last writes are synced. Their data stays."""
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.terminal.loop import run_async
 
@@ -94,7 +96,7 @@ def stop(
     if output is Output.JSON:
         print_json({"stopped": stopped})
     else:
-        print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+        print(f"stopped {', '.join(stopped)}" if stopped else "no node was running")
 
 
 @app.command()
@@ -103,7 +105,7 @@ def status(
     timeout: TimeoutOption = 3.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show each node's process and state. Exit 3 where no node answers."""
+    """Show the process and the state of each node. Exits with 3 if no node answers."""
     from viewstamp.cli.status import show
     from viewstamp.local.cluster import LocalCluster
 
@@ -119,7 +121,7 @@ def kill(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Kill a node with SIGKILL, and return when its process is gone."""
+    """Kill a node with SIGKILL, and return when its process has ended."""
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.terminal.loop import run_async
 
@@ -137,7 +139,7 @@ def restart(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Start a node, stopping it first if it runs, and return when it is RUNNING."""
+    """Start a node, or restart it if it runs, and return when it is RUNNING."""
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.terminal.loop import run_async
 

@@ -1,4 +1,4 @@
-"""The tree of commands: what ``viewstamp --help`` shows."""
+"""The tree of commands, as ``viewstamp --help`` prints it."""
 
 from __future__ import annotations
 

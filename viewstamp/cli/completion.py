@@ -1,4 +1,4 @@
-"""``viewstamp completion``: the script that has a shell complete commands and options."""
+"""``viewstamp completion``: prints the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import typer
 __all__ = ["COMPLETE_VARIABLE", "completion", "register"]
 
 COMPLETE_VARIABLE: Final = "_VIEWSTAMP_COMPLETE"
-"""By this variable the script asks for the words that may stand where the cursor is."""
+"""The environment variable with which the script asks for completions at the cursor."""
 
 
 class Shell(StrEnum):
-    """The shells for which there is a script."""
+    """The shells that are supported."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -22,14 +22,14 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the script that has a shell complete commands and options, to be put into the shell's start-up file."""
+    """Print a script for shell completion of commands and options. Add it to the start-up file of the shell."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     print(get_completion_script(prog_name="viewstamp", complete_var=COMPLETE_VARIABLE, shell=shell.value))
 
 
 def register() -> None:
-    """Let the parser answer a script that asks for words."""
+    """Make the parser answer the script's requests for completions."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()

@@ -1,4 +1,4 @@
-"""``viewstamp config``: make settings files, and show what is in force."""
+"""``viewstamp config``: creates settings files, and shows the settings of a node."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from viewstamp.terminal.output import Output, print_json, print_table
 
 __all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
 
-app = typer.Typer(cls=CommandGroup, help="Make and show settings.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Create settings files, and show settings.", no_args_is_help=True)
 
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting that wins over file and environment."),
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override file and environment."),
 ]
 NewSetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="A setting that goes into the files of a new cluster."),
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Write this setting into the files of a new cluster."),
 ]
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, str]:
-    """Split the values of ``--set``. Raises ConfigError where one has another shape."""
+    """Return the values of ``--set`` by ``section.key``. Raises ConfigError for a text without ``=``."""
     from viewstamp.errors import ConfigError
 
     overrides = {}
     for text in settings or []:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ConfigError(f"--set {text}: there is no value", remedy="write --set section.key=value")
+            raise ConfigError(f"--set {text} has no value", remedy="write --set section.key=value")
         overrides[name] = value
     return overrides
 
 
 @app.command()
 def new(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where nK.toml are written.")],
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="How many nodes.")] = 3,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the files n1.toml, n2.toml, ...")],
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Number of nodes.")] = 3,
     settings: NewSetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write the settings of a new local cluster: DIR/n1.toml and so on, with free loopback ports."""
+    """Write the settings files of a new local cluster, DIR/n1.toml and so on, with free loopback ports."""
     from viewstamp.config import create_cluster, load_settings, node_file
 
     names = create_cluster(str(directory), nodes, overrides_of(settings))
@@ -57,7 +57,7 @@ def new(
         print_json({"cluster_id": made[names[0]].cluster.id, "nodes": listed})
     else:
         print_table(["node", "address", "file"], [(name, made[name].node.listen, files[name]) for name in names])
-        print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
+        print(f"to start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
 
 
 @app.command()
@@ -66,7 +66,7 @@ def show(
     settings: SetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the effective settings of a node and where each came from."""
+    """Print the settings that a node would use, and the origin of each."""
     from viewstamp.config import load_settings
     from viewstamp.config.model import NodeSettings, actor_key, keys_of
 

@@ -1,8 +1,9 @@
-"""``viewstamp doctor``: what is wrong, in sentences, and what to do."""
+"""``viewstamp doctor``: reports problems of a cluster in sentences, each with its remedy."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from viewstamp.local.find import find_cluster, is_local
 from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
 from viewstamp.terminal.loop import run_async
-from viewstamp.terminal.output import Output, print_json
+from viewstamp.terminal.output import Output, fitted, print_json
 
 if TYPE_CHECKING:
     from viewstamp.doctor.report import Finding, ProcessReport, Report
@@ -28,9 +29,9 @@ __all__ = ["doctor"]
 
 CONNECT_SECONDS: Final = 0.7
 SILENCE_SECONDS: Final = 1.0
-"""What a node may take to answer before it counts as one that does not: a person waits for this."""
+"""Seconds to wait for a node's answer before it counts as unreachable. Short, because a person waits for the result."""
 AGAIN_SECONDS: Final = 1.0
-"""What passes by itself has this long to do so: an election takes half a second."""
+"""Seconds until the second look, so that a passing trouble is not reported: an election takes half a second."""
 
 
 class FailOn(StrEnum):
@@ -45,10 +46,10 @@ def doctor(
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = SILENCE_SECONDS,
-    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit 1 from this severity on.")] = FailOn.ERROR,
+    fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.ERROR,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Say in sentences what is wrong with a cluster and what to do. Exit 1 if there is an error; changes nothing."""
+    """Report the problems of a cluster and how to solve them. Changes nothing. Exits with 1 if there is an error."""
     target = find_cluster(directory, cluster)
     local = _local(directory, cluster)
     found, report = run_async(_examine(target, local, cluster_flag(directory, cluster), timeout))
@@ -72,7 +73,7 @@ def _local(directory: Path | None, cluster: str | None) -> LocalCluster | None:
 async def _examine(
     target: ClusterTarget, local: LocalCluster | None, where: str, timeout: float
 ) -> tuple[list[Finding], Report]:
-    """Ask everybody; where anything seems wrong ask again a moment later, so that nothing is told that has passed."""
+    """Ask all nodes. If there is a finding, ask again a moment later and report only the second look."""
     from viewstamp.doctor.findings import findings
     from viewstamp.doctor.report import Report
 
@@ -81,7 +82,7 @@ async def _examine(
         nodes, seconds = await _ask(target, timeout)
         processes = {str(node.id): _process(node) for node in local.nodes.values()} if local is not None else {}
         known = {str(node["id"]) for node in nodes}
-        # A node of this directory that no member names is seen by its process only.
+        # A node of this directory that is not a member is known only by its process.
         nodes += [
             {"id": name, "address": local.node(name).address, "reachable": False, "error": ""}
             for name in processes
@@ -98,7 +99,7 @@ async def _examine(
 
 
 async def _ask(target: ClusterTarget, timeout: float) -> tuple[list[Mapping[str, Any]], float]:
-    """Return what ``viewstamp status`` would print of each node, and how long it took to ask."""
+    """Return the nodes' statuses as ``viewstamp status`` prints them, and the seconds that it took to ask."""
     from viewstamp.client.options import ClientOptions
     from viewstamp.doctor.status import summary
 
@@ -125,9 +126,10 @@ def _process(node: Any) -> ProcessReport:
 
 def _print(found: list[Finding], report: Report) -> None:
     leader = report.leader
-    up = f"{len(report.up)} of {len(report.nodes)} nodes answer"
-    print(f"{'nobody leads' if leader is None else str(leader['id']) + ' leads'}, {up}")
+    count = f"{len(report.up)} of {len(report.nodes)} nodes answer"
+    print(f"{'no leader' if leader is None else str(leader['id']) + ' leads'}, {count}")
     if not found:
-        print("all is well")
+        print("no problems found")
     for finding in found:
-        print(f"\n{finding.severity}: {finding.code}: {finding.sentence}\n  -> {finding.remedy}")
+        print("\n" + fitted(f"{finding.severity}: {finding.code}: {finding.sentence}", sys.stdout, indent="  "))
+        print(fitted(f"  -> {finding.remedy}", sys.stdout, indent="     "))

@@ -1,4 +1,4 @@
-"""The class of every group of commands: its help lists the first sentence of each command, whole."""
+"""The class of every command group. Its help lists the first sentence of each command in full."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typer.core import TyperGroup
 __all__ = ["CommandGroup"]
 
 _WHOLE: Final = 10_000
-"""More characters than a first sentence has: the parser's formatter wraps the text, it need not be cut."""
+"""More characters than any first sentence has. The formatter wraps the text, so it need not be shortened."""
 
 
 class CommandGroup(TyperGroup):
-    """A group whose help does not end its summaries in the middle of a sentence."""
+    """A command group whose help does not cut summaries in the middle of a sentence."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the name and the first sentence of each command."""

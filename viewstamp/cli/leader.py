@@ -1,4 +1,4 @@
-"""``viewstamp leader``: who leads, and how to have another one lead."""
+"""``viewstamp leader``: shows the leader, and transfers leadership."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(cls=CommandGroup, help="See who leads, and hand the leadership over.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Show the leader, and transfer leadership.", no_args_is_help=True)
 
 
 @app.command()
@@ -29,27 +29,29 @@ def show(
     timeout: TimeoutOption = STATUS_SECONDS,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show who leads. Exit 3 where nobody does."""
+    """Show the leader. Exits with 3 if there is none."""
     target = find_cluster(directory, cluster)
-    told = summary(target.ask(lambda client: client.status(timeout=timeout)), target.names)
-    leader = next((node for node in told["nodes"] if told["leader"] and node["id"] == told["leader"]), None)
+    found = summary(target.ask(lambda client: client.status(timeout=timeout)), target.names)
+    leader = next((node for node in found["nodes"] if found["leader"] and node["id"] == found["leader"]), None)
     if leader is None:
-        raise nobody_leads(told["nodes"], target.where)
+        raise nobody_leads(found["nodes"], target.where)
     if output is Output.JSON:
-        print_json({"leader": told["leader"], "term": told["term"], "address": leader["address"]})
+        print_json({"leader": found["leader"], "term": found["term"], "address": leader["address"]})
     else:
-        print(f"{told['leader']} leads term {told['term']}, at {leader['address']}")
+        print(f"{found['leader']} leads term {found['term']}, at {leader['address']}")
 
 
 @app.command()
 def transfer(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="To whom. [default: who is closest]")] = None,
+    node: Annotated[
+        str | None, typer.Argument(metavar="NODE", help="The next leader. [default: the voter that is closest]")
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 10.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Have the leader hand over to another voter, without an election timeout. Nothing is lost or refused for long."""
+    """Make another voter the leader, without waiting for an election timeout. No acknowledged record is lost."""
 
     async def ask(client: Client) -> str:
         members = await client.list_members(timeout=timeout)

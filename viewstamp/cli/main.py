@@ -1,4 +1,4 @@
-"""Runs a command, and turns whatever goes wrong into a message and an exit code."""
+"""Runs a command, and turns every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command that the process was started with, and exit."""
+    """Run the command line of this process, and exit."""
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -29,13 +29,13 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; errors have been printed."""
+    """Run one command and return its exit code. Errors are printed, not raised."""
     as_json = _asks_for_json(arguments)
     try:
         if (config := plain_config(arguments)) is not None:
             run_process(config, {})
             return 0
-        # Not at the top: loading this takes the longest, and Ctrl-C may come here too.
+        # Imported here, because loading it takes the longest and Ctrl-C must be handled meanwhile.
         import typer
 
         from viewstamp.cli.commands import app
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         _give_up_stdout()
         return 0
     except SystemExit as ending:
-        # So the parser ends for a closed pipe, and says 1, which here is a failed proof.
+        # The parser turns a closed pipe into exit code 1, which here means a failed proof.
         if not isinstance(ending.__context__, BrokenPipeError):
             raise
         _give_up_stdout()
@@ -65,13 +65,13 @@ def run(arguments: Sequence[str]) -> int:
         return _report(StorageError.__name__, message, remedy, StorageError.exit_code, as_json=as_json)
     except Exception as error:
         return _report_unforeseen(error, as_json=as_json)
-    if result == INTERRUPTED:  # How some versions of the parser pass on Ctrl-C; others raise Abort.
+    if result == INTERRUPTED:  # Some versions of the parser return this for Ctrl-C; others raise Abort.
         return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     return result if isinstance(result, int) else 0
 
 
 def _report_unforeseen(error: Any, *, as_json: bool) -> int:
-    # The parser's errors are recognised by what they can do: their classes are others in each version of it.
+    # The parser's errors are recognised by their attributes, because their classes differ between its versions.
     if type(error).__name__ == "Abort":
         return _report("Interrupted", "interrupted", "", INTERRUPTED, as_json=as_json)
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
@@ -80,7 +80,7 @@ def _report_unforeseen(error: Any, *, as_json: bool) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             _say(error.format_message())
             return 2
-        message = error.format_message().replace("Value error, ", "")  # The parser puts it before some messages.
+        message = error.format_message().replace("Value error, ", "").removeprefix("Invalid value: ")
         return _report("UsageError", message, f"see {path} --help", error.exit_code, as_json=as_json)
     if not as_json:
         _say("".join(traceback.format_exception(error)).rstrip())
@@ -90,19 +90,22 @@ def _report_unforeseen(error: Any, *, as_json: bool) -> int:
 
 def _report(name: str, message: str, remedy: str, code: int, *, as_json: bool, kind: str | None = None) -> int:
     """Print an error and return ``code``. ``kind``: the class of the exception that an actor's method raised."""
+    from viewstamp.terminal.output import fitted
+
     if as_json:
         fields = {"error": name, "message": message, "remedy": remedy}
         if kind is not None:
             fields["kind"] = kind
-        text = json.dumps(fields, ensure_ascii=False)
+        _say(json.dumps(fields, ensure_ascii=False))
     else:
-        text = f"viewstamp: {message}" + (f"\n  {remedy}" if remedy else "")
-    _say(text)
+        _say(fitted(f"viewstamp: {message}", sys.stderr, indent="  "))
+        if remedy:
+            _say(fitted(f"  {remedy}", sys.stderr, indent="  "))
     return code
 
 
 def _say(text: str) -> None:
-    """Print to stderr. Where that cannot be written, the exit code has to say it all, and must not be changed by it."""
+    """Print to stderr. If that fails, the exit code stays as it is, and is the only message."""
     if sys.stderr is None:
         return
     try:
@@ -112,16 +115,16 @@ def _say(text: str) -> None:
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Say whether errors are to be JSON; asked of the raw arguments, because parsing them may be what fails."""
+    """Return whether errors are to be JSON. Looks at the raw arguments, because parsing them may be the failure."""
     following = dict(itertools.pairwise(arguments))
     return "--output=json" in arguments or following.get("--output") == "json"
 
 
 def _give_up_stdout() -> None:
-    """Drop what is still to be printed: whoever reads it has seen enough, as in `viewstamp read ... | head`."""
+    """Drop the rest of the output, because the reader has closed the pipe, as in ``viewstamp read ... | head``."""
     _give_up(sys.stdout)
 
 
 def _give_up(stream: TextIO) -> None:
-    """Point a stream at nothing, so that the interpreter's last flush cannot fail and change the exit code to 120."""
+    """Point a stream at /dev/null, so that the interpreter's last flush cannot change the exit code to 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

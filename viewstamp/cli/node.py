@@ -1,4 +1,4 @@
-"""``viewstamp node``: be one node of a cluster."""
+"""``viewstamp node``: runs one node of a cluster."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from viewstamp.terminal.output import Output
 
 __all__ = ["app", "logger"]
 
-app = typer.Typer(cls=CommandGroup, help="Be one node of a cluster.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Run one node of a cluster.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    # With a callback `run` stays a command of its own although it is the only one.
+    # Without a callback, the parser would make the only command of a group the group itself.
     pass
 
 
@@ -29,10 +29,10 @@ def run(
     config: Annotated[Path, typer.Option("--config", metavar="FILE", help="The node's settings file.")],
     settings: SetOption = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", metavar="LEVEL", help="info, warning or error; wins over --set.")
+        str | None, typer.Option("--log-level", metavar="LEVEL", help="info, warning or error; overrides --set.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run one node in this process until SIGTERM or Ctrl-C. Logs go to stderr, one JSON object a line."""
+    """Run one node in this process until SIGTERM or Ctrl-C. It logs to stderr, one JSON object a line."""
     level = {} if log_level is None else {"logging.level": log_level}
     run_process(config, overrides_of(settings) | level)

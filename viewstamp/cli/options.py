@@ -1,11 +1,11 @@
-"""The options that several commands have in common, and the shape of what they print."""
+"""The options that several commands share, and how they print a stale answer."""
 
 from __future__ import annotations
 
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -26,19 +26,22 @@ __all__ = [
 ]
 
 
-OutputOption = Annotated[Output, typer.Option("--output", help="For people, or for programs.")]
-DirOption = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="A local cluster. [default: ./viewstamp-data]")
-]
-LocalDirOption = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The local cluster's directory.")]
+OutputOption = Annotated[Output, typer.Option("--output", help="A table for people, JSON for programs.")]
+_DIRECTORY_HELP: Final = "Directory of a local cluster. [default: ./viewstamp-data]"
+DirOption = Annotated[Path | None, typer.Option("--dir", metavar="DIR", help=_DIRECTORY_HELP)]
+LocalDirOption = Annotated[Path, typer.Option("--dir", metavar="DIR", help=_DIRECTORY_HELP, show_default=False)]
 ClusterOption = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="HOST:PORT,...", help="Any cluster, by addresses. [env: VIEWSTAMP_CLUSTER]"),
+    typer.Option("--cluster", metavar="HOST:PORT,...", help="Addresses of a cluster. [env: VIEWSTAMP_CLUSTER]"),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait at most.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="S", min=0.1, help="Fail when this many seconds have passed.")
+]
 MaxStalenessOption = Annotated[
     float | None,
-    typer.Option("--max-staleness", metavar="S", min=0, help="As --stale, and at most so many seconds stale."),
+    typer.Option(
+        "--max-staleness", metavar="S", min=0, help="Like --stale; fails if the answer is over S seconds old."
+    ),
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw how long calls took, by percentile.")
@@ -46,14 +49,14 @@ PlotOption = Annotated[
 
 
 def print_staleness(answer: Stale[Any], *, as_json: bool = False) -> None:
-    """Print how stale an answer is to stderr, because the result on stdout may be piped on.
+    """Print the age of an answer to stderr, because the result on stdout may go into a pipe.
 
-    ``as_json``: as one object with ``age_seconds`` (null = not known) and ``applied_index``.
+    ``as_json``: as one object with ``age_seconds`` (null = unknown) and ``applied_index``.
     """
     if as_json:
         age = answer.age_seconds if math.isfinite(answer.age_seconds) else None
         say(json.dumps({"age_seconds": age, "applied_index": answer.applied_index}))
     elif math.isinf(answer.age_seconds):
-        say(f"nobody can say how stale: the node has not heard since its start; index {answer.applied_index}")
+        say(f"age unknown: this node has not reached a leader since it started; applied index {answer.applied_index}")
     else:
-        say(f"as of {answer.age_seconds:.3f} s ago, index {answer.applied_index}")
+        say(f"as of {answer.age_seconds:.3f} s ago, applied index {answer.applied_index}")

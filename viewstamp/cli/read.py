@@ -1,4 +1,4 @@
-"""``viewstamp read``: a topic's records, to the end or following it."""
+"""``viewstamp read``: prints the records of a topic, and can follow it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ESCAPED: Final = {
     for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
     if code != 0x09
 }
-"""Control characters, line separators and those that reverse the direction of text; a tab stays."""
+"""Control characters, line separators and characters that reverse the direction of text; not the tab."""
 
 
 class ReadOutput(StrEnum):
-    """How records are printed: the values alone, one object a line, or columns for people."""
+    """How records are printed: the values alone, one JSON object a line, or columns for people."""
 
     RAW = "raw"
     JSON = "json"
@@ -42,22 +42,22 @@ class ReadOutput(StrEnum):
 
 
 ReadOutputOption = Annotated[
-    ReadOutput, typer.Option("--output", help="Values, a line each; one JSON object a line; or columns.")
+    ReadOutput, typer.Option("--output", help="raw: the values; json: one object a line; table: columns.")
 ]
 
 
 def read(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     start: Annotated[
-        int | None, typer.Option("--from", metavar="P", min=1, help="First position; else the first that is kept.")
+        int | None, typer.Option("--from", metavar="P", min=1, help="First position. [default: the first that is kept]")
     ] = None,
     last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended later.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for new records, and print them too.")] = False,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="NODE", help="What this member alone has applied.")
+        str | None, typer.Option("--node", metavar="NODE", help="Read the records that this member has applied.")
     ] = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="What the asked node has applied, and say how stale that is.")
+        bool, typer.Option("--stale", help="Let any node answer at once, and print how old its state is.")
     ] = False,
     max_staleness: MaxStalenessOption = None,
     directory: DirOption = None,
@@ -65,15 +65,15 @@ def read(
     timeout: TimeoutOption = 30.0,
     output: ReadOutputOption = ReadOutput.RAW,
 ) -> None:
-    """Print records in order; without --follow up to the commit point seen at the beginning.
+    """Print records in order. Without --follow it ends at the last record that was committed when it began.
 
-    The timeout is for one answer, not for all of it: a reader that follows waits for records as long as it takes.
+    The timeout applies to each answer of a node. With --follow the command waits for new records without a limit.
     """
     if last is not None and start is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
     stale = stale or max_staleness is not None
     if stale and follow:
-        raise typer.BadParameter("what is followed does not end, so nobody can say how stale its end is: drop --follow")
+        raise typer.BadParameter("--stale prints the age of the last record, and --follow has none: drop one of them")
     target = find_cluster(directory, cluster)
 
     async def copy() -> None:
@@ -94,7 +94,7 @@ def read(
 
 
 def formatter(output: ReadOutput) -> Callable[[Record], bytes]:
-    """Return what turns a record into the line that is printed for it."""
+    """Return the function that turns a record into its printed line."""
     match output:
         case ReadOutput.RAW:
             return lambda record: record.value + b"\n"
@@ -105,9 +105,9 @@ def formatter(output: ReadOutput) -> Callable[[Record], bytes]:
 
 
 def as_json(record: Record) -> bytes:
-    """Write a record as one JSON object and a newline; bytes that are not UTF-8 go as base64 under another key."""
+    """Return a record as one JSON object and a newline. Bytes that are not UTF-8 are base64 under another key."""
     position, term, index, timestamp, value, key, headers = record
-    # Put together by hand, which takes half the time of encoding a dictionary: this is paid for every record.
+    # Concatenated by hand, because that takes half the time of encoding a dictionary and happens for every record.
     line = f'{{"position": {position}, "term": {term}, "index": {index}, "timestamp": {timestamp}'
     line += _text_or_base64("value", value)
     if key is not None:
@@ -118,7 +118,7 @@ def as_json(record: Record) -> bytes:
 
 
 def _headers(headers: Mapping[str, bytes]) -> str:
-    """Write headers as one object by name; those that are not UTF-8 as base64 in a second one."""
+    """Return headers as one JSON object by name; those that are not UTF-8 as base64 in a second object."""
     texts, others = {}, {}
     for name, data in headers.items():
         try:
@@ -144,12 +144,12 @@ def _as_columns(record: Record) -> bytes:
 
 
 def _printable(data: bytes) -> str:
-    """Return text that a terminal only shows: control characters in a record could do anything with it."""
+    """Return text that is safe on a terminal, because control characters in a record could change the terminal."""
     return data.decode("utf-8", "backslashreplace").translate(_ESCAPED)
 
 
 class RecordPrinter:
-    """Prints records to stdout; gathers them, because a write for each would cost more than reading it."""
+    """Prints records to stdout in large writes, because one write for each record would cost more than reading it."""
 
     def __init__(self, output: ReadOutput, *, at_once: bool = False) -> None:
         self._stream = sys.stdout.buffer
@@ -159,7 +159,7 @@ class RecordPrinter:
         self._size = 0
 
     def write(self, record: Record) -> None:
-        """Print a record, now or soon."""
+        """Print a record, at the latest with the next :meth:`flush`."""
         line = self._format(record)
         self._lines.append(line)
         self._size += len(line)
@@ -167,7 +167,7 @@ class RecordPrinter:
             self.flush()
 
     def flush(self) -> None:
-        """Print what was gathered."""
+        """Print the gathered records."""
         self._stream.write(b"".join(self._lines))
         self._stream.flush()
         self._lines.clear()

@@ -1,4 +1,4 @@
-"""``viewstamp replay``: the records of a cluster out of the files of its dead nodes."""
+"""``viewstamp replay``: recovers the records of a cluster from the files of its stopped nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
-_WARNING: Final = "WARNING: no majority of the members: what was committed may be missing, and what never was may be in"
+_WARNING: Final = (
+    "WARNING: no majority: committed records may be missing, and records that were never committed present"
+)
 _FINDINGS_MAX: Final = 20
 _LOOK_SECONDS: Final = 0.2
 
@@ -34,31 +36,33 @@ class _Target(NamedTuple):
 
 def replay(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Data directories of the nodes, or that of a local cluster.")
+        list[Path], typer.Argument(metavar="DIR", help="The nodes' data directories, or that of a local cluster.")
     ],
     to: Annotated[
         tuple[str, str] | None,
-        typer.Option("--to", metavar="parquet PATH | topic NAME", help="Where the records go; without it, nowhere."),
+        typer.Option(
+            "--to", metavar="parquet PATH | topic NAME", help="Write the records there. [default: count only]"
+        ),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="SOURCE", help="Only this topic. May be given several times.")
+        list[str] | None, typer.Option("--topic", metavar="SOURCE", help="Only this topic. May be repeated.")
     ] = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Go on with fewer than a majority of the members: a guess.")
+        bool, typer.Option("--unsafe", help="Continue without a majority of the members; the result is a guess.")
     ] = False,
-    spark: Annotated[bool, typer.Option("--spark", help="Read on Spark, as many tasks at once as cores.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Read with Spark, one task for each core.")] = False,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 60.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Rebuild the records from the files of nodes, offline: one log, in order, each record once.
+    """Recover the records from the files of stopped nodes: one log, in order, each record once.
 
-    The log is the one that an election would choose among a majority of the members; damage in one replica is repaired
-    from another. Nothing in the directories is changed. Without --to everything is read, verified and counted.
-    --dir and --cluster name the live cluster of --to topic.
+    It takes the log that an election among a majority of the members would choose, and repairs damage in one replica
+    from another. It does not change the directories. Without --to it reads, verifies and counts all records. --dir and
+    --cluster name the live cluster for --to topic.
 
-    Exits with 7 where replicas contradict each other, or records are in none of them; nothing is written then.
+    Exits with 7, and writes nothing, if replicas contradict each other or a record is damaged in all of them.
     """
     target = _target(to)
     paths = [os.path.abspath(each) for each in directories]
@@ -86,13 +90,14 @@ def _here(
     """Replay in this process."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.replay import OfflineReplay
+    from viewstamp.replay.replay import total_bytes
 
     disk = RealDisk()
-    progress.begin("reading", _total_bytes(disk, paths))
+    progress.begin("reading", total_bytes(disk, paths))
     opened = OfflineReplay.open(disk, paths, unsafe=unsafe, on_bytes=progress.add)
     if topics:
         opened = opened.only(topics)
-    _tell(opened, progress)
+    _print_findings(opened, progress)
     if opened.problem is not None:
         return opened, None
     return opened, _write(disk, opened, target, progress, directory, cluster, timeout)
@@ -101,22 +106,23 @@ def _here(
 def _on_spark(
     paths: list[str], target: _Target | None, topics: list[str], progress: _Progress, *, unsafe: bool
 ) -> tuple[OfflineReplay, str | None]:
-    """Replay on a local session of Spark; Raises ConfigError where the target is none for it."""
+    """Replay on a local session of Spark. Raises ConfigError for a target other than parquet."""
     if target is not None and target.kind != "parquet":
         raise ConfigError(
-            "--spark writes parquet, no topic", remedy="leave --spark out: a topic takes no more than one process gives"
+            "--spark writes parquet, not a topic",
+            remedy="leave --spark out, because one process can fill a topic as fast as Spark",
         )
     progress.note("starting Spark")
     from viewstamp.spark.local_spark import is_running, session
 
-    was_there = is_running()  # Says what is missing where Spark is: what follows needs it.
+    was_running = is_running()  # Also reports what is missing for Spark, before the imports below need it.
     from viewstamp.spark.wal_source import planned, write_parquet
 
     spark = session("viewstamp replay", cores=os.cpu_count() or 1)
     try:
         progress.note("reading headers")
         with planned(spark, paths, topics=topics, unsafe=unsafe) as plan:
-            _tell(plan.replay, progress)
+            _print_findings(plan.replay, progress)
             if plan.frame is None:
                 return plan.replay, None
             progress.note("verifying" if target is None else "writing")
@@ -126,12 +132,12 @@ def _on_spark(
                 write_parquet(plan, target.name)
             return plan.replay, plan.digest()
     finally:
-        if not was_there:
+        if not was_running:
             spark.stop()
 
 
-def _tell(opened: OfflineReplay, progress: _Progress) -> None:
-    """Say what was found."""
+def _print_findings(opened: OfflineReplay, progress: _Progress) -> None:
+    """Print the findings, at most 20."""
     if not opened.is_majority:
         progress.note(_WARNING)
     for finding in opened.findings[:_FINDINGS_MAX]:
@@ -149,14 +155,8 @@ def _target(to: tuple[str, str] | None) -> _Target | None:
 
         check_target(target.name)
     elif target.kind != "topic":
-        raise ConfigError(f"--to {target.kind} is not known", remedy="write --to parquet PATH, or --to topic NAME")
+        raise ConfigError(f"--to {target.kind} is unknown", remedy="write --to parquet PATH, or --to topic NAME")
     return target
-
-
-def _total_bytes(disk: RealDisk, paths: list[str]) -> int:
-    from viewstamp.replay.replay import total_bytes
-
-    return total_bytes(disk, paths)
 
 
 def _write(
@@ -168,10 +168,10 @@ def _write(
     cluster: str | None,
     timeout: float,
 ) -> str:
-    """Read everything, write it where it is to go, and return its digest."""
+    """Read all records, write them to the target, and return their digest."""
     from viewstamp.replay import Digest, ExtentReader
 
-    assert opened.plan is not None, "where there is no plan, there is a problem"
+    assert opened.plan is not None, "without a plan there is a problem, which was raised"
     digest = Digest()
     with ExtentReader(disk) as reader:
         progress.begin("verifying" if target is None else "writing", opened.plan.bytes)
@@ -194,7 +194,7 @@ def _write(
                 assert opened.plan is not None, "checked above"
                 async with live.connect(timeout) as client:
                     count = await append_to_topic(client, target.name, opened.plan, runs, timeout=timeout)
-                progress.note(f"{count:,} records appended to {target.name}, the others were there already")
+                progress.note(f"{count:,} records appended to {target.name}; all others were there already")
 
             run_async(append())
     return digest.hexdigest()
@@ -214,7 +214,7 @@ def _print(opened: OfflineReplay, digest: str | None, output: Output) -> None:
 
 
 class _Progress:
-    """How far it is, on stderr: a bar in a terminal, now and then a line elsewhere, nothing beside JSON."""
+    """The progress on stderr: a bar in a terminal, a line every two seconds elsewhere, nothing with JSON."""
 
     def __init__(self, output: Output) -> None:
         self._is_silent = output is Output.JSON
@@ -247,14 +247,14 @@ class _Progress:
             self._bar.stop()
 
     def begin(self, text: str, total: int) -> None:
-        """Begin a part of ``total`` bytes."""
+        """Begin a part that reads ``total`` bytes."""
         self._text, self._done, self._total = text, 0, total
         self._began_at = self._shown_at = time.monotonic()
         if self._bar is not None:
             self._bar.reset(self._task, description=text, total=total)
 
     def add(self, count: int) -> None:
-        """Count bytes that are done."""
+        """Add bytes that were read."""
         self._done += count
         now = time.monotonic()
         if self._bar is not None:
@@ -267,7 +267,7 @@ class _Progress:
             say(f"{self._text}: {self._done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate:,.0f} MB/s")
 
     def note(self, text: str) -> None:
-        """Say something that stays on the screen."""
+        """Print a message that stays on the screen."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         elif not self._is_silent:

@@ -1,4 +1,4 @@
-"""``viewstamp sim``: run the real core, WAL and node on a simulated world; one seed is the whole reproduction."""
+"""``viewstamp sim``: runs the real core, WAL and node in a simulated world. One seed repeats a run exactly."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ app = typer.Typer(cls=CommandGroup, help="Run the simulator.", no_args_is_help=T
 
 @app.callback()
 def _group() -> None:
-    # With a callback `run` stays a command of its own although it is the only one.
+    # Without a callback, the parser would make the only command of a group the group itself.
     pass
 
 
 @app.command()
 def run(
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="One seed.")] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", min=1, help="Seeds 1 to N.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at a random seed, which is printed.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Run this seed only.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", min=1, help="Run seeds 1 to N.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at a random seed, and print it.")] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="As many seeds as fit into so long.")
+        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="Run seeds until S seconds have passed.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=1, help="Processes. [default: all]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", metavar="N", min=1, help="Number of processes. [default: one per core]")
+    ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", min=1, help="End the faults after so many.")
+        int | None, typer.Option("--steps", metavar="N", min=1, help="Stop injecting faults after N of them.")
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print every event to stderr.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Run seeds and check every invariant after every event. Exit 1 where one was violated."""
+    """Run seeds, and check every invariant after every event. Exits with 1 if one was violated."""
     if seed is not None and (seeds is not None or seconds is not None or fresh):
-        raise typer.BadParameter("--seed names one; --seeds, --seconds and --fresh are for many: take one or the other")
+        raise typer.BadParameter("--seed runs one seed; it cannot be combined with --seeds, --seconds or --fresh")
     if seeds is not None and seconds is not None:
         raise typer.BadParameter("--seeds and --seconds are both given; name one")
     first = seed if seed is not None else int.from_bytes(os.urandom(4)) if fresh else 1
@@ -75,7 +77,7 @@ def run(
                     if bar is not None:
                         bar.clear()
                     print(f"seed {verdict.seed}: {verdict.invariant}: {verdict.detail}")
-                    print(f"  repeat it: {verdict.command}", flush=True)
+                    print(f"  to repeat it: {verdict.command}", flush=True)
     except KeyboardInterrupt:
         is_interrupted = True
     if bar is not None:
@@ -93,7 +95,7 @@ def run(
 def _verdicts(
     seeds: Iterable[int], count: int | None, jobs: int, steps: int | None, seconds: float | None, *, is_traced: bool
 ) -> Iterator[SeedVerdict]:
-    """Run seeds: here, where there is one or they are to be traced; else in other processes."""
+    """Run seeds: one seed, or traced seeds, in this process; else in several processes."""
     from viewstamp.sim.many import run_many
     from viewstamp.sim.run import run_seed
 
@@ -103,7 +105,7 @@ def _verdicts(
 
 
 class _Bar:
-    """How far it is, on one line of the terminal."""
+    """The progress on one line of the terminal."""
 
     def __init__(self, count: int | None, seconds: float | None) -> None:
         self._count = count
@@ -117,7 +119,7 @@ class _Bar:
         total = f"/{self._count:,}" if self._count is not None else ""
         left = f", {gone / share - gone:.0f} s left" if 0 < share < 1 else ""
         text = f"[{bar:{_BAR_WIDTH}}] {ran:,}{total} seeds, {events / gone:,.0f} events/s, {failures} failures{left}"
-        # A line that wraps could not be overwritten by the next one.
+        # A line that wraps could not be overwritten by the next.
         width = shutil.get_terminal_size().columns - 1
         print(f"\r\033[K{text[:width]}", end="", file=sys.stderr, flush=True)
 

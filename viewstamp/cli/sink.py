@@ -1,4 +1,4 @@
-"""``viewstamp sink``: what sinks have committed and have staged; and forgetting one."""
+"""``viewstamp sink``: lists and describes sinks, and forgets one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 _TOPICS_SHOWN = 3
-"""Topics of a sink in a line of the list; ``sink describe`` shows all of them."""
+"""How many topics of a sink ``sink list`` prints; ``sink describe`` prints all of them."""
 
 app = typer.Typer(cls=CommandGroup, help="List, describe and forget sinks.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A sink; see: viewstamp sink list")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Forget it. Without this, say what that would mean.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Forget it. Without --yes, only print the consequences.")]
 
 
 @app.command("list")
@@ -34,13 +34,17 @@ def list_sinks(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the sinks: the last batch of each, the topics that it went to, and what is staged and not committed."""
+    """List the sinks: the last committed batch, its topics, and the staged records that are not committed."""
     sinks = find_cluster(directory, cluster).ask(lambda client: client.list_sinks(timeout=timeout))
     if output is Output.JSON:
         print_json({"sinks": [_described(sink) for sink in sinks]})
     else:
         rows = [(s.name, _batch(s), _time(s), _topics(s), s.attempts, s.sealed, s.bytes) for s in sinks]
-        print_table(["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"], rows)
+        print_table(
+            ["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"],
+            rows,
+            empty="no sinks: a sink appears with its first batch",
+        )
 
 
 @app.command()
@@ -51,7 +55,7 @@ def describe(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one sink: whose it is, where the records of its last batch stand, and what is staged."""
+    """Show one sink: its owner, the positions of its last batch, and its staged records."""
     sink = find_cluster(directory, cluster).ask(lambda client: client.describe_sink(name, timeout=timeout))
     if output is Output.JSON:
         print_json(_described(sink))
@@ -77,9 +81,9 @@ def forget(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Forget what a sink has committed, and drop what is staged for it. A BATCH WRITTEN AGAIN IS THEN THERE TWICE.
+    """Forget the commits of a sink, and drop its staged records. A BATCH WRITTEN AGAIN IS THEN IN THE TOPIC TWICE.
 
-    The records stay where they are. For sinks that nobody is going to write to again.
+    Committed records stay. For sinks to which no query will write again.
     """
 
     async def drop(client: Client) -> SinkInfo:
@@ -92,24 +96,25 @@ def forget(
     if not yes:
         from viewstamp.errors import ConfigError
 
-        raise ConfigError(f"sink {name} is as it was. {_meaning(sink)}", remedy="add --yes where that is meant")
+        raise ConfigError(f"sink {name} was not changed. {_meaning(sink)}", remedy="add --yes to forget it")
     say(_meaning(sink))
     if output is Output.JSON:
         print_json({"forgotten": _described(sink)})
     else:
-        print(f"sink {name} is forgotten")
+        print(f"forgot sink {name}")
 
 
 def _meaning(sink: SinkInfo) -> str:
-    """Say what is lost with a sink."""
-    said = "It has committed no batch."
+    """Return the consequences of forgetting a sink."""
+    commits = "It has committed no batch."
     if sink.batch >= 0:
-        said = (
-            f"That it has committed its batches up to {sink.batch} is what is forgotten: WHOEVER WRITES ONE OF THEM"
-            " AGAIN, as a query that is restarted from its checkpoint may do, WRITES ITS RECORDS A SECOND TIME."
+        commits = (
+            f"Forgetting it means that its committed batches, up to {sink.batch}, are not recognised any more: IF ONE "
+            "OF THEM IS WRITTEN AGAIN, for example by a query that restarts from its checkpoint, ITS RECORDS ARE IN "
+            "THE TOPIC TWICE."
         )
-    staged = f" {sink.bytes:,} bytes that are staged for it and not committed go, too." if sink.attempts else ""
-    return f"{said}{staged} Records that are committed stay where they are."
+    staged = f" {sink.bytes:,} staged bytes that are not committed are deleted." if sink.attempts else ""
+    return f"{commits}{staged} Committed records stay."
 
 
 def _described(sink: SinkInfo) -> dict[str, object]:
@@ -122,7 +127,7 @@ def _batch(sink: SinkInfo) -> int | None:
 
 
 def _topics(sink: SinkInfo) -> str | None:
-    """Return the topics of the last batch, shortened to the first ones; None = there is none, or they are not kept."""
+    """Return the first topics of the last batch as text; None = there is no batch, or its topics are not kept."""
     names = [each.topic for each in sink.ranges or []]
     more = f", and {len(names) - _TOPICS_SHOWN} more" if len(names) > _TOPICS_SHOWN else ""
     return ", ".join(names[:_TOPICS_SHOWN]) + more or None

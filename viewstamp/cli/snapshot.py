@@ -1,4 +1,4 @@
-"""``viewstamp snapshot``: have snapshots taken, and see which there are. Each member has its own."""
+"""``viewstamp snapshot``: takes and lists snapshots. Each member has its own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["app"]
 app = typer.Typer(cls=CommandGroup, help="Take and list snapshots of the state.", no_args_is_help=True)
 
 NodeOption = Annotated[
-    str | None, typer.Option("--node", metavar="NODE", help="This member alone. [default: all that answer]")
+    str | None, typer.Option("--node", metavar="NODE", help="Only this member. [default: all that answer]")
 ]
 ResultT = TypeVar("ResultT")
 _Answers: TypeAlias = tuple[list[tuple[str, ResultT]], list[dict[str, str]]]
-"""What members answered, by name; and {node, error} of each that did not."""
+"""The answer of each member, with its name; and {node, error} for each member without one."""
 
 
 @app.command()
@@ -38,7 +38,7 @@ def create(
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a snapshot now, and return when it is durable. Writes go on meanwhile; the log before it can be dropped."""
+    """Take a snapshot now, and return when it is durable. Writes continue meanwhile. Older log can then be deleted."""
     target = find_cluster(directory, cluster)
 
     async def take(client: Client) -> _Answers[SnapshotInfo]:
@@ -65,7 +65,7 @@ def list_snapshots(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the snapshots on disk, the newest first. Index: what comes after it is replayed from the log."""
+    """List the snapshots on disk, the newest first. A restart replays the log from the index of the newest one."""
     target = find_cluster(directory, cluster)
 
     async def look(client: Client) -> _Answers[list[SnapshotInfo]]:
@@ -91,8 +91,8 @@ async def _of_each(
     """Ask ``node``, or every member that answers; return the answers by node, and a failure for each other member.
 
     Raises:
-      UnavailableError: nobody answers.
-      ViewstampError: the first failure, where no member succeeded.
+      UnavailableError: no member answers.
+      ViewstampError: the first failure, if no member succeeded.
     """
     from viewstamp.doctor.status import nobody_leads, summary
 
@@ -101,7 +101,7 @@ async def _of_each(
     statuses = await client.status()
     names = sorted((str(each["id"]) for each in statuses if each["reachable"]), key=lambda name: (len(name), name))
     failures = [
-        {"node": str(each["address"]), "error": f"does not answer: {each.get('error')}"}
+        {"node": target.names.get(str(each["address"]), str(each["address"])), "error": str(each.get("error"))}
         for each in statuses
         if not each["reachable"]
     ]
@@ -123,7 +123,7 @@ async def _of_each(
 
 def _say_failures(failures: list[dict[str, str]]) -> None:
     for failure in failures:
-        say(f"{failure['node']}: {failure['error']}")
+        say(f"no snapshot from {failure['node']}: {failure['error']}")
 
 
 def _time(seconds: float) -> str:

@@ -1,7 +1,8 @@
-"""``viewstamp status``: who leads, and how far each node has come."""
+"""``viewstamp status``: shows the leader, and the progress of each node."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from viewstamp.doctor.clocks import offset
 from viewstamp.doctor.status import log_size, nobody_leads, summary
 from viewstamp.local.find import find_cluster
 from viewstamp.local.target import ClusterTarget
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.output import Output, fitted, print_json, print_table
 
 __all__ = [
     "STATUS_SECONDS",
@@ -20,7 +21,7 @@ __all__ = [
 ]
 
 STATUS_SECONDS: Final = 3.0
-"""How long a node may take to say how it is; a connection and a silence of a client's defaults."""
+"""Default seconds to wait for a node's status: a client's default times for a connection and for its first answer."""
 
 
 def status(
@@ -29,7 +30,7 @@ def status(
     timeout: TimeoutOption = STATUS_SECONDS,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show who leads, how far each node has come, and how full its log is. Exit 3 where no node answers."""
+    """Show the leader, the progress of each node, and the size of its log. Exits with 3 if no node answers."""
     show(find_cluster(directory, cluster), output, timeout=timeout)
 
 
@@ -40,7 +41,7 @@ def show(
     processes: Mapping[str, int | None] | None = None,
     timeout: float = STATUS_SECONDS,
 ) -> None:
-    """Ask every node and print what they say; ``processes`` adds the process of each local node.
+    """Ask every node for its status and print the answers; ``processes`` adds the process of each local node.
 
     Raises:
       UnavailableError: no node answers; the table has been printed all the same.
@@ -64,29 +65,29 @@ def show(
 
 
 def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) -> None:
-    """Print what :func:`summary` made, for people; with ``with_processes`` each node has its ``pid``."""
-    leader = f"leader {result['leader']}" if result["leader"] else "nobody leads"
+    """Print the result of :func:`summary` as tables; with ``with_processes`` each node has its ``pid``."""
+    leader = f"leader {result['leader']}" if result["leader"] else "no leader"
     print(f"cluster {result['cluster_id'] or 'unknown'}   {leader}   term {result['term']}")
-    columns = ["node", "address", "role", "lifecycle", "term", "committed", "durable", "last", "terms since"]
+    columns = ["node", "address", "role", "lifecycle", "term", "committed", "durable", "last", "term history"]
     rows = []
     for node in result["nodes"]:
         if node["reachable"]:
-            told = [node[key] for key in ("role", "lifecycle", "term", "commit_index", "durable_index", "last_index")]
+            cells = [node[key] for key in ("role", "lifecycle", "term", "commit_index", "durable_index", "last_index")]
             if node.get("repair") or node.get("silent_until"):
-                told[1] = "repairing" if node.get("repair") else "silent"
+                cells[1] = "repairing" if node.get("repair") else "silent"
             history = " ".join(f"{term}@{first}" for term, first in (node["history"] or [])[-4:])
         else:
-            told, history = ["unreachable", *[None] * 5], ""
+            cells, history = ["unreachable", *[None] * 5], ""
         process = [str(node["pid"] or "-")] if with_processes else []
-        rows.append([node["id"], node["address"], *process, *told, history])
+        rows.append([node["id"], node["address"], *process, *cells, history])
     if with_processes:
         columns.insert(2, "process")
     print_table(columns, rows)
-    told = [node for node in result["nodes"] if node["log_bytes"] is not None]
-    _print_logs(told)
-    _print_actors(told)
+    reporting = [node for node in result["nodes"] if node["log_bytes"] is not None]
+    _print_logs(reporting)
+    _print_actors(reporting)
     for warning in result["warnings"]:
-        print(f"\nWARNING: {warning}")
+        print("\n" + fitted(f"WARNING: {warning}", sys.stdout, indent="  "))
 
 
 def _print_logs(nodes: Sequence[Mapping[str, Any]]) -> None:
@@ -108,10 +109,10 @@ def _seconds(node: Mapping[str, Any]) -> str | None:
 def _print_actors(nodes: Sequence[Mapping[str, Any]]) -> None:
     names = sorted({actor for node in nodes for actor in node["actors"] or {}})
     rows = [
-        (actor, node["id"], told.get("instances"), str(told.get("digest")), node["applied_index"])
+        (actor, node["id"], state.get("instances"), str(state.get("digest")), node["applied_index"])
         for actor in names
         for node in nodes
-        if (told := (node["actors"] or {}).get(actor)) is not None
+        if (state := (node["actors"] or {}).get(actor)) is not None
     ]
     if rows:
         print()

@@ -1,4 +1,4 @@
-"""``viewstamp topic``: make and list topics, say what they keep, and trim them."""
+"""``viewstamp topic``: creates, lists and trims topics, and sets their retention."""
 
 from __future__ import annotations
 
@@ -18,19 +18,27 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(cls=CommandGroup, help="Make, list and trim topics.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Create, list and trim topics.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="1 to 128 of A-Z a-z 0-9 . _ -")]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="1 to 128 letters, digits, dots, underscores or hyphens.")
+]
 RetainBytesOption = Annotated[
     int | None,
     typer.Option(
-        "--retain-bytes", metavar="SIZE", parser=parse_bytes, help="Drop the oldest beyond 64MiB, ...; 0 = never."
+        "--retain-bytes",
+        metavar="SIZE",
+        parser=parse_bytes,
+        help="Delete the oldest records beyond this size, e.g. 64MiB; 0 = keep all.",
     ),
 ]
 RetainAgeOption = Annotated[
     float | None,
     typer.Option(
-        "--retain-age", metavar="AGE", parser=parse_age, help="Drop records older than 7d, 12h, ...; 0 = never."
+        "--retain-age",
+        metavar="AGE",
+        parser=parse_age,
+        help="Delete records that are older, e.g. 7d or 12h; 0 = keep all.",
     ),
 ]
 
@@ -45,7 +53,7 @@ def create(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic; without --retain-... it keeps everything. Fine if it exists, unless it keeps something else."""
+    """Create a topic; by default it keeps all records. Succeeds if it exists with the same retention."""
     info = find_cluster(directory, cluster).ask(
         lambda client: client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
@@ -54,7 +62,7 @@ def create(
     if output is Output.JSON:
         print_json(_described(info))
     else:
-        print(f"topic {info.name} is there")
+        print(f"topic {info.name} is ready")
 
 
 @app.command()
@@ -67,9 +75,9 @@ def configure(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what a topic keeps from now on. What is not named stays as it is."""
+    """Change the retention of a topic. An option that is not given stays as it is."""
     if retain_bytes is None and retain_age is None:
-        raise typer.BadParameter("nothing is to be changed: give --retain-bytes or --retain-age")
+        raise typer.BadParameter("there is nothing to change: give --retain-bytes or --retain-age")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.configure_topic(
             name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout
@@ -81,13 +89,13 @@ def configure(
 @app.command()
 def trim(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    position: Annotated[int, typer.Argument(metavar="POSITION", min=1, help="The first one that stays.")],
+    position: Annotated[int, typer.Argument(metavar="POSITION", min=1, help="The first position to keep.")],
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Drop all records of a topic before a position, for good. The log then drops the segments that hold no others."""
+    """Delete all records of a topic before a position, permanently. Disk space is freed in whole segments."""
     info = find_cluster(directory, cluster).ask(lambda client: client.trim_topic(name, position, timeout=timeout))
     _print([info], output)
 
@@ -99,7 +107,7 @@ def list_topics(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the topics, with their first and last positions and what they keep."""
+    """List the topics, with their first and last positions and their retention."""
     infos = find_cluster(directory, cluster).ask(lambda client: client.list_topics(timeout=timeout))
     if output is Output.JSON:
         print_json({"topics": [_described(info) for info in infos]})
@@ -115,7 +123,7 @@ def describe(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one topic."""
+    """Show one topic: its first and last position, its size and its retention."""
     info = find_cluster(directory, cluster).ask(lambda client: client.describe_topic(name, timeout=timeout))
     _print([info], output)
 
@@ -137,7 +145,7 @@ def _print(infos: Sequence[TopicInfo], output: Output) -> None:
         print_json(_described(infos[0]))
         return
     rows = [(i.name, i.first_position, i.last_position, i.bytes, _kept(i)) for i in infos]
-    print_table(["topic", "first", "last", "bytes", "keeps"], rows)
+    print_table(["topic", "first", "last", "bytes", "keeps"], rows, empty="no topics: viewstamp topic create NAME")
 
 
 def _kept(info: TopicInfo) -> str:

@@ -1,4 +1,4 @@
-"""``viewstamp wal``: look at a node's files without the node. Offline and read-only."""
+"""``viewstamp wal``: inspects the files of a node, offline and read-only."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import OutputOption
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
 from viewstamp.errors import ConfigError
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.output import Output, fitted, print_json, print_table
 
 __all__ = ["app"]
 
 CORRUPTION = 7
 
-app = typer.Typer(cls=CommandGroup, help="Look at a node's files, offline and read-only.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Inspect the files of a node, offline and read-only.", no_args_is_help=True)
 
-PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A data directory, a wal directory or a segment.")]
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A data directory, a wal directory or a segment file.")
+]
 
 
 @app.command()
 def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
-    """Print a log as a tree: segments, groups, batches. With --output json one object a line. Exit 7 for corruption."""
+    """Print a log as a tree of segments, groups and batches; as JSON one object a line. Exits with 7 for corruption."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.wal.offline import inspect as entries_of
 
@@ -44,7 +46,7 @@ def inspect(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
 
 @app.command()
 def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
-    """Check every checksum and tell a torn tail from corruption. Exit 7 only for corruption."""
+    """Check every checksum. Exits with 7 for corruption; a torn tail, which is normal after a crash, exits with 0."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.wal.offline import verify as verify_files
 
@@ -53,12 +55,15 @@ def verify(path: PathArgument, output: OutputOption = Output.TABLE) -> int:
         print_json(found.as_dict())
     else:
         counts = {name: value for name, value in found.as_dict().items() if name not in ("damage", "groups")}
+        counts["path"] = os.path.relpath(str(counts["path"]))
         print_table(list(counts), [list(counts.values())])
         for damage in found.damage:
             print(f"damage in {damage.segment} at byte {damage.location}:")
-            print(f"  expected {damage.expected}\n  found {damage.found}")
+            for line in (f"expected {damage.expected}", f"found {damage.found}"):
+                print("  " + fitted(line, sys.stdout, indent="    "))
         if found.verdict == "corruption":
-            print("nothing was changed; the node fetches what it lost from the others when it starts, if there are any")
+            print("No file was changed. A node repairs its log from another member when it starts; the only node of a")
+            print("cluster cannot, so take a copy of its files first.")
     return CORRUPTION if found.verdict == "corruption" else 0
 
 
@@ -68,9 +73,9 @@ def read(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     output: ReadOutputOption = ReadOutput.RAW,
 ) -> None:
-    """Print a topic's records out of the files: all that are still there, trimmed ones too.
+    """Print all records of a topic that are still in the files, also trimmed ones.
 
-    The last of them may not be committed: one node cannot know.
+    The last records may not be committed, because the files of one node do not show that.
     """
     from viewstamp.local.offline import offline_records
 
@@ -81,10 +86,10 @@ def read(
 
 
 def _log_at(path: Path) -> str:
-    """Return where the log is. Raises ConfigError for a file that is no segment, which is no fault of the disk."""
+    """Return the path of the log. Raises ConfigError for a file that is not a segment, which is not a disk's fault."""
     if path.is_file() and path.suffix != ".segment":
         raise ConfigError(
-            f"{path} is no log",
+            f"{path} is not a log",
             remedy="name a node's data directory, its wal directory, or a file NUMBER.segment in it",
         )
     return os.path.abspath(path)

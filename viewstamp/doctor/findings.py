@@ -1,7 +1,7 @@
 """Turns the statuses of the members into findings with remedies, for ``viewstamp doctor``. Pure.
 
-Each function below looks for one kind of trouble and says it in one sentence. Every code has a row in
-``docs/operating.md`` and a test.
+Each function below looks for one kind of problem and describes it in one sentence: what happened, and its effect on the
+cluster. Every code has a row in ``docs/operating.md`` and a test.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["CODES", "Finding", "ProcessReport", "Report", "findings"]
 
 MIB: Final = 1024 * 1024
 LATE_MS: Final = 250
-"""A loop or a disk that was later than this is near an election timeout, which is 300 ms by default."""
+"""A loop or a disk with a delay above this is near an election timeout, which is 300 ms by default."""
 
 _LOST_POWER: Final = "lost power in interval mode, so its vote counts only if every voter grants one"
-_NOBODY_HAS_IT: Final = (
-    "nobody makes up what a majority has lost: put the files back that were taken away, as the nodes left them, and "
-    "restart these (viewstamp replay reads what is left of several nodes together); or wait, where a log is only being "
-    "read"
+_LOST_ON_ALL: Final = (
+    "no member that answers holds the lost records: restore the missing files as the nodes left them, and restart "
+    "those nodes (`viewstamp replay` recovers the records that several damaged nodes hold together). While a member "
+    "still reads its log, wait for it"
 )
 
 
 def findings(report: Report) -> list[Finding]:
-    """Return what is wrong, what matters most first; [] = all is well."""
+    """Return the problems, the most important first; [] = there is none."""
     found = [finding for look in _LOOKS for finding in look(report)]
     return sorted(found, key=lambda finding: (CODES.index(finding.code), finding.node))
 
@@ -47,7 +47,7 @@ def _no_answer(report: Report) -> Iterator[Finding]:
         yield Finding(
             code="no_answer",
             node="",
-            sentence=f"no node answers ({where}): nothing can be written or read",
+            sentence=f"no node answers ({where}): records can be neither appended nor read",
             remedy=_start(report),
         )
 
@@ -56,85 +56,89 @@ def _no_leader(report: Report) -> Iterator[Finding]:
     if not report.up or report.leader is not None:
         return
     because, remedy = _why_no_leader(report)
-    sentence = f"nobody leads, because {because}; appends and reads wait"
+    sentence = f"there is no leader, because {because}; appends and reads wait"
     yield Finding(code="no_leader", node="", sentence=sentence, remedy=remedy)
 
 
 def _why_no_leader(report: Report) -> tuple[str, str]:
-    """Return what stands in the way, and the remedy; where nobody knows the members yet, by all nodes asked."""
+    """Return the reason, and the remedy. While no node reports the voters, all asked nodes count as such."""
     returned = _returned_voters(report)
     for kind, voters in _voter_sets(report.membership) or [("nodes", [node_name(node) for node in report.nodes])]:
-        unable = [name for name in voters if name not in returned and _unable(report, name)]
+        unable = [name for name in voters if name not in returned and _why_no_vote(report, name)]
         able = [name for name in voters if name not in unable]
         needed = majority(len(voters))
         if len(able) < needed:
-            who = f"only {_and(able)} can vote" if able else "none can vote"
-            why = _and(f"{name} {_unable(report, name)}" for name in unable)
+            only = f"only {_and(able)} can vote" if able else "none can vote"
+            reasons = _and(f"{name} {_why_no_vote(report, name)}" for name in unable)
             return (
-                f"of the {kind} {_and(voters)} {who}, and it takes {needed}: {why}",
+                f"{needed} of the {kind} {_and(voters)} are needed, and {only}: {reasons}",
                 _to_have_votes(report, unable, needed - len(able)),
             )
-        heard = {name: [other for other in able if other == name or _hear(report, name, other)] for name in able}
-        if all(len(others) < needed for others in heard.values()):
+        links = {
+            name: [other for other in able if other == name or _are_connected(report, name, other)] for name in able
+        }
+        if all(len(others) < needed for others in links.values()):
             lines = [
-                f"{name} hears {_and(other for other in others if other != name) or 'nobody'}"
-                for name, others in heard.items()
+                f"{name} is connected to {_and(other for other in others if other != name) or 'none'}"
+                for name, others in links.items()
             ]
             return (
-                f"no member and a majority of the {kind} hear each other: {'; '.join(lines)}",
+                f"no voter is connected to a majority of the {kind}: {'; '.join(lines)}",
                 _heal(report, "partition")
-                or "mend the network between them: each must reach every other one's address",
+                or "repair the network between them: each must reach the addresses of all others",
             )
         full = [name for name in able if (report.node(name) or {}).get("full")]
         if len(able) - len(full) < needed:
             return (
-                f"{_and(full)} {_have(full)} no room for what a leader has to write",
-                "free space where their data directories are; they go on by themselves",
+                f"{_and(full)} {_have(full)} no disk space for the records that a leader writes",
+                "free space on the disks of their data directories; the nodes continue by themselves",
             )
     return (
         f"an election is under way (term {max((node['term'] or 0 for node in report.up), default=0)})",
-        "wait a moment; where the term keeps rising, the members hear each other too late: raise [timeouts] election_ms"
-        " on all of them",
+        "wait a moment; if the term keeps rising, messages between the members take too long: raise [timeouts]"
+        " election_ms on all of them",
     )
 
 
 def _returned_voters(report: Report) -> list[str]:
-    """Return the members that lost power and whose votes count all the same, because every voter is there again."""
+    """Return the voters that lost power and whose votes count nevertheless, because every voter answers."""
     sets = [dict.fromkeys(map(NodeId, report.membership.get(key) or ()), "") for key in ("voters", "outgoing")]
     group = Membership(sets[0], outgoing=sets[1])
-    recovering = [name for name in group.electors if _unable(report, name) == _LOST_POWER]
-    votes = [name for name in group.electors if name in recovering or not _unable(report, name)]
+    recovering = [name for name in group.electors if _why_no_vote(report, name) == _LOST_POWER]
+    votes = [name for name in group.electors if name in recovering or not _why_no_vote(report, name)]
     return list(map(str, recovering)) if wins(group, votes, recovering, has_waited=False) else []
 
 
 def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
-    """Say how ``missing`` of those who cannot vote come to do so."""
+    """Return how ``missing`` of the ``unable`` voters can vote again."""
     nodes = {name: report.node(name) or {"reachable": False} for name in unable}
     if any(node.get("lost_power") for node in nodes.values()):
-        away = [name for name, node in nodes.items() if not node["reachable"]]
-        start = f"bring back {_and(away)}: {_start(report)}" if away else "wait"
+        unreachable = [name for name, node in nodes.items() if not node["reachable"]]
+        start = f"bring back {_and(unreachable)}: {_start(report)}" if unreachable else "wait"
         return (
-            f"{start}; after [wal] interval_wait_all_seconds without a leader the others go on, and acknowledged"
-            " records may be lost"
+            f"{start}; if there is no leader within [wal] interval_wait_all_seconds, the others continue, and"
+            " acknowledged records may be lost"
         )
-    away = [name for name, node in nodes.items() if not node["reachable"]]
-    waiting = [name for name, node in nodes.items() if _waits(node)]
-    going_on = [
+    unreachable = [name for name, node in nodes.items() if not node["reachable"]]
+    stuck = [name for name, node in nodes.items() if _is_stuck(node)]
+    recovering = [
         name
         for name, node in nodes.items()
-        if name not in away and name not in waiting and (node.get("repair") or node["lifecycle"] == "bootstrapping")
+        if name not in unreachable
+        and name not in stuck
+        and (node.get("repair") or node["lifecycle"] == "bootstrapping")
     ]
-    if len(going_on) >= missing:
-        return f"wait: {_and(going_on)} will take part by {'itself' if len(going_on) == 1 else 'themselves'}"
-    if len(going_on) + len(away) >= missing:
-        return f"bring back {missing - len(going_on)} of {_and(away)}: {_start(report)}"
-    if away and len(going_on) + len(away) + len(waiting) >= missing:
-        return f"bring back {_and(away)}, where what {_and(waiting)} lost may still be: {_start(report)}"
-    return _NOBODY_HAS_IT
+    if len(recovering) >= missing:
+        return f"wait: {_and(recovering)} will vote again when {'it is' if len(recovering) == 1 else 'they are'} ready"
+    if len(recovering) + len(unreachable) >= missing:
+        return f"bring back {missing - len(recovering)} of {_and(unreachable)}: {_start(report)}"
+    if unreachable and len(recovering) + len(unreachable) + len(stuck) >= missing:
+        return f"bring back {_and(unreachable)}, which may hold the records that {_and(stuck)} lost: {_start(report)}"
+    return _LOST_ON_ALL
 
 
-def _waits(node: Mapping[str, Any]) -> bool:
-    """Say whether a node asks in vain for what it lost."""
+def _is_stuck(node: Mapping[str, Any]) -> bool:
+    """Return whether no member that answers can give a node the records that it lost."""
     return bool((node.get("repair") or {}).get("waits"))
 
 
@@ -143,21 +147,21 @@ def _change_stuck(report: Report) -> Iterator[Finding]:
     if not membership.get("outgoing"):
         return
     for kind, voters in _voter_sets(membership):
-        missing = [name for name in voters if _unable(report, name)]
+        missing = [name for name in voters if _why_no_vote(report, name)]
         if len(voters) - len(missing) < majority(len(voters)):
             yield Finding(
                 code="change_stuck",
                 node="",
-                sentence=f"a change of members is stuck half-way: it needs a majority of the {kind} {_and(voters)}, "
-                f"and {_and(f'{name} {_unable(report, name)}' for name in missing)}",
-                remedy=f"bring back one of {_and(missing)}: {_start(report)}; the change goes on by itself",
+                sentence=f"a change of members cannot complete: it needs a majority of the {kind} {_and(voters)}, and "
+                f"{_and(f'{name} {_why_no_vote(report, name)}' for name in missing)}",
+                remedy=f"bring back one of {_and(missing)}: {_start(report)}; the change then continues by itself",
             )
 
 
 # A node that does not answer.
 
 
-def _away(report: Report) -> Iterator[Finding]:
+def _unreachable(report: Report) -> Iterator[Finding]:
     for node in report.nodes:
         name, process = node_name(node), report.processes.get(node_name(node))
         if node["reachable"] or name in _moved(report):
@@ -166,52 +170,52 @@ def _away(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="wrong_cluster",
                 node=name,
-                sentence=f"at {node['address']} another node answers than should: {node['error']}",
+                sentence=f"another node than expected answers at {node['address']}: {node['error']}",
                 remedy="correct the address, or start the member that belongs there",
             )
         elif not node["id"] and report.membership:
             yield Finding(
                 code="no_member",
                 node=name,
-                sentence=f"no member listens at {name}, which is named as an address of the cluster",
-                remedy="leave it out, of --cluster or VIEWSTAMP_CLUSTER",
+                sentence=f"no member listens at {name}, which was given as an address of the cluster",
+                remedy="remove it from --cluster or VIEWSTAMP_CLUSTER",
             )
         elif process is None:
-            who = f"{node['id']} does not answer" if node["id"] else "nobody answers"
+            subject = f"{node['id']} does not answer" if node["id"] else "no node answers"
             yield Finding(
                 code="down",
                 node=name,
-                sentence=f"{who} at {node['address']}: {node.get('error') or 'silence'}{_cost(report, name)}",
-                remedy="start it where it runs: viewstamp node run --config FILE; or mend the network to it",
+                sentence=f"{subject} at {node['address']}: {node.get('error') or 'no response'}{_cost(report, name)}",
+                remedy="start it on its machine: `viewstamp node run --config FILE`; or repair the network to it",
             )
         elif process.pid is None:
             yield Finding(
                 code="down",
                 node=name,
                 sentence=f"{name} is not running{process.error and ': '}{process.error}{_cost(report, name)}",
-                remedy=process.remedy or report.command(f"cluster restart {name}"),
+                remedy=process.remedy or f"run {report.command(f'cluster restart {name}')}",
             )
         elif process.is_paused:
             yield Finding(
                 code="paused",
                 node=name,
                 sentence=f"{name} (process {process.pid}) is paused by a signal{_cost(report, name)}",
-                remedy=f"{report.command('chaos heal')}, or kill -CONT {process.pid}",
+                remedy=f"run {report.command('chaos heal')}, or `kill -CONT {process.pid}`",
             )
         else:
             yield Finding(
                 code="hung",
                 node=name,
-                sentence=f"{name} (process {process.pid}) runs and does not answer: {node.get('error') or 'silence'}"
-                f"{_cost(report, name)}",
-                remedy=f"look into its log.jsonl; then {report.command(f'cluster restart {name}')}",
+                sentence=f"{name} (process {process.pid}) runs but does not answer: "
+                f"{node.get('error') or 'no response'}{_cost(report, name)}",
+                remedy=f"read its log.jsonl; then run {report.command(f'cluster restart {name}')}",
             )
 
 
 def _moved(report: Report) -> dict[str, str]:
-    """Return the local nodes that the membership has at another address than their settings, and that address.
+    """Return the local nodes whose settings have another address than the membership, with the membership's address.
 
-    "" = the membership is not at hand; what the node has logged names the address.
+    "" = the membership is unknown; then the node's own log reported the difference.
     """
     recorded: dict[str, str] = {}
     for members in (report.membership.get(kind) or {} for kind in ("outgoing", "learners", "voters")):
@@ -231,15 +235,16 @@ def _other_address(report: Report) -> Iterator[Finding]:
         sentence = f"the membership has {name} at {at}, but its settings say {process.address}" if at else process.error
         back = f"put {at or 'the address that the membership has'} back into the settings of {name}"
         if report.leader is not None:
-            remedy = f"where it was moved: {report.command(f'members add {name}')}, which starts it there; else {back}"
+            remedy = f"if it was moved: run {report.command(f'members add {name}')}, which starts it there; else {back}"
         else:
             remedy = (
-                f"{back}, because without a majority no move can be recorded; a copy cannot run at other addresses yet"
+                f"{back}, because without a majority a move cannot be recorded; a copy of a cluster cannot run at "
+                "other addresses yet"
             )
         yield Finding(code="moved", node=name, sentence=f"{sentence}{_cost(report, name)}", remedy=remedy)
 
 
-# A node that answers, and takes no part or not yet.
+# A node that answers but does not take part yet.
 
 
 def _refused(report: Report) -> Iterator[Finding]:
@@ -254,20 +259,20 @@ def _refused(report: Report) -> Iterator[Finding]:
                 code="refused",
                 node=node_name(node),
                 sentence=f"{node_name(node)} is refused by {_and(peers)}: {reason}",
-                remedy="a disk that was replaced comes back as a learner under a new name, by itself or by "
-                f"{report.command(f'members replace {node_name(node)}')}; a directory that was moved is put back",
+                remedy="a member with a new disk returns as a learner under a new name, by itself or by "
+                f"{report.command(f'members replace {node_name(node)}')}; if its directory was moved, put it back",
             )
 
 
-def _not_whole(report: Report) -> Iterator[Finding]:
+def _incomplete(report: Report) -> Iterator[Finding]:
     for node in report.up:
         name, repair, silent = node_name(node), node.get("repair"), node.get("silent_until")
         if repair:
             total, done = int(repair.get("bytes_total") or 0), int(repair.get("bytes") or 0)
             sentence = str(repair["sentence"])
-            if total and repair["from"] and not _waits(node):
+            if total and repair["from"] and not _is_stuck(node):
                 sentence = (
-                    f"{name} is repairing {_size(total)} of its log from {repair['from']}: {_size(done)} are there"
+                    f"{name} is repairing {_size(total)} of its log from {repair['from']}: {_size(done)} are done"
                 )
             yield Finding(
                 code="repairing",
@@ -280,37 +285,37 @@ def _not_whole(report: Report) -> Iterator[Finding]:
                 code="silent",
                 node=name,
                 sentence=f"{name} lost power in interval mode and may lack acknowledged records: it acknowledges"
-                " nothing until it holds what its leader holds",
-                remedy="wait: it fetches that from the leader",
+                " nothing until it holds all records of its leader",
+                remedy="wait: it fetches them from the leader",
             )
         elif silent:
             until = f" up to index {silent[1] - 1}" if silent[1] < 1 << 60 else ""
             yield Finding(
                 code="silent",
                 node=name,
-                sentence=f"{name} has lost part of its log: it neither votes nor acknowledges until it has again what "
-                f"it had{until}",
-                remedy="wait: it fetches that from the leader; it takes a majority of members that are well",
+                sentence=f"{name} has lost part of its log: it neither votes nor acknowledges until it has all records "
+                f"again{until}",
+                remedy="wait: it fetches them from the leader, which needs a majority of healthy members",
             )
         elif node["lifecycle"] == "bootstrapping":
             yield Finding(
                 code="starting",
                 node=name,
-                sentence=f"{name} is reading its log, and takes no part yet",
-                remedy="wait; viewstamp status shows how long a restart takes",
+                sentence=f"{name} is reading its log, and does not take part yet",
+                remedy="wait; `viewstamp status` shows how long a restart takes",
             )
 
 
 def _for_a_repair(report: Report, node: Mapping[str, Any]) -> str:
-    away = [node_name(other) for other in report.nodes if not other["reachable"]]
-    if not _waits(node):
-        return "wait; it goes on by itself"
-    if away:
-        return f"bring back {_and(away)}, where it may still be: {_start(report)}"
-    return _NOBODY_HAS_IT
+    unreachable = [node_name(other) for other in report.nodes if not other["reachable"]]
+    if not _is_stuck(node):
+        return "wait; it continues by itself"
+    if unreachable:
+        return f"bring back {_and(unreachable)}, which may hold the records: {_start(report)}"
+    return _LOST_ON_ALL
 
 
-def _unheard(report: Report) -> Iterator[Finding]:
+def _disconnected(report: Report) -> Iterator[Finding]:
     members = {name for _, voters in _voter_sets(report.membership) for name in voters}
     members |= set(report.membership.get("learners") or ())
     lost: dict[str, list[str]] = {}
@@ -328,24 +333,24 @@ def _unheard(report: Report) -> Iterator[Finding]:
     for name, others in lost.items():
         both = [other for other in others if name in lost.get(other, ())]
         one_way = [other for other in others if other not in both]
-        # A pair is told once: of the one that has lost more of the others.
-        told = [other for other in both if (-len(lost[name]), name) < (-len(lost[other]), other)]
+        # A pair is reported once: for the node that has lost more connections.
+        reported = [other for other in both if (-len(lost[name]), name) < (-len(lost[other]), other)]
         sides = (
-            (told, f"neither {name} nor {_and(told)} can reach the other side, although both run"),
-            (one_way, f"{_and(one_way)} cannot hear {name}, which hears {'it' if len(one_way) == 1 else 'them'}"),
+            (reported, f"{name} and {_and(reported)} run, but cannot reach each other"),
+            (one_way, f"messages from {name} do not reach {_and(one_way)}; those in the other direction arrive"),
         )
-        for heard, sentence in sides:
-            if heard:
+        for others_cut, sentence in sides:
+            if others_cut:
                 yield Finding(
                     code="unheard",
                     node=name,
                     sentence=sentence,
-                    remedy=_heal(report, "partition") or f"mend the network between {name} and {_and(heard)}",
+                    remedy=_heal(report, "partition") or f"repair the network between {name} and {_and(others_cut)}",
                 )
 
 
-def _late(report: Report) -> Iterator[Finding]:
-    """Look for members that do not have what was committed when the leader was asked a moment before."""
+def _behind(report: Report) -> Iterator[Finding]:
+    """Yield members that lack records which were committed when the leader was asked a moment before."""
     leader, before = report.leader, leader_of(report.earlier)
     if leader is None:
         return
@@ -358,21 +363,21 @@ def _late(report: Report) -> Iterator[Finding]:
         lag = f"it has {end:,} of {goal:,} records of the log"
         fetching = node.get("fetching_snapshot") or {}
         if fetching:
-            lag = f"it fetches a snapshot, {_size(fetching['bytes'])} of {_size(fetching['size'])}"
+            lag = f"it is fetching a snapshot, {_size(fetching['bytes'])} of {_size(fetching['size'])}"
         if member_id(node) in joining:
-            place = f" in the place of {joining[member_id(node)]}" if joining[member_id(node)] else ""
+            place = f" in place of {joining[member_id(node)]}" if joining[member_id(node)] else ""
             yield Finding(
                 code="catching_up",
                 node=node_name(node),
                 sentence=f"{node_name(node)} is a learner and becomes a voter{place} when it has caught up: {lag}",
-                remedy=f"wait: {report.command('members list')}",
+                remedy=f"wait; to see its progress: {report.command('members list')}",
             )
         elif before is not None and end < (before["commit_index"] or 0):
             yield Finding(
                 code="behind",
                 node=node_name(node),
                 sentence=f"{node_name(node)} is behind: {lag}",
-                remedy="it catches up by itself; where it does not, look at its disk, its network and its load",
+                remedy="it catches up by itself; if it does not, check its disk, its network and its load",
             )
 
 
@@ -388,14 +393,14 @@ def _no_member(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="no_member",
                 node=name,
-                sentence=f"{name} runs and is no member of the group: {_and(sorted(names))} are",
+                sentence=f"{name} runs and is no member of the group; the members are {_and(sorted(names))}",
                 remedy=f"{report.command(f'members remove {name}')} stops it"
                 if report.is_local
-                else f"stop it, or make it one: {report.command(f'members add {name} ADDRESS')}",
+                else f"stop it, or add it: {report.command(f'members add {name} ADDRESS')}",
             )
 
 
-# Room, time and what else a node says of itself.
+# Disk space, delays, and other problems that a node reports about itself.
 
 
 def _room(report: Report) -> Iterator[Finding]:
@@ -406,22 +411,22 @@ def _room(report: Report) -> Iterator[Finding]:
             reason, remedy = node["full"]
             remedy = _heal(report, "fill-disk", node) or remedy
             if node is report.leader and any(not other.get("full") for other in report.up):
-                remedy = f"{report.command('leader transfer')}: one that has room leads then; {remedy}"
-            yield Finding(code="full", node=name, sentence=f"{name} takes no appends: {reason}", remedy=remedy)
+                remedy = f"run {report.command('leader transfer')}, so that a member with space leads; {remedy}"
+            yield Finding(code="full", node=name, sentence=f"{name} rejects appends: {reason}", remedy=remedy)
         elif total and used > FULL * total:
             yield Finding(
                 code="nearly_full",
                 node=name,
                 sentence=f"the log of {name} is {used / total:.0%} full: {_size(used)} of {_size(total)}",
-                remedy=f"{report.command('snapshot create')} frees what commands take, viewstamp topic trim what "
-                "records take; or raise [wal] bytes_max",
+                remedy=f"{report.command('snapshot create')} frees the space of commands, `viewstamp topic trim` that "
+                "of records; or raise [wal] bytes_max",
             )
         elif left is not None and left < segment and not total:
             yield Finding(
                 code="nearly_full",
                 node=name,
-                sentence=f"the disk of {name} has no room for another segment: its log takes {_size(left)} more",
-                remedy=_heal(report, "fill-disk", node) or "free space where its data directory is",
+                sentence=f"the disk of {name} has no space for another segment: its log takes {_size(left)} more",
+                remedy=_heal(report, "fill-disk", node) or "free space on the disk of its data directory",
             )
 
 
@@ -432,19 +437,19 @@ def _slow(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="slow_loop",
                 node=node_name(node),
-                sentence=f"{node_name(node)} was {lag:,.0f} ms late with its own work in the last seconds: the others "
-                "may take it for dead",
-                remedy="nothing, where it was paused or its machine slept; else give it more processor, or find what "
-                "blocks its event loop: an actor's command that takes long",
+                sentence=f"the event loop of {node_name(node)} was {lag:,.0f} ms late in the last seconds; other "
+                "members may take the node for dead",
+                remedy="nothing, if it was paused or its machine slept; else give it more processor time, or find "
+                "the code that blocks its event loop, for example a slow command of an actor",
             )
-        if write > max(LATE_MS, lag):  # What is late because the loop is, is no fault of the disk.
+        if write > max(LATE_MS, lag):  # A late event loop also delays writes; that is not the disk's fault.
             yield Finding(
                 code="slow_disk",
                 node=node_name(node),
-                sentence=f"the disk of {node_name(node)} took {write:,.0f} ms for a write and its sync in the last "
+                sentence=f"a write and its sync took {write:,.0f} ms on the disk of {node_name(node)} in the last "
                 "seconds",
                 remedy=_heal(report, "slow-disk", node)
-                or "find what else uses that disk, or give the log a faster one",
+                or "find the other users of that disk, or move the log to a faster one",
             )
 
 
@@ -453,18 +458,18 @@ def _log_stream(report: Report) -> Iterator[Finding]:
         if why := node.get("log_stream_failure"):
             name = node_name(node)
             lost = f"{name} cannot write its log messages ({why}): {node['log_lines_lost']:,} lines are lost"
-            remedy = "make room on the disk where they go, or read the pipe; the node works without"
+            remedy = "free space on their disk, or read the pipe; the node works without them"
             yield Finding(code="log_stream", node=name, sentence=lost, remedy=remedy)
 
 
-def _said(report: Report) -> Iterator[Finding]:
+def _self_reported(report: Report) -> Iterator[Finding]:
     for node in report.up:
         for path in node.get("damaged_snapshots") or ():
             yield Finding(
                 code="damaged_snapshot",
                 node=node_name(node),
-                sentence=f"a snapshot of {node_name(node)} is damaged, and an older one was taken in its place: {path}",
-                remedy=f"check that disk; {report.command('snapshot create')} makes a new one",
+                sentence=f"a snapshot of {node_name(node)} is damaged, and an older one was used instead: {path}",
+                remedy=f"check that disk; {report.command('snapshot create')} takes a new snapshot",
             )
         stuck = node.get("stuck_files") or {}
         if stuck:
@@ -473,37 +478,37 @@ def _said(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="stuck_files",
                 node=node_name(node),
-                sentence=f"{node_name(node)} cannot remove files that it does not need: {reason}{others}",
-                remedy=f"find out what holds {path}, or remove it by hand; the node tries again by itself",
+                sentence=f"{node_name(node)} cannot delete files that it does not need: {reason}{others}",
+                remedy=f"find the process that uses {path}, or delete it by hand; the node tries again by itself",
             )
         scrubbed = (node.get("scrub") or {}).get("damaged") or ()
-        damaged = [path for path in scrubbed if not path.endswith(".snapshot")]  # Of those a new one was taken.
+        damaged = [path for path in scrubbed if not path.endswith(".snapshot")]  # Damaged snapshots were replaced.
         if damaged:
             yield Finding(
                 code="damaged_file",
                 node=node_name(node),
-                sentence=f"{node_name(node)} found damage in what it had written, when it last looked: {_and(damaged)}",
-                remedy="check that disk; who is not alone fetches what it lost, an only voter has nobody to ask: read "
-                "what is left with viewstamp replay, before the disk goes",
+                sentence=f"{node_name(node)} found damage in its own files at its last check: {_and(damaged)}",
+                remedy="check that disk; a node repairs its log from other members. The only voter of a cluster "
+                "cannot: recover its records with `viewstamp replay` before the disk fails",
             )
     suffering = {
-        node_name(node): [_in_words(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")
+        node_name(node): [_describe(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")
     }
     if suffering:
-        told = "; ".join(f"{name}: {_and(faults)}" for name, faults in suffering.items())
+        listed = "; ".join(f"{name}: {_and(faults)}" for name, faults in suffering.items())
         yield Finding(
             code="chaos",
             node=next(iter(suffering)) if len(suffering) == 1 else "",
-            sentence=f"faults are made on purpose: {told}",
-            remedy=report.command("chaos heal"),
+            sentence=f"faults are injected on purpose: {listed}",
+            remedy=f"run {report.command('chaos heal')}",
         )
     for sentence in divergences(report.up):
         yield Finding(
             code="diverged",
             node="",
             sentence=sentence,
-            remedy="the odd one stops by itself and says at which command: an actor is not deterministic, or the "
-            "members run different code",
+            remedy="the member that differs stops by itself and names the command: an actor is not deterministic, or "
+            "the members run different code",
         )
 
 
@@ -520,14 +525,14 @@ def _releases(report: Report) -> Iterator[Finding]:
         if node.get("release"):
             releases.setdefault(str(node["release"]), []).append(node_name(node))
     if len(releases) > 1:
-        told = _and(
+        listed = _and(
             f"{_and(names)} {'run' if len(names) > 1 else 'runs'} {release}" for release, names in releases.items()
         )
         yield Finding(
             code="releases",
             node="",
-            sentence=f"the members run different releases: {told}",
-            remedy="bring all of them to the newest, one after the other",
+            sentence=f"the members run different releases: {listed}",
+            remedy="upgrade all of them to the newest, one after the other",
         )
 
 
@@ -536,16 +541,16 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _no_leader,
     _change_stuck,
     _other_address,
-    _away,
+    _unreachable,
     _refused,
-    _not_whole,
-    _unheard,
-    _late,
+    _incomplete,
+    _disconnected,
+    _behind,
     _no_member,
     _room,
     _slow,
     _log_stream,
-    _said,
+    _self_reported,
     _clock,
     _releases,
 )
@@ -554,43 +559,43 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
 # Words.
 
 
-def _in_words(fault: Mapping[str, Any]) -> str:
-    """Say which fault a node was told to suffer."""
+def _describe(fault: Mapping[str, Any]) -> str:
+    """Return an injected fault in words."""
     peers = f" from {_and(fault['peers'])}" if fault["peers"] else ""
     return f"{fault['fault']}{peers}" + (f" by {fault['ms']} ms" if fault["ms"] else "")
 
 
 def _voter_sets(membership: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the sets of which each needs a majority, with what they are called."""
+    """Return the sets of voters that each need a majority, with their names in sentences."""
     voters, outgoing = sorted(membership.get("voters") or ()), sorted(membership.get("outgoing") or ())
     if outgoing:
         return [("new voters", voters), ("voters before", outgoing)]
     return [("voters", voters)] if voters else []
 
 
-def _unable(report: Report, name: str) -> str:
-    """Say why a voter cannot vote; "" = it can."""
+def _why_no_vote(report: Report, name: str) -> str:
+    """Return why a voter cannot vote; "" = it can."""
     node = report.node(name)
     if node is None:
-        return "is not there"
+        return "is unknown"
     if not node["reachable"]:
         process = report.processes.get(node_name(node))
         if process is not None and process.pid is not None:
             return "is paused" if process.is_paused else "does not answer"
         return "is down"
     if node.get("repair"):
-        return "asks in vain for what its log has lost" if _waits(node) else "is repairing its log"
+        return "has lost records that no member can give it" if _is_stuck(node) else "is repairing its log"
     if node.get("silent_until"):
         if node.get("lost_power"):
             return _LOST_POWER
-        return "is silent until it is repaired"
+        return "does not vote until its log is repaired"
     if node["lifecycle"] == "bootstrapping":
         return "is still reading its log"
     return "" if member_id(node) == name else "has lost its disk"
 
 
-def _hear(report: Report, one: str, other: str) -> bool:
-    """Say whether two nodes that answer are connected, both ways."""
+def _are_connected(report: Report, one: str, other: str) -> bool:
+    """Return whether two nodes that answer are connected, in both directions."""
     first, second = report.node(one), report.node(other)
     return (
         first is not None
@@ -601,30 +606,35 @@ def _hear(report: Report, one: str, other: str) -> bool:
 
 
 def _cost(report: Report, name: str) -> str:
-    """Say what the absence of a member costs, to be put behind a sentence about it."""
+    """Return the cost of a member's absence, to be appended to a sentence about it."""
     for _, voters in _voter_sets(report.membership):
-        spare = sum(not _unable(report, voter) for voter in voters) - majority(len(voters))
+        spare = sum(not _why_no_vote(report, voter) for voter in voters) - majority(len(voters))
         if name in [name_of(voter) for voter in voters]:
             if spare < 0:
                 return "; without it there is no majority"
             if report.leader is None:
                 return ""
-            return "; the others go on, and stop when " + ("one more does" if spare == 0 else f"{spare + 1} more do")
-    return "; it has no vote, so nothing waits for it" if report.membership else ""
+            return "; the cluster works, and stops when " + (
+                "one more fails" if spare == 0 else f"{spare + 1} more fail"
+            )
+    return "; it has no vote, so the cluster does not need it" if report.membership else ""
 
 
 def _start(report: Report) -> str:
     if moved := _moved(report):
         return (
-            f"put the old addresses of {_and(moved)} back into their settings, then {report.command('cluster start')}"
+            f"put the old addresses of {_and(moved)} back into their settings, then run "
+            f"{report.command('cluster start')}"
         )
-    return report.command("cluster start") if report.is_local else "viewstamp node run --config FILE, where each runs"
+    if report.is_local:
+        return f"run {report.command('cluster start')}"
+    return "run `viewstamp node run --config FILE` on each machine"
 
 
 def _heal(report: Report, fault: str, node: Mapping[str, Any] | None = None) -> str:
-    """Return what ends faults of this kind, of one node or any, that were made on purpose; "" = none are in force."""
+    """Return the remedy for injected faults of this kind, on one node or any; "" = there are none."""
     made = [each["fault"] for other in report.up if node in (None, other) for each in other.get("chaos") or ()]
-    return report.command("chaos heal") if fault in made else ""
+    return f"run {report.command('chaos heal')}" if fault in made else ""
 
 
 def _have(names: Sequence[str]) -> str:

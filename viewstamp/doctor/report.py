@@ -1,4 +1,4 @@
-"""What is known of a cluster, and the form of what is wrong with it: the values that ``findings.py`` works on."""
+"""The state of a cluster, and the form of a finding about it: the values that ``findings.py`` works on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from viewstamp.ids import name_of
 __all__ = ["CODES", "ERROR", "WARNING", "Finding", "ProcessReport", "Report", "leader_of", "node_name"]
 
 ERROR: Final = "error"
-"""The cluster does not serve, has lost some of what it can bear, or has to be looked at by a person."""
+"""The cluster does not serve, can bear fewer failures than before, or needs a person."""
 WARNING: Final = "warning"
-"""It serves, and passes by itself or can wait."""
+"""It serves, and the problem passes by itself or can wait."""
 
 CODES: Final = (
     "no_answer",
@@ -69,7 +69,7 @@ _WARNINGS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong: ``sentence`` says what, ``remedy`` what to do; ``node`` "" = the cluster."""
+    """One problem: ``sentence`` describes it, ``remedy`` solves it; ``node`` "" = the whole cluster."""
 
     code: str
     node: str
@@ -84,10 +84,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """The process of a local node. ``pid`` None = gone; then ``error`` and ``remedy`` say why, if its log does.
+    """The process of a local node. ``pid`` None = ended; then ``error`` and ``remedy`` give the reason, if logged.
 
-    ``is_moved``: it refused to start, because the membership has another address for it than its settings.
-    ``address`` is where its settings have it; "" = not known.
+    ``is_moved``: it did not start, because the membership has another address for it than its settings.
+    ``address`` is the one in its settings; "" = unknown.
     """
 
     pid: int | None = None
@@ -100,11 +100,11 @@ class ProcessReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is known of a cluster.
+    """The state of a cluster.
 
-    ``nodes`` are as in ``viewstamp status --output json``; ``earlier`` the same, a moment before: what is slow is told
-    from what is stuck by it. ``seconds`` is how long asking took at most; ``where`` what a command needs to find the
-    cluster, as it is typed.
+    ``nodes`` are as in ``viewstamp status --output json``; ``earlier`` are the same a moment before, because only the
+    comparison shows whether a node is slow or stuck. ``seconds`` is the longest time that asking took; ``where`` the
+    option that names the cluster on a command line.
     """
 
     nodes: Sequence[Mapping[str, Any]]
@@ -115,8 +115,8 @@ class Report:
     where: str = ""
 
     def command(self, words: str) -> str:
-        """Return a command as it has to be typed."""
-        return f"{self.program} {words}{self.where}"
+        """Return a command line in backticks."""
+        return f"`{self.program} {words}{self.where}`"
 
     @property
     def up(self) -> list[Mapping[str, Any]]:
@@ -125,35 +125,35 @@ class Report:
 
     @property
     def leader(self) -> Mapping[str, Any] | None:
-        """The node that leads in the highest term that anybody knows of."""
+        """The node that leads in the highest term that any node reports; None = there is none."""
         return leader_of(self.up)
 
     @property
     def membership(self) -> Mapping[str, Any]:
-        """Who belongs to the group, as the newest record says that anybody has."""
-        told = [node["membership"] for node in self.up if node.get("membership")]
-        told += [{"voters": node["members"], "generation": -1} for node in self.up if node.get("members")]
-        return max(told, key=lambda each: int(each["generation"]), default={})
+        """The members, by the newest membership record that any node reports."""
+        records = [node["membership"] for node in self.up if node.get("membership")]
+        records += [{"voters": node["members"], "generation": -1} for node in self.up if node.get("members")]
+        return max(records, key=lambda each: int(each["generation"]), default={})
 
     def node(self, name: str) -> Mapping[str, Any] | None:
-        """Return what is known of a member; None = nothing at all."""
+        """Return the status of a member; None = the member is unknown."""
         return next((node for node in self.nodes if _is(node, name)), None)
 
     @property
     def is_local(self) -> bool:
-        """Whether its processes are on this machine."""
+        """Whether its processes run on this machine."""
         return bool(self.processes)
 
 
 def leader_of(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the node that leads in the highest term that any of these knows of; None = none does."""
+    """Return the node that leads in the highest term that any of these reports; None = there is none."""
     up = [node for node in nodes if node["reachable"]]
     term = max((node.get("term") or 0 for node in up), default=0)
     return next((node for node in up if node.get("role") == "leader" and node.get("term") == term), None)
 
 
 def node_name(node: Mapping[str, Any]) -> str:
-    """Return what a node is called: its id, or its address where it has not said who it is."""
+    """Return a node's id, or its address if it has not answered with its id."""
     return str(node["id"] or node["address"])
 
 

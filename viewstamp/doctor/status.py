@@ -1,4 +1,4 @@
-"""Puts together what the nodes of a cluster say of themselves: who leads, and what needs attention. Pure."""
+"""Combines the statuses of the nodes of a cluster: the leader, and warnings. Pure."""
 
 from __future__ import annotations
 
@@ -35,18 +35,20 @@ KEYS: Final = (
 
 MIB: Final = 1024 * 1024
 FULL: Final = 0.8
-"""A log that is fuller than this is warned of: the bound on it comes near faster than a person looks."""
+"""Share of its limit above which a log is reported, because it can reach the limit before a person looks again."""
 
 
 def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampError:
-    """Return the error for statuses, as ``summary`` has them, of which none is a leader's."""
+    """Return the error for statuses, as ``summary`` has them, none of which is a leader's."""
     membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
     voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
     members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
     here = {str(node["id"]) for node in nodes if node["reachable"]}
     other = next((node for node in nodes if node.get("error_class") == WrongNodeError.__name__), None)
     if other is not None and not here:
-        return WrongNodeError(str(other["error"]), remedy=f"{program()} doctor{where} says what to do for each node")
+        return WrongNodeError(
+            str(other["error"]), remedy=f"run `{program()} doctor{where}`: it has a remedy for each node"
+        )
     reasons = dict.fromkeys(str(node["error"]) for node in nodes if node.get("error"))
     return unanswered(
         members,
@@ -58,11 +60,11 @@ def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampErr
 
 
 def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict[str, Any]:
-    """Put the nodes' own words together: the leader is the one that says so in the highest term.
+    """Combine the nodes' statuses. The leader is the node that reports to lead in the highest term.
 
-    ``names`` gives a node that does not answer its name, by its address.
+    ``names`` has the name of each address, for nodes that do not answer.
     """
-    # Keys that this version does not know are passed on: a newer node may say more.
+    # Unknown keys are passed on, because a newer node may report more.
     nodes = [{**dict.fromkeys(KEYS), **one, "reachable": bool(one.get("reachable"))} for one in statuses]
     for node in nodes:
         node["id"] = node["id"] or names.get(node["address"])
@@ -82,12 +84,12 @@ def summary(statuses: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
 
 
 def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say what somebody should look at, of nodes that answered."""
+    """Return warnings about nodes that answered."""
     from viewstamp.config.model import INTERVAL
 
     warnings = [
-        f"{node['id']} acknowledges before it syncs ({node['durability']}): "
-        "a power cut of several nodes can take acknowledged writes"
+        f"{node['id']} acknowledges before it syncs ({node['durability']}): a power cut of several nodes can lose "
+        "acknowledged records"
         for node in nodes
         if node["durability"] == INTERVAL
     ]
@@ -96,48 +98,48 @@ def warnings_of(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         if used and total and used > FULL * total:
             warnings.append(
                 f"the log of {node['id']} is {used / total:.0%} full ({log_size(node)}): "
-                "viewstamp snapshot create frees what commands take, viewstamp topic trim what records take"
+                "`viewstamp snapshot create` frees the space of commands, `viewstamp topic trim` that of records"
             )
         for path in node.get("damaged_snapshots") or ():
-            warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was taken in its place: {path}")
+            warnings.append(f"a snapshot of {node['id']} is damaged, and an older one was used instead: {path}")
     for node in nodes:
         for fault in node.get("chaos") or ():
             peers = f" from {', '.join(fault['peers'])}" if fault["peers"] else ""
             warnings.append(
-                f"CHAOS: {node['id']} was told to suffer: {fault['fault']}{peers}: viewstamp chaos heal ends it"
+                f"CHAOS: {fault['fault']}{peers} is injected into {node['id']}; to end it: `viewstamp chaos heal`"
             )
     for node in nodes:
         if node["role"] == "leader" and (ahead := seconds_ahead(node)):
             warnings.append(
-                f"log time is {in_words(ahead)} ahead of the clocks, and goes on at half the rate of real time until "
-                "that is outlived: viewstamp doctor says what it means"
+                f"log time is {in_words(ahead)} ahead of the clocks, and runs at half the rate of real time until the "
+                "clocks catch up: `viewstamp doctor` explains the effects"
             )
     warnings += [f"DIVERGED: {sentence}" for sentence in divergences(nodes)]
     return warnings
 
 
 def member_id(node: Mapping[str, Any]) -> str:
-    """Return what the group calls a node; where it does not say, its name, or its address."""
+    """Return a node's member id; if it does not report one, its name or its address."""
     return str(node.get("member_id") or node["id"] or node["address"])
 
 
 def divergences(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say which actors are not the same on nodes that have applied as much: one of those is wrong."""
+    """Return a sentence for each actor whose state differs between nodes that have applied the same records."""
     digests: dict[tuple[str, int], dict[str, list[str]]] = {}
     for node in nodes:
-        for actor, told in (node["actors"] or {}).items():
+        for actor, state in (node["actors"] or {}).items():
             of_actor = digests.setdefault((actor, node["applied_index"]), {})
-            of_actor.setdefault(str(told.get("digest")), []).append(str(node["id"]))
+            of_actor.setdefault(str(state.get("digest")), []).append(str(node["id"]))
     sentences = []
     for (actor, index), found in digests.items():
         if len(found) > 1:
             sides = "; ".join(f"{digest} on {', '.join(ids)}" for digest, ids in found.items())
-            sentences.append(f"actor {actor} is not the same everywhere at index {index}: {sides}")
+            sentences.append(f"the state of actor {actor} differs at index {index}: {sides}")
     return sentences
 
 
 def log_size(node: Mapping[str, Any]) -> str:
-    """Return how large the log of a node is, and its limit if it has one, as text."""
+    """Return the size of a node's log, and its limit if it has one, as text."""
     used, total = node["log_bytes"], node["log_bytes_max"]
     if total:
         return f"{used / MIB:.1f} of {total / MIB:.1f} MiB"

@@ -1,22 +1,22 @@
-"""What starts, finds and stops the node processes of this machine.
+"""Starts, finds and stops the node processes of this machine.
 
 Promises
-  * A process is killed only if it provably is the node that was started: a process number alone, which the
-    system gives out again, is never enough.
-  * Only the processes of a directory count as its nodes: a node that answers at the right address and belongs to a
-    copy of the directory does not.
+  * A process is killed only if it is proven to be the node that was started. Its process number alone is never enough,
+    because the system reuses numbers.
+  * Only the processes of a directory count as its nodes. A node that answers at the right address but belongs to a copy
+    of the directory does not.
 
 A local cluster's directory::
 
-    DIR/n1.toml ...       settings, one file a node, made once; of a node that joined later when it did
-    DIR/n2.toml.removed   of one that is no member any more: it is not started, and its name is not given again
-    DIR/n1/ ...           a node's data, with log.jsonl (what it printed) and pid (who it is)
-    DIR/n1/chaos.json     what the node is told to suffer (``host.chaos``); usually not there
-    DIR/cluster.lock      held while processes are started
-    DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, all that Spark printed
+    DIR/n1.toml ...       the settings of each node; written once, for a node that joined later at that time
+    DIR/n2.toml.removed   the settings of a removed member: it is not started, and its name is not used again
+    DIR/n1/ ...           a node's data, with log.jsonl (its output) and pid (the identity of its process)
+    DIR/n1/chaos.json     the faults to inject into the node (``host.chaos``); usually absent
+    DIR/cluster.lock      locked while processes are started
+    DIR/spark/ ...        of demo-spark: its input, Spark's checkpoints, and driver.log, Spark's output
 
-The pieces: ``cluster.py`` is the cluster in a directory and ``node.py`` one of its nodes; ``process.py`` says who a
-process is; ``node_process.py`` is a node's own process, and starts without the parser of the commands; ``target.py`` is
-a cluster to which a client connects; ``find.py`` finds the one that a command means; ``damage.py`` damages a node's
-files, for chaos; ``offline.py`` reads a topic out of them.
+The pieces: ``cluster.py`` is the cluster in a directory and ``node.py`` one of its nodes; ``process.py`` identifies
+processes; ``node_process.py`` is the process of a node, and starts without the parser of the commands; ``target.py`` is
+a cluster to which a client connects; ``find.py`` finds the cluster that a command means; ``damage.py`` damages a node's
+files, for chaos; ``offline.py`` reads a topic from them.
 """

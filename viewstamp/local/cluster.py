@@ -1,4 +1,4 @@
-"""A cluster in a directory of this machine: one settings file a node, and their processes."""
+"""A cluster in a directory of this machine: one settings file for each node, and their processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POLL_SECONDS: Final = 0.02
 
 
 REMOVED: Final = ".removed"
-"""What is put behind the name of the settings of a node that is no member any more."""
+"""The suffix that the settings file of a removed member gets."""
 
 _NAME: Final = re.compile(r"n[1-9][0-9]*")
 _USED: Final = re.compile(r"n([0-9]+)(?:\.|$)")
@@ -50,22 +50,22 @@ class LocalCluster:
         self.nodes = {node.id: node for node in nodes}
         self.id = nodes[0].settings.cluster.id
         self.outsiders: list[LocalNode] = []
-        """Nodes that run and are no members, as ``wait_running`` found it last."""
+        """Nodes that run and are not members, as of the last ``wait_running``."""
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> LocalCluster:
         """Read the settings of the cluster in ``directory``.
 
         Raises:
-          ConfigError: there is none, or its files do not belong together.
+          ConfigError: there is no cluster, or its files do not belong together.
         """
         path = os.path.abspath(directory)
         names = _names(path)
         if not names:
             raise ConfigError(
                 f"there is no cluster in {path}",
-                remedy=f"make one with `{program()} cluster start{dir_flag(path, DEFAULT_DIRECTORY)}`, "
-                "or name one: --dir or --cluster",
+                remedy=f"create one with `{program()} cluster start{dir_flag(path, DEFAULT_DIRECTORY)}`, "
+                "or name another with --dir or --cluster",
             )
         nodes: list[LocalNode] = []
         for name in names:
@@ -76,7 +76,7 @@ class LocalCluster:
                 raise ConfigError(
                     f"{file} is for node {settings.node.id} of cluster {settings.cluster.id}, "
                     f"not for {name} of {cluster}",
-                    remedy="the files in one directory belong to one cluster: put back the one that belongs here",
+                    remedy="all files in one directory belong to one cluster: put back the file of this cluster",
                 )
             nodes.append(LocalNode(settings, file))
         return cls(path, nodes)
@@ -90,13 +90,13 @@ class LocalCluster:
         *,
         chaos: bool = True,
     ) -> LocalCluster:
-        """Open the cluster in ``directory``, or make the files of a new one of ``nodes`` (None: three) nodes.
+        """Open the cluster in ``directory``, or create one of ``nodes`` (None: three) nodes.
 
-        ``settings`` (``section.key`` to text) go into the files of a new cluster; one that is there must have them. The
-        nodes of a new one obey ``viewstamp chaos`` if ``chaos``, which costs each of their writes some function calls.
+        ``settings`` (``section.key`` to text) go into the files of a new cluster; an existing one must have them. With
+        ``chaos`` the nodes of a new cluster obey ``viewstamp chaos``, which adds some function calls to each write.
 
         Raises:
-          ConfigError: there is one with another number of nodes or other settings, or it cannot be made.
+          ConfigError: a cluster with another size or other settings exists, or the new one cannot be created.
         """
         path = os.path.abspath(directory)
         settings = settings or {}
@@ -109,14 +109,14 @@ class LocalCluster:
         if nodes is not None and nodes != len(cluster.nodes):
             raise ConfigError(
                 f"the cluster in {path} has {len(cluster.nodes)} nodes, not {nodes}",
-                remedy="leave out --nodes, or name another directory with --dir",
+                remedy="leave --nodes out, or name another directory with --dir",
             )
         return cluster
 
     def add_node(self, name: str, members: Mapping[NodeId, str]) -> LocalNode:
-        """Make the settings of a node that is going to join, like those of the first one; "" = the next free name.
+        """Create the settings of a node that is to join, like those of the first node; "" = the next free name.
 
-        ``members`` are the voters at present. A name that was ever used in this directory is not free.
+        ``members`` are the present voters. A name that was ever used in this directory is not free.
 
         Raises:
           ConfigError: the name is not nK, or was used before.
@@ -124,7 +124,7 @@ class LocalCluster:
         used = [int(found[1]) for entry in os.listdir(self.directory) if (found := _USED.match(entry))]
         name = name or f"n{max(used) + 1}"
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name} is no name for a node here", remedy="take n and a number, such as n4, or none")
+            raise ConfigError(f"{name} cannot name a local node", remedy="use n and a number, such as n4, or no name")
         like = next(iter(self.nodes.values()))
         file = create_node(self.directory, name, like.settings, like.file, members)
         node = LocalNode(load_settings(file, environment={}).settings, file)
@@ -132,19 +132,19 @@ class LocalCluster:
         return node
 
     def discard_node(self, node: LocalNode) -> None:
-        """Delete the settings and the data of a node that never was a member, and whose process is gone."""
+        """Delete the settings and the data of a node that never was a member. Its process must have ended."""
         del self.nodes[node.id]
         os.remove(node.file)
         shutil.rmtree(node.directory, ignore_errors=True)
 
     def forget_node(self, name: str) -> str:
-        """Set the settings of a node aside that is no member any more; return where they are. Its data stays."""
+        """Set aside the settings of a node that is no member any more; return their new path. Its data stays."""
         node = self.nodes.pop(NodeId(name))
         os.rename(node.file, node.file + REMOVED)
         return node.file + REMOVED
 
     def node(self, name: str) -> LocalNode:
-        """Return the node called ``name``. Raises ConfigError where there is none."""
+        """Return the node called ``name``. Raises ConfigError if there is none."""
         if name not in self.nodes:
             raise ConfigError(
                 f"there is no node {name} in {self.directory}; there are {', '.join(self.nodes)}",
@@ -154,13 +154,13 @@ class LocalCluster:
 
     @property
     def target(self) -> ClusterTarget:
-        """What a client connects to."""
+        """The addresses and identities to which a client connects."""
         names = {node.address: str(node.id) for node in self.nodes.values()}
         expected = {node.address: node.identity for node in self.nodes.values()}
         return ClusterTarget(list(names), self.id, names, expected, dir_flag(self.directory, DEFAULT_DIRECTORY))
 
     def spawn_missing(self) -> list[LocalNode]:
-        """Start every node that does not run; return those that were started."""
+        """Start every node that does not run; return the started ones."""
         with self._held():
             missing = [node for node in self.nodes.values() if node.pid() is None]
             for node in missing:
@@ -168,12 +168,12 @@ class LocalCluster:
         return missing
 
     async def start(self, timeout: float) -> list[LocalNode]:
-        """Start every node that does not run, and wait until all are RUNNING; return those that were started.
+        """Start every node that does not run, and wait until all are RUNNING; return the started ones.
 
-        Cancelled: those that were started are stopped again.
+        If it is cancelled, the nodes that it started are stopped again.
 
         Raises:
-          UnavailableError: not within ``timeout`` seconds, or a process has ended; then with its last words.
+          UnavailableError: not all are RUNNING within ``timeout`` seconds, or a process ended; then with its error.
         """
         started = self.spawn_missing()
         try:
@@ -190,13 +190,13 @@ class LocalCluster:
                 node.spawn()
 
     async def wait_running(self, nodes: Iterable[LocalNode], timeout: float) -> None:
-        """Wait until the process of each of ``nodes`` says that it is RUNNING, or that it is no member.
+        """Wait until the process of each of ``nodes`` reports that it is RUNNING, or that it is no member.
 
         Only the processes of this directory count: each is asked at its own address, has to prove its identity, and
-        has to be the process that the directory knows.
+        has to have the process number in the directory's pid file.
 
         Raises:
-          UnavailableError: not within ``timeout`` seconds, or a process has ended; then with its last words.
+          UnavailableError: not all are RUNNING within ``timeout`` seconds, or a process ended; then with its error.
         """
         waiting = {node.id: node for node in nodes}
         deadline = time.monotonic() + timeout
@@ -211,7 +211,7 @@ class LocalCluster:
                 members = _running_members(statuses)
                 for status in statuses:
                     name = str(status.get("id") or self.target.names.get(status["address"]))
-                    lifecycles[name] = status.get("lifecycle") or f"silent ({status.get('error')})"
+                    lifecycles[name] = status.get("lifecycle") or f"not reachable ({status.get('error')})"
                     for peer, why in (status.get("refused_by") or {}).items():
                         lifecycles[name] += f"; {peer} refuses it: {why}"
                     asked = waiting.get(NodeId(name))
@@ -237,21 +237,21 @@ class LocalCluster:
     ) -> ViewstampError:
         from viewstamp.doctor.status import nobody_leads, summary
 
-        states = ", ".join(f"{node.id} is {lifecycles.get(node.id, 'silent')}" for node in waiting)
+        states = ", ".join(f"{node.id} is {lifecycles.get(node.id, 'not reachable')}" for node in waiting)
         detail = f"not RUNNING within {timeout:g} s: {states}"
         error = nobody_leads(summary(statuses, self.target.names)["nodes"], self.target.where)
         if isinstance(error, NoQuorumError):
             error.message += f" ({detail})"
             return error
-        return UnavailableError(detail, remedy=f"{error.remedy}; and look into {next(iter(waiting)).log_file}")
+        return UnavailableError(detail, remedy=f"{error.remedy}; and read {next(iter(waiting)).log_file}")
 
     async def wait_until(
         self, holds: Callable[[Mapping[str, Any]], bool], timeout: float, otherwise: str
     ) -> Mapping[str, Any]:
-        """Return what the nodes report, as ``doctor.status.summary`` puts it together, once it ``holds``.
+        """Return the summary of the nodes' statuses (``doctor.status.summary``) as soon as it ``holds``.
 
         Raises:
-          UnavailableError: not within ``timeout`` seconds; ``otherwise`` says what does not hold.
+          UnavailableError: it does not hold within ``timeout`` seconds; ``otherwise`` is the message.
         """
         from viewstamp.doctor.status import summary
 
@@ -260,20 +260,20 @@ class LocalCluster:
             while not holds(found := summary(await client.status(), self.target.names)):
                 if time.monotonic() > deadline:
                     files = ", ".join(node.log_file for node in self.nodes.values())
-                    raise UnavailableError(f"{otherwise} within {timeout:g} s", remedy=f"look into {files}")
+                    raise UnavailableError(f"{otherwise} within {timeout:g} s", remedy=f"read {files}")
                 await asyncio.sleep(POLL_SECONDS)
         return found
 
     async def leader(self, timeout: float) -> tuple[LocalNode, int]:
-        """Return the node that leads, and its term. Raises UnavailableError: as :meth:`wait_until`."""
-        found = await self.wait_until(lambda told: told["leader"] is not None, timeout, "no node leads")
+        """Return the leader and its term. Raises UnavailableError as :meth:`wait_until` does."""
+        found = await self.wait_until(lambda state: state["leader"] is not None, timeout, "no node leads")
         return self.node(found["leader"]), found["term"]
 
     async def stop(self, timeout: float, nodes: Sequence[LocalNode] = ()) -> list[LocalNode]:
-        """Stop ``nodes``, by default all, cleanly and all at once; return those that ran.
+        """Stop ``nodes``, by default all, cleanly and at the same time; return those that ran.
 
         Raises:
-          UnavailableError: one of them has not stopped within ``timeout`` seconds.
+          UnavailableError: a node has not stopped within ``timeout`` seconds.
         """
         nodes = nodes or list(self.nodes.values())
         results = await asyncio.gather(*(node.stop(timeout) for node in nodes), return_exceptions=True)
@@ -284,14 +284,14 @@ class LocalCluster:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Keep other commands from starting the same nodes meanwhile."""
+        """Prevent other commands from starting the same nodes meanwhile."""
         with open(os.path.join(self.directory, "cluster.lock"), "wb", opener=open_private) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 
 
 def _running_members(statuses: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the names of the members, as the leader that is RUNNING has them; empty = none answers."""
+    """Return the names of the members from the status of a RUNNING leader; empty = none answers."""
     for status in statuses:
         if status.get("role") == "leader" and status.get("lifecycle") == "running":
             return {name_of(member) for member in status.get("members") or {}}
@@ -301,7 +301,7 @@ def _running_members(statuses: Iterable[Mapping[str, Any]]) -> set[str]:
 def _names(directory: str) -> list[str]:
     """Return the names of the nodes that have settings in a directory, in the order of their numbers.
 
-    None where those of n1 were never there: they are made last, so that the making of the others was interrupted.
+    Empty if n1 never had a settings file: it is written last, so the creation of the cluster was interrupted.
     """
     first = node_file(directory, "n1")
     if not os.path.exists(first) and not os.path.exists(first + REMOVED):
@@ -311,13 +311,13 @@ def _names(directory: str) -> list[str]:
 
 
 def _check_actors(settings: Mapping[str, str], directory: str) -> None:
-    """Import what ``actors.NAME`` names, before there are files of which each would have to be corrected.
+    """Import the classes of ``actors.NAME`` before the settings files are written, so that a typo costs no repair.
 
     Raises:
-      ConfigError: what a node would say of it. What is no "module:Class" at all is refused with the other settings.
+      ConfigError: as a node would raise it. A value that is not "module:Class" is left to the check of all settings.
     """
     entries = {name: target for name, target in settings.items() if name.startswith("actors.") and ":" in target}
     if entries:
-        from viewstamp.embed import import_actors  # Slow to import, and rarely needed.
+        from viewstamp.embed import import_actors  # Imported here, because it is slow to import and rarely needed.
 
         import_actors({name.removeprefix("actors."): target for name, target in entries.items()}, directory)

@@ -1,7 +1,7 @@
-"""What ``viewstamp chaos`` does to the files of a node: chooses a place where it shows, changes real bytes, tells.
+"""Damages the files of a node, for ``viewstamp chaos``: chooses a place, changes real bytes, and reports them.
 
-Bytes that were acknowledged and are not the last: the last group of a log cannot be told from one whose write a power
-cut tore, and is cut as such.
+It damages acknowledged bytes, but never the last group of a log, because damage there cannot be distinguished from a
+write that a power cut has torn, and is cut off as a torn tail.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Damage", "drop_segment", "flip_bit", "tear"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was done: ``sentence`` says it; the rest is for programs. ``byte`` is where it begins in ``path``.
+    """A damage that was done: ``sentence`` for people, the rest for programs. It begins at ``byte`` of ``path``.
 
-    ``is_newest``: of the log's files this is the one that is written, into which a node that runs does not look back.
+    ``is_newest``: the file is the segment that is still written; a running node does not check it again.
     """
 
     sentence: str
@@ -35,7 +35,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Bytes ``start`` to ``end`` of a segment, which hold the records from ``first_index`` on."""
+    """The bytes ``start`` to ``end`` of a segment, with the records ``first_index`` to ``last_index``."""
 
     start: int
     end: int
@@ -44,17 +44,17 @@ class _Span:
 
     @property
     def records(self) -> str:
-        """What is in there, in words."""
+        """The records in the span, in words."""
         if self.first_index == self.last_index:
             return f"the record of index {self.first_index}"
         return f"the records of index {self.first_index} to {self.last_index}"
 
 
 def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = None) -> Damage:
-    """Flip one bit in the log of a node's data directory: of ``byte`` in ``segment``, or where a record is.
+    """Flip one bit in the log of a node's data directory: of ``byte`` in ``segment``, or in any record.
 
     Raises:
-      ConfigError: there is no such place, or the log holds too little.
+      ConfigError: there is no such byte, or the log holds too few records.
       StorageError: the file cannot be written.
     """
     path, is_newest = _segment(directory, segment)
@@ -69,7 +69,7 @@ def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = N
     after = before ^ 1 << random.SystemRandom().randrange(8)
     _write(path, byte, bytes([after]))
     return Damage(
-        sentence=f"flipped a bit of byte {byte} of {path}: {before:#04x} is {after:#04x} now{inside}",
+        sentence=f"flipped a bit of byte {byte} of {os.path.relpath(path)} from {before:#04x} to {after:#04x}{inside}",
         path=path,
         byte=byte,
         bytes=1,
@@ -78,7 +78,7 @@ def flip_bit(directory: str, *, segment: int | None = None, byte: int | None = N
 
 
 def tear(directory: str, *, segment: int | None = None) -> Damage:
-    """Put zeros in the place of the second half of a group, as a disk leaves it that loses part of a write.
+    """Replace the second half of a group by zeros, as a disk leaves it that lost part of a write.
 
     Raises:
       ConfigError, StorageError: as :func:`flip_bit`.
@@ -88,8 +88,8 @@ def tear(directory: str, *, segment: int | None = None) -> Damage:
     start = (span.start + span.end) // 2
     _write(path, start, bytes(span.end - start))
     return Damage(
-        sentence=f"tore a write of {span.end - span.start} bytes: those from {start} to {span.end - 1} of {path} are "
-        f"zeros now; it held {span.records}",
+        sentence=f"tore a write of {span.end - span.start} bytes with {span.records}: the bytes {start} to "
+        f"{span.end - 1} of {os.path.relpath(path)} are now zeros",
         path=path,
         byte=start,
         bytes=span.end - start,
@@ -98,7 +98,7 @@ def tear(directory: str, *, segment: int | None = None) -> Damage:
 
 
 def drop_segment(directory: str, *, segment: int | None = None) -> Damage:
-    """Remove a segment file of the log: one that is not written any more, if there is one.
+    """Delete a segment file of the log: not the newest, if there are several.
 
     Raises:
       ConfigError, StorageError: as :func:`flip_bit`.
@@ -108,12 +108,14 @@ def drop_segment(directory: str, *, segment: int | None = None) -> Damage:
     try:
         os.remove(path)
     except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error.strerror}", remedy="let this user write there") from error
-    return Damage(sentence=f"removed {path}, {size} bytes", path=path, byte=0, bytes=size, is_newest=is_newest)
+        raise StorageError(f"cannot delete {path}: {error.strerror}", remedy="let this user write there") from error
+    return Damage(
+        sentence=f"deleted {os.path.relpath(path)}, {size} bytes", path=path, byte=0, bytes=size, is_newest=is_newest
+    )
 
 
 def _segment(directory: str, number: int | None) -> tuple[str, bool]:
-    """Return the path of segment ``number``, and whether it is the newest; None = of a complete one, if any."""
+    """Return the path of segment ``number``, and whether it is the newest; None = any but the newest, if possible."""
     wal = os.path.join(directory, "wal")
     numbers = sorted(found for name in _names(wal) if (found := parse_segment_name(name)) is not None)
     if number is None and numbers:
@@ -122,7 +124,7 @@ def _segment(directory: str, number: int | None) -> tuple[str, bool]:
         there = f"there are {', '.join(map(str, numbers))}" if numbers else "there is none"
         raise ConfigError(
             f"{wal} has no segment {'' if number is None else number}".rstrip() + f"; {there}",
-            remedy="name one of these with --segment, or none" if numbers else "append something first",
+            remedy="name one of these with --segment, or leave --segment out" if numbers else "append a record first",
         )
     return os.path.join(wal, segment_name(number)), number == numbers[-1]
 
@@ -135,7 +137,7 @@ def _names(directory: str) -> Sequence[str]:
 
 
 def _spans(path: str, kind: str) -> list[_Span]:
-    """Return where the groups, or the batches, of a segment lie, but those of its last group.
+    """Return the bytes of the groups, or the batches, of a segment, without those of its last group.
 
     Raises:
       ConfigError: there are none.
@@ -147,18 +149,18 @@ def _spans(path: str, kind: str) -> list[_Span]:
             whole = _Span(group[0].location, _end(group[0]), batches[0].first_index, batches[-1].last_index)
             spans.append(batches if kind == "batch" else [whole])
         else:
-            spans.append([])  # An empty group: it says that the one before it was durable.
+            spans.append([])  # An empty group, which only marks the one before as durable.
     found = [span for group_spans in spans[:-1] for span in group_spans]
     if not found:
         raise ConfigError(
-            f"{path} holds too little: what a disk loses of the last write cannot be told from a power cut",
-            remedy="append something, and try again; or name another one with --segment",
+            f"{path} has only one write: damage to the last write cannot be distinguished from a power cut",
+            remedy="append a record and try again, or name another segment with --segment",
         )
     return found
 
 
 def _groups(path: str) -> Iterator[list[InspectedItem]]:
-    """Yield each group of a segment with its batches."""
+    """Yield each group of a segment, followed by its batches."""
     group: list[InspectedItem] = []
     for entry in inspect(RealDisk(), path):
         if entry.kind == "group" or entry.kind == "end":

@@ -1,4 +1,4 @@
-"""Finds the cluster that a command means: by its flags, else by the environment, else in ./viewstamp-data."""
+"""Finds the cluster that a command means: from its options, else the environment, else ./viewstamp-data."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ VARIABLE: Final = "VIEWSTAMP_CLUSTER"
 
 
 def find_cluster(directory: Path | None, cluster: str | None) -> ClusterTarget:
-    """Return the cluster that ``--dir`` or ``--cluster`` names, else the environment, else the one in ./viewstamp-data.
+    """Return the cluster of ``--dir`` or ``--cluster``, else of VIEWSTAMP_CLUSTER, else the one in ./viewstamp-data.
 
     Raises:
-      ConfigError: both are given, or there is none.
+      ConfigError: both options are given, or there is no cluster.
     """
     if directory is not None and cluster is not None:
-        raise ConfigError("--dir and --cluster are both given", remedy="name the cluster one way")
+        raise ConfigError("--dir and --cluster are both given", remedy="give one of them")
     if directory is None and cluster is None:
         cluster = os.environ.get(VARIABLE) or None
     if cluster is not None:
@@ -33,7 +33,7 @@ def find_cluster(directory: Path | None, cluster: str | None) -> ClusterTarget:
 
 
 def is_local(directory: Path | None, cluster: str | None) -> bool:
-    """Return whether :func:`find_cluster` takes a local cluster for the one that is meant."""
+    """Return whether :func:`find_cluster` returns a local cluster."""
     return directory is not None or (cluster is None and not os.environ.get(VARIABLE))
 
 

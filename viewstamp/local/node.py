@@ -1,4 +1,4 @@
-"""One node of a local cluster: its files, and the process that runs it."""
+"""One node of a local cluster: its files and its process."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ LOG_TAIL_BYTES: Final = 64 * 1024
 _CONTROL_READS: Final = 3
 
 _children: Final[dict[int, subprocess.Popen[bytes]]] = {}
-"""Nodes that this process started: a child that has ended is a zombie until its parent asks."""
+"""The nodes that this process started. It has to poll them, because an ended child stays a zombie until then."""
 
 
 class LocalNode:
     """One node of a local cluster, running or not.
 
-    The process is found by DIR/NODE/pid, which holds its number, a mark that no other process of that number has,
-    and the directory's own mark, which a copy of the directory does not have; failing that by the data directory's
-    lock file and the process's own command line, so that a node that somebody started by hand is found too.
+    The process is found by DIR/NODE/pid. That file holds the process number, a mark that no other process of that
+    number has, and the directory's own mark, which a copy of the directory does not have. Without that file
+    it is found by the data directory's lock file and the command line of the process, so that a node started by hand is
+    found too.
     """
 
     def __init__(self, settings: NodeSettings, file: str) -> None:
@@ -73,7 +74,7 @@ class LocalNode:
 
     @property
     def identity(self) -> ExpectedNode:
-        """Who has to answer at the node's address, as its settings and its control file say."""
+        """The identity that has to answer at the node's address, from its settings and its control file."""
         from viewstamp.client.routing import ExpectedNode
 
         place = ""
@@ -88,25 +89,25 @@ class LocalNode:
         )
 
     def _incarnation(self) -> str:
-        """Return the incarnation of the data directory; "" = it has none, or none that can be read."""
+        """Return the incarnation of the data directory; "" = it has none, or its control file cannot be read."""
         from viewstamp.host.disk import RealDisk
         from viewstamp.wal.control_file import read_control_state
 
         for _ in range(_CONTROL_READS):
-            # The two copies may be of different versions while the node writes them.
+            # Repeated, because the two copies may differ in version while the node writes them.
             with suppress(ViewstampError):
                 state = read_control_state(RealDisk(), self.directory)
                 return "" if state is None else state.incarnation
         return ""
 
     def _place(self) -> str:
-        """Return what tells the data directory from a copy of it; moving it changes nothing."""
+        """Return a mark that distinguishes the data directory from a copy of it, and stays the same if it is moved."""
         from viewstamp.host.disk import directory_id
 
         return directory_id(self.directory)
 
     def _is_ours(self, pid: int) -> bool:
-        """Say whether a process was started as ``viewstamp node run`` with this node's settings file."""
+        """Return whether a process was started as ``viewstamp node run`` with this node's settings file."""
         arguments = command_line(pid)
         if "node" not in arguments or "run" not in arguments:
             return False
@@ -117,23 +118,23 @@ class LocalNode:
         return False
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
-        """Check that the node's file says what ``settings`` (``section.key`` to text) say.
+        """Check that the node's file has the values of ``settings`` (``section.key`` to text).
 
         Raises:
-          ConfigError: it says something else, or these are no settings.
+          ConfigError: it has another value, or a setting does not exist.
         """
         wanted = load_settings(self.file, environment={}, overrides=settings)
         present = {name: value for name, value, _ in load_settings(self.file, environment={}).rows()}
         for name, value, _ in wanted.rows():
             if name in settings and value != present.get(name):
                 raise ConfigError(
-                    f"--set {name}={settings[name]}: the cluster is there already, and {self.file} says "
-                    f"{present.get(name, 'nothing of it')}",
-                    remedy="change it in the files of all nodes, and restart these one after the other",
+                    f"--set {name}={settings[name]}: the cluster exists, and its file {self.file} has "
+                    f"{present.get(name, 'no such setting')}",
+                    remedy="change it in the files of all nodes, and restart them one after the other",
                 )
 
     def spawn(self) -> None:
-        """Start the process; it is not RUNNING yet.
+        """Start the process, and return before it is RUNNING.
 
         Raises:
           StorageError: the directory cannot be written.
@@ -149,7 +150,7 @@ class LocalNode:
                     stdout=log,
                     stderr=log,
                     env=_environment(os.environ),
-                    start_new_session=True,  # Ctrl-C in the terminal is for the command, not for the nodes.
+                    start_new_session=True,  # So that Ctrl-C in the terminal reaches the command, not its nodes.
                 )
             _children[child.pid] = child
             mark = start_mark(child.pid)
@@ -163,7 +164,7 @@ class LocalNode:
             ) from error
 
     def send_signal(self, number: signal.Signals) -> bool:
-        """Send a signal to the node's process; return whether there was one."""
+        """Send a signal to the node's process; return whether it runs."""
         pid = self.pid()
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -171,7 +172,7 @@ class LocalNode:
         return pid is not None
 
     async def wait_gone(self, timeout: float) -> bool:
-        """Wait until the process is gone; return whether it is."""
+        """Wait until the process has ended; return False if it still runs after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while self.pid() is not None:
             if time.monotonic() > deadline:
@@ -182,38 +183,38 @@ class LocalNode:
         return True
 
     async def kill(self, timeout: float = 30.0) -> bool:
-        """Kill the process with SIGKILL and wait until it is gone; return whether it ran."""
+        """Kill the process with SIGKILL and wait until it has ended; return whether it ran."""
         ran = self.send_signal(signal.SIGKILL)
         if not await self.wait_gone(timeout):
-            raise UnavailableError(f"{self.id} (process {self.pid()}) does not end, not even by SIGKILL")
+            raise UnavailableError(f"{self.id} (process {self.pid()}) still runs {timeout:g} s after SIGKILL")
         return ran
 
     async def stop(self, timeout: float) -> bool:
-        """Stop the process cleanly and wait until it is gone; return whether it ran.
+        """Stop the process cleanly and wait until it has ended; return whether it ran.
 
         Raises:
           UnavailableError: it still runs after ``timeout`` seconds.
         """
-        self.send_signal(signal.SIGCONT)  # A process that is paused would not hear the other one.
+        self.send_signal(signal.SIGCONT)  # A paused process would not handle SIGTERM.
         ran = self.send_signal(signal.SIGTERM)
         if not await self.wait_gone(timeout):
             raise UnavailableError(
                 f"{self.id} (process {self.pid()}) has not stopped within {timeout:g} s",
-                remedy=f"look into {self.log_file}, or kill it: viewstamp cluster kill {self.id}",
+                remedy=f"read {self.log_file}, or kill it: viewstamp cluster kill {self.id}",
             )
         return ran
 
     def last_words(self) -> ViewstampError:
-        """Return why the process that was spawned last has ended, as far as its log says."""
+        """Return the error that ended the process that was started last, as far as its log has it."""
         lines = self._log_lines()
         for line in reversed(lines):
             if (error := _error_of(line)) is not None:
                 return type(error)(f"{self.id} did not start: {error.message}", remedy=error.remedy)
         last = lines[-1] if lines else "it printed nothing"
-        return UnavailableError(f"{self.id} did not start: {last}", remedy=f"look into {self.log_file}")
+        return UnavailableError(f"{self.id} did not start: {last}", remedy=f"read {self.log_file}")
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """Return what the process that was spawned last has logged under these names, as far as its log is at hand."""
+        """Return the events with these names from the log of the process that was started last (its last 64 KiB)."""
         found = []
         for line in self._log_lines():
             with suppress(ValueError):
@@ -223,7 +224,7 @@ class LocalNode:
         return found
 
     def epitaph(self) -> ViewstampError | None:
-        """Return the error with which the process ended that ran last; None = it was stopped, or killed."""
+        """Return the error with which the last process ended; None = it was stopped or killed."""
         lines = self._log_lines()
         return _error_of(lines[-1]) if lines else None
 
@@ -231,7 +232,7 @@ class LocalNode:
         try:
             with open(self.log_file, "rb") as stream:
                 end = stream.seek(0, os.SEEK_END)
-                start = self._log_start if self._log_start <= end else 0  # It was set aside since: log.jsonl.1.
+                start = self._log_start if self._log_start <= end else 0  # The log was rotated to log.jsonl.1.
                 stream.seek(max(start, end - LOG_TAIL_BYTES))
                 return stream.read().decode("utf-8", "replace").splitlines()
         except OSError:
@@ -239,12 +240,12 @@ class LocalNode:
 
 
 def is_process_of(node: LocalNode, status: Mapping[str, Any]) -> bool:
-    """Say whether a status comes from the process that ``node`` runs as; an older release does not name its process."""
+    """Return whether a status comes from the process of ``node``. An older release does not report its process."""
     return not status.get("process") or status["process"] == node.pid()
 
 
 def _error_of(line: str) -> ViewstampError | None:
-    """Return the error that a line of a node's log is; None = it is none."""
+    """Return the error in a line of a node's log; None = the line is not an error."""
     with suppress(ValueError, AttributeError, KeyError):
         words = json.loads(line)
         kind = getattr(errors, str(words.get("error")), None)
@@ -254,6 +255,6 @@ def _error_of(line: str) -> ViewstampError | None:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Leave out what can only be meant for one node: every node has its own in its file."""
+    """Return the environment without the settings of one node, because every node has its own in its file."""
     single = ("VIEWSTAMP_NODE__", "VIEWSTAMP_CLUSTER__")
     return {name: value for name, value in environment.items() if not name.startswith(single)}

@@ -1,8 +1,8 @@
 """The process of a node, without the parser of all the other commands.
 
-A node holds for as long as it runs what it imports: the parser, and what the commands import, would be a quarter of its
-memory, and of the time until it listens. So what starts nodes every day is understood here; anything else, a mistake
-above all, is left to the parser and its messages.
+A node keeps every imported module in memory as long as it runs. The parser, and the imports of the commands, would add
+a quarter to its memory and to its start time. So the usual command line of a node is parsed here; any other one, for
+example one with a mistake, is left to the parser and its messages.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["logger", "plain_config", "run_process"]
 
 _STOP_SECONDS_MAX = 10.0
-"""How long a failed node may take to stop, until its process exits without that."""
+"""Seconds that a failed node has to stop by itself before its process is ended."""
 
 
 def plain_config(arguments: Sequence[str]) -> str | None:
-    """Return FILE where ``arguments`` are ``node run --config FILE``, with or without an ``--output``; else None."""
+    """Return FILE if ``arguments`` are ``node run --config FILE``, with or without an ``--output``; else None."""
     match list(arguments):
         case ["node", "run", "--config", file] | ["node", "run", "--config", file, "--output", "table" | "json"]:
             return file
@@ -33,11 +33,11 @@ def plain_config(arguments: Sequence[str]) -> str | None:
 
 
 def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) -> None:
-    """Run the node of a settings file until SIGTERM or Ctrl-C. ``overrides``: ``section.key`` to text, from flags.
+    """Run the node of a settings file until SIGTERM or Ctrl-C. ``overrides``: ``section.key`` to text, from options.
 
-    A node that has failed exits, always: if it has not stopped within 10 s, for example because a call of the disk does
-    not return, the process ends at once, with the exit code of the failure. Nothing is lost by that, because a node
-    has to survive ``kill -9`` at every moment.
+    A node that has failed always exits. If it has not stopped within 10 s, for example because a call of the disk does
+    not return, the process ends at once with the exit code of the failure. That loses nothing, because a node has to
+    survive ``kill -9`` at every moment.
 
     Raises:
       ViewstampError: as :func:`viewstamp.embed.run_node.run_node`; ConfigError also for the file.
@@ -55,14 +55,14 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     _open_standard_streams()
     raise_descriptor_limit()
     loaded = load_settings(config, overrides=overrides)
-    # The process is the node's own: like `python -m`, it looks for the actors' modules first where it was started.
+    # Like `python -m`: modules of actors are looked up in the current directory first.
     sys.path.insert(0, os.getcwd())
     actors = import_actors(loaded.settings.actors, loaded.directory)
     data_dir, logging = loaded.settings.node.data_dir, loaded.settings.logging
     log = SafeLogger(logger(logging.level, os.path.join(data_dir, "log.jsonl"), logging.bytes_max))
     deadlines = list[threading.Timer]()
     if mode := readable_by_others(data_dir):
-        log.warning("! other users may look into the data directory", path=data_dir, mode=f"{mode:o}")
+        log.warning("! other users can read the data directory", path=data_dir, mode=f"{mode:o}")
 
     def on_failed(failure: BaseException) -> None:
         deadlines.append(threading.Timer(_STOP_SECONDS_MAX, _exit_at_once, (failure, log)))
@@ -82,20 +82,20 @@ def _exit_at_once(failure: BaseException, log: SafeLogger) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open stdin, stdout and stderr where the process was started without them.
+    """Open stdin, stdout and stderr if the process was started without them.
 
-    Otherwise the next file to be opened, which may be a segment of the log, gets number 2, and whatever a library
-    writes to stderr is written into it.
+    Otherwise the next opened file, which may be a segment of the log, gets number 2, and any output of a library to
+    stderr is written into that segment.
     """
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free, so this one.
+            os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, which is this one.
 
 
 def logger(level: str = "info", path: str = "", bytes_max: int = 0) -> JsonLogger:
-    """Return what a node logs with: one JSON object a line, to stderr. For the arguments see :class:`JsonLogger`."""
+    """Return the logger of a node: one JSON object a line, to stderr. For the arguments see :class:`JsonLogger`."""
     from viewstamp.host.logger import JsonLogger
 
     return JsonLogger(sys.stderr, level, path=path, bytes_max=bytes_max)

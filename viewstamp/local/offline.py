@@ -1,4 +1,4 @@
-"""A topic's records out of a node's files, without the node and without its actors."""
+"""Reads a topic's records from a node's files, without the node and without its actors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ __all__ = ["offline_records"]
 
 
 def offline_records(path: str, topic: str) -> Iterator[Record]:
-    """Yield a topic's records, in order; in one forward pass, changing nothing.
+    """Yield a topic's records in order, in one forward pass. Changes nothing.
 
-    A log whose prefix was dropped does not say any more how its topics are called: a snapshot beside it does.
+    A log whose prefix was deleted does not contain the names of its topics any more; they are read from a snapshot
+    beside it.
 
     Raises:
-      UnknownTopicError: neither log nor snapshots know such a topic.
-      CorruptionError: damage, or positions that do not follow; what stands before it has been yielded.
+      UnknownTopicError: neither log nor snapshots have such a topic.
+      CorruptionError: damage, or positions with a gap; all records before it have been yielded.
     """
     disk = RealDisk()
     names, named_end = _topics_of_snapshot(disk, path)
@@ -39,20 +40,20 @@ def offline_records(path: str, topic: str) -> Iterator[Record]:
                     path=path,
                     expected=str(expected[batch.topic]),
                     found=str(batch.first_position),
-                    remedy="read another member's files, and report this",
+                    remedy="read another member's files, and report this as a bug",
                 )
             expected[batch.topic] = batch.first_position + batch.count
             if names.get(batch.topic) == topic:
                 yield from batch.records()
     if topic not in names.values():
         raise UnknownTopicError(
-            f"the log in {path} knows no topic {topic!r}; there are: {', '.join(names.values()) or 'none'}",
-            remedy="name one of them, or the whole data directory, so that its snapshots are found",
+            f"the log in {path} has no topic {topic!r}; it has: {', '.join(names.values()) or 'none'}",
+            remedy="name one of them; or name the whole data directory, because its snapshots may know the topic",
         )
 
 
 def _note_topic(names: dict[int, str], batch: Batch) -> None:
-    """Give a new topic the next id, as every member did; a refused creation made none."""
+    """Give a new topic the next id, as every member did; a rejected creation did not use an id."""
     try:
         name = decode_settings(batch).name
     except RequestError:
@@ -62,7 +63,7 @@ def _note_topic(names: dict[int, str], batch: Batch) -> None:
 
 
 def _topics_of_snapshot(disk: Disk, path: str) -> tuple[dict[int, str], int]:
-    """Return the topics by id of the newest snapshot near ``path`` that can be read, and its end; {} and 1 = none."""
+    """Return the topics by id from the newest readable snapshot near ``path``, and its end; {} and 1 = none."""
     path = posixpath.normpath(path)
     for parent in (path, posixpath.dirname(path), posixpath.dirname(posixpath.dirname(path))):
         directory = f"{parent}/snapshots"
@@ -75,7 +76,7 @@ def _topics_of_snapshot(disk: Disk, path: str) -> tuple[dict[int, str], int]:
                 state = load_state(read_pieces(file, header))
                 return {int(id_): topic.name for id_, topic in state.topics.items()}, header.meta.end
             except (CorruptionError, ConfigError):
-                continue  # An older one will do: the log says what was created since.
+                continue  # An older snapshot will do, because the log has the topics created since.
             finally:
                 file.close()
     return {}, 1

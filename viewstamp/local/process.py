@@ -1,6 +1,6 @@
-"""Who a process is: its number alone is never enough, because the system gives numbers out again.
+"""Identifies processes. A process number alone is never enough, because the system reuses numbers.
 
-Linux has /proc; elsewhere ``ps`` is asked, which is untested there.
+On Linux it reads /proc; elsewhere it runs ``ps``, which is untested there.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 _PARENT: Final = "VIEWSTAMP_PARENT"
-"""The number of the process with which a node ends."""
+"""The environment variable with the number of the process whose end also ends the node."""
 _PR_SET_PDEATHSIG: Final = 1
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 
 
 def start_mark(pid: int) -> str | None:
-    """Return a text that no other process of this number will ever have; None where there is no such process.
+    """Return a text that no other process of this number will ever have; None = there is no such process.
 
-    A process that has ended and was not waited for yet counts as gone.
+    A zombie, which has ended and is not yet reaped by its parent, counts as ended.
     """
     try:
         fields = _stat(pid)
@@ -43,21 +43,21 @@ def start_mark(pid: int) -> str | None:
 
 
 def is_paused(pid: int) -> bool:
-    """Say whether a process was stopped by SIGSTOP, and not continued yet. Elsewhere than on Linux: no."""
+    """Return whether a process is stopped by SIGSTOP. Always False on systems other than Linux."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return _stat(pid)[0] == "T"
     return False
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the arguments that a process was started with; [] where they cannot be seen."""
+    """Return the arguments of a process; [] = they cannot be read."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
         return [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]
     return []
 
 
 def cpu_seconds(pid: int) -> tuple[float, float]:
-    """Return the processor seconds of a process in its own code, and in the kernel; 0.0 where the system has none."""
+    """Return the seconds that a process has used in user mode and in the kernel; 0.0 if the system has no /proc."""
     with contextlib.suppress(OSError):
         fields = _stat(pid)
         return int(fields[11]) / _TICKS_PER_SECOND, int(fields[12]) / _TICKS_PER_SECOND
@@ -65,7 +65,7 @@ def cpu_seconds(pid: int) -> tuple[float, float]:
 
 
 def processes_of_session(session: int) -> Iterator[int]:
-    """Yield the numbers of the processes of a session that live; none where there is no /proc."""
+    """Yield the numbers of the live processes of a session; none if the system has no /proc."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc"):
             with contextlib.suppress(ValueError, OSError):
@@ -75,9 +75,9 @@ def processes_of_session(session: int) -> Iterator[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return what Linux tells of a process, from its state on."""
+    """Return the fields of /proc/PID/stat from the process's state on."""
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
-        # The name in brackets may hold spaces and brackets of its own.
+        # The name in brackets may itself contain spaces and brackets.
         return stream.read().rpartition(")")[2].split()
 
 
@@ -96,9 +96,9 @@ def _start_mark_by_ps(pid: int) -> str | None:
 
 @contextlib.contextmanager
 def nodes_end_with_this_process() -> Iterator[None]:
-    """Have nodes that are spawned in here end when this process does, even by SIGKILL, which no handler can catch.
+    """Make the nodes that are started in this context end with this process, even if it ends by SIGKILL.
 
-    Linux only; elsewhere nodes outlive a parent that is killed.
+    Only on Linux; elsewhere nodes survive the SIGKILL of their parent.
     """
     os.environ[_PARENT] = str(os.getpid())
     try:
@@ -108,12 +108,12 @@ def nodes_end_with_this_process() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ask Linux to kill this process when the one that spawned it ends, where that one wants it so."""
+    """Make Linux kill this process when its parent ends, if the parent has requested that."""
     parent = os.environ.get(_PARENT)
     if parent is None or sys.platform != "linux":
         return
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if str(os.getppid()) != parent:  # It ended before the call.
+    if str(os.getppid()) != parent:  # The parent ended before the call.
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which cluster a command sends its requests to."""
+"""The cluster to which a command sends its requests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """The addresses of a cluster. ``cluster_id`` "" = whichever cluster answers there.
+    """The addresses of a cluster. ``cluster_id`` "" = accept any cluster that answers there.
 
-    ``names`` says who should be at which address, so that a node that does not answer has a name too. ``expected`` says
-    by the files of a directory who has to answer at which address: no request is sent to another node. None = no files.
-    ``where`` is what a command needs to find the cluster, as it is typed.
+    ``names`` has the node of each address, so that an unreachable node has a name too. ``expected`` has the identity of
+    the node at each address, from the files of a directory: no request is sent to another node. None = no files.
+    ``where`` is the option that names the cluster on a command line.
     """
 
     addresses: list[str]
@@ -37,7 +37,7 @@ class ClusterTarget:
     where: str = ""
 
     def connect(self, timeout: float | None = None, options: ClientOptions | None = None) -> Client:
-        """Return a client of the cluster; use it as ``async with``. ``timeout`` is for calls that name none."""
+        """Return a client of the cluster, for ``async with``. ``timeout`` is the default of its calls, in seconds."""
         from viewstamp.client.aio import Client
         from viewstamp.client.options import ClientOptions
         from viewstamp.host.network import RealNetwork
@@ -55,7 +55,7 @@ class ClusterTarget:
         )
 
     def ask(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:
-        """Ask one question on a loop of its own, and return its answer; see :func:`run_async`."""
+        """Run one question with a client on a new event loop, and return its answer; see :func:`run_async`."""
 
         async def ask() -> ResultT:
             async with self.connect() as client:

@@ -1,4 +1,4 @@
-"""Appends many records in order, several chunks at a time, and counts what became of them."""
+"""Appends many records in order, several chunks at a time, and counts the outcomes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ GRACE_SECONDS: Final = 2.0
 
 @dataclass(slots=True)
 class Appended:
-    """How far an append has come. ``unknown`` counts records that may or may not have been appended."""
+    """The progress of an append. ``unknown`` counts records that may or may not have been appended."""
 
     acknowledged: int = 0
     first_position: int | None = None
     last_position: int | None = None
     durability: str | None = None
-    """How durable what was acknowledged is, in the node's words; None = nothing was."""
+    """The durability of the acknowledged records, as the node reports it; None = none was acknowledged."""
     unknown: int = 0
     error: BaseException | None = None
     on_receipts: Callable[[list[Receipt]], None] | None = None
-    """Hears every list of receipts, in order."""
+    """Called with every list of receipts, in order."""
 
     def acknowledge(self, receipts: list[Receipt]) -> None:
-        """Count what came back."""
+        """Count the records of these receipts."""
         self.acknowledged += len(receipts)
         first, last = receipts[0].position, receipts[-1].position
         self.first_position = first if self.first_position is None else min(first, self.first_position)
@@ -55,11 +55,11 @@ async def append_chunks(
     timeout: float,
     expected_position: int | None = None,
 ) -> None:
-    """Append the chunks in order, several at a time, and count in ``appended`` what became of them.
+    """Append the chunks in order, several at a time, and count their outcomes in ``appended``.
 
-    With an ``expected_position`` one at a time: where one is refused, the next one must not be where it expected to be.
-    Stops reading at the first failure, which is left in ``appended.error``. Cancelled: what was on its way
-    is counted as unknown.
+    With an ``expected_position`` one at a time, because after a rejected chunk the next one must not be sent.
+    Stops reading at the first failure, which is left in ``appended.error``. If it is cancelled, records that were sent
+    and not acknowledged within 2 s are counted as unknown.
     """
     room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None else 1)
     tasks: dict[asyncio.Task[list[Receipt]], int] = {}
@@ -72,7 +72,7 @@ async def append_chunks(
             appended.unknown += count
         if error is not None:
             if appended.error is None or isinstance(error, OutcomeUnknownError):
-                appended.error = error  # That something is unknown says more than that something was not written.
+                appended.error = error  # An unknown outcome matters more than a rejected append.
         elif not task.cancelled():
             appended.acknowledge(task.result())
 
@@ -94,7 +94,7 @@ async def append_chunks(
         while tasks:
             await asyncio.wait(tasks)
     finally:
-        if tasks:  # Cancelled. What is on its way usually arrives in no time, and is then not unknown.
+        if tasks:  # Cancelled. Acknowledgements usually arrive within milliseconds, so wait for them.
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         for task in tasks:
             task.cancel()

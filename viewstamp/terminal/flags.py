@@ -1,4 +1,4 @@
-"""How a command is typed: the program's path, and the flags that name a cluster."""
+"""Builds command lines for messages: the program's path, and the options that name a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_DIRECTORY: Final = "viewstamp-data"
 
 
 def program() -> str:
-    """Return what to type to run this command again: its path, where the shell would not find it by its name."""
+    """Return the command that runs this program again: its name, or its path if the shell would not find it."""
     installed = os.path.join(sys.prefix, "bin", "viewstamp")
     found = shutil.which("viewstamp")
     if not os.path.exists(installed) or (found is not None and os.path.samefile(found, installed)):
@@ -25,7 +25,7 @@ def program() -> str:
 
 
 def dir_flag(directory: str | os.PathLike[str], default: str) -> str:
-    """Return `` --dir DIR`` as it has to be typed for another directory than the default one, else nothing."""
+    """Return `` --dir DIR`` for a command line; "" for the default directory."""
     path = os.path.relpath(directory)
     if path == default:
         return ""
@@ -33,7 +33,7 @@ def dir_flag(directory: str | os.PathLike[str], default: str) -> str:
 
 
 def cluster_flag(directory: Path | None, cluster: str | None) -> str:
-    """Return the flag that names the cluster that these two name, as it has to be typed again; or nothing."""
+    """Return the option that names this cluster on a command line; "" if none is needed."""
     if directory is not None:
         return dir_flag(directory, "viewstamp-data")
     return f" --cluster {shlex.quote(cluster)}" if cluster else ""

@@ -1,4 +1,4 @@
-"""Lines of a file or of stdin as bytes, in bounded memory, without blocking the event loop on a slow pipe."""
+"""Reads lines of a file or of stdin as bytes, in bounded memory, without blocking the event loop on a slow pipe."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ READ_BYTES: Final = 256 * 1024
 
 
 async def read_lines(descriptor: int, line_bytes_max: int) -> AsyncIterator[tuple[list[bytes], int]]:
-    """Yield lists of lines without their newlines, and the bytes read so far, as they come.
+    """Yield lists of lines without their newlines, with the bytes read so far, as soon as they are read.
 
-    A last line without a newline counts; an empty line is an empty line. Holds at most one line and one
-    read at a time.
+    A last line without a newline counts, and so does an empty line. Holds at most one line and one read in memory.
 
     Raises:
       RecordTooLargeError: a line is longer than ``line_bytes_max``. All lines before it have been yielded.
@@ -38,8 +37,9 @@ async def read_lines(descriptor: int, line_bytes_max: int) -> AsyncIterator[tupl
             yield lines[:fitting], taken
         if fitting < len(lines) or len(rest) > line_bytes_max:
             raise RecordTooLargeError(
-                f"line {number + 1} is longer than the limit of {line_bytes_max} bytes a record",
-                remedy="split it, or raise [limits] record_bytes_max on every node; lines before it were appended",
+                f"line {number + 1} is longer than the limit of {line_bytes_max:,} bytes for a record; it and all "
+                "lines after it were not appended",
+                remedy="split the line, or raise [limits] record_bytes_max on every node",
             )
     if rest:
         yield [rest], taken
@@ -49,14 +49,14 @@ async def read_all(descriptor: int, bytes_max: int) -> bytes:
     """Return the whole input.
 
     Raises:
-      RecordTooLargeError: it is longer than ``bytes_max``; no more than that has been read.
+      RecordTooLargeError: it is longer than ``bytes_max``. Reading stops there.
     """
     data = bytearray()
     while more := await _read(descriptor):
         data += more
         if len(data) > bytes_max:
             raise RecordTooLargeError(
-                f"the input is longer than the limit of {bytes_max} bytes a record",
+                f"the input is longer than the limit of {bytes_max:,} bytes for a record; nothing was appended",
                 remedy="leave out --raw to append it line by line, or raise [limits] record_bytes_max on every node",
             )
     return bytes(data)
@@ -70,13 +70,13 @@ def _fitting(lines: list[bytes], bytes_max: int) -> int:
 
 
 async def _read(descriptor: int) -> bytes:
-    """Read what is there; wait, off the loop's back, where nothing is yet. Safe to cancel: nothing is lost."""
+    """Read the available bytes; if there are none, wait without blocking the loop. Cancelling loses no bytes."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(descriptor, readable.set)
     except (OSError, ValueError):
-        # A plain file is always ready, and no selector takes it.
+        # A regular file is always ready, and selectors do not accept it.
         await asyncio.sleep(0)
         return os.read(descriptor, READ_BYTES)
     try:
@@ -95,7 +95,7 @@ CHUNK_RECORDS: Final = 2000
 async def chunks_of(
     lines: AsyncIterator[tuple[list[bytes], int]], advance: Callable[[int], None]
 ) -> AsyncIterator[list[bytes]]:
-    """Cut lists of lines into chunks that are appended atomically: big enough to be cheap, small enough to flow."""
+    """Cut lists of lines into chunks that are appended atomically: 64 KiB or 2,000 records at most."""
     async for found, taken in lines:
         chunk: list[bytes] = []
         size = 0
@@ -112,7 +112,7 @@ async def chunks_of(
 
 @contextlib.contextmanager
 def opened(file: str) -> Iterator[int]:
-    """Yield the descriptor of a file, or of stdin for ``-``. Raises ConfigError where it cannot be read."""
+    """Yield the descriptor of a file, or of stdin for ``-``. Raises ConfigError if it cannot be read."""
     if file == "-":
         yield sys.stdin.fileno()
         return

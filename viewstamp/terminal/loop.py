@@ -1,4 +1,4 @@
-"""The event loop on which a command does its work."""
+"""Runs the coroutine of a command on an event loop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ResultT = TypeVar("ResultT")
 
 
 def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run a coroutine to its end, on uvloop where there is one.
+    """Run a coroutine to its end, on uvloop if it is installed.
 
-    Ctrl-C, SIGTERM and the end of the terminal cancel it and raise KeyboardInterrupt: whoever started processes
-    ends them then, whatever the reason is.
+    Ctrl-C, SIGTERM and SIGHUP cancel it and raise KeyboardInterrupt, so that a command that started processes also ends
+    them.
     """
     ended = False
 
@@ -31,7 +31,7 @@ def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
             if task is not None:
                 task.cancel()
 
-        # A signal that is ignored stays ignored, because nohup asks for that.
+        # An ignored signal stays ignored, because nohup relies on that.
         caught = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
         for number in caught:
             loop.add_signal_handler(number, end)
@@ -39,7 +39,7 @@ def run_async(work: Coroutine[Any, Any, ResultT]) -> ResultT:
             return await work
         finally:
             for number in caught:
-                # uvloop leaves its handler behind when it closes: the process could not be ended any more.
+                # uvloop keeps its handler when it closes, and the process would ignore the signal from then on.
                 loop.remove_signal_handler(number)
 
     try:

@@ -1,4 +1,4 @@
-"""What a person sees while the demo works: a bar in a terminal, now and then a line elsewhere. All on stderr."""
+"""Shows the progress of a command on stderr: a bar in a terminal, a line every two seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class Show:
-    """What a person sees while it works, on stderr: a bar in a terminal, now and then a line elsewhere."""
+    """The progress of a command on stderr: a bar in a terminal, a line every two seconds elsewhere."""
 
     def __init__(self, output: Output) -> None:
         self._is_silent = output is Output.JSON
@@ -26,7 +26,7 @@ class Show:
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
             from rich.table import Column
 
-            # Where there is little room, the bar becomes shorter, and the words stay on its line.
+            # On a narrow terminal the bar becomes shorter, and the words stay on its line.
             words = TextColumn("{task.description}", table_column=Column(no_wrap=True))
             columns: list[Any] = [SpinnerColumn(), BarColumn(), words]
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
@@ -34,25 +34,25 @@ class Show:
             self._bar.start()
 
     def phase(self, text: str) -> None:
-        """Say what is being done now."""
+        """Show the present step."""
         if self._bar is not None:
             self._update(0, 0, text)
         elif not self._is_silent:
             say(text)
 
     def note(self, text: str) -> None:
-        """Say what has happened; it stays on the screen."""
+        """Print an event; it stays on the screen."""
         if self._bar is not None:
             self._bar.console.print(text)
         elif not self._is_silent:
             say(text)
 
     def progress(self, done: int, total: int, leader: str | None, rate: float) -> None:
-        """Say how far the appends are, who leads, and how many records a second come through."""
+        """Show the appended records, the leader, and the records acknowledged in each second."""
         self.count(done, total, f"{done:>9,} of {total:,}   leader {leader or '-'}   {rate:,.0f} records/s")
 
     def count(self, done: int, total: int, text: str) -> None:
-        """Say how far it has come, in words; ``total`` 0 = nobody knows how far it is."""
+        """Show the progress, in words; ``total`` 0 = unknown."""
         if self._bar is not None:
             self._update(done, total, text)
         elif not self._is_silent and time.monotonic() - self._line_at > 2:
@@ -61,20 +61,20 @@ class Show:
 
     def _update(self, done: int, total: int, text: str) -> None:
         self._bar.update(self._task, completed=done, description=text)
-        self._bar.tasks[0].total = total or None  # update() takes None for "as it is".
+        self._bar.tasks[0].total = total or None  # update() would keep the old total for None.
 
     def warn_of_memory(self, path: str) -> None:
-        """Warn loudly where the data would not lie on a disk at all."""
+        """Warn if the data would be in memory and not on a disk."""
         from viewstamp.host.disk import RealDisk
 
         filesystem = RealDisk().filesystem(path)
         if filesystem in MEMORY_FILESYSTEMS:
             self.note(
-                f"WARNING: {path} is on {filesystem}: MEMORY, NOT A DISK. Nothing there survives a power cut, and its "
-                "speed is no disk's. Name a directory on a disk with --dir."
+                f"WARNING: {path} is on {filesystem}: MEMORY, NOT A DISK. A power cut deletes the data, and the "
+                "measured speed is not that of a disk. Name a directory on a disk with --dir."
             )
 
     def close(self) -> None:
-        """Take the bar away. Idempotent."""
+        """Remove the bar. Safe to repeat."""
         if self._bar is not None:
             self._bar.stop()
