@@ -103,8 +103,8 @@ def test_moved_voter_is_reported_with_both_addresses_and_the_command_that_moves_
     processes = {**dict.fromkeys(("n1", "n2"), ProcessReport(1)), "n3": MOVED}
     found = only(look(away("n3"), processes=processes, where=" --dir d"), "moved")
     assert found.sentence == (
-        "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the cluster works, and stops when one "
-        "more fails"
+        "the membership has n3 at 127.0.0.1:3, but its settings say 127.0.0.1:13; the cluster works, and stops when "
+        "one more fails"
     )
     assert found.remedy.startswith(
         "if it was moved: run `viewstamp members add n3 --dir d`, which starts it there; else"
