@@ -57,7 +57,7 @@ def new(
         print_json({"cluster_id": made[names[0]].cluster.id, "nodes": listed})
     else:
         print_table(["node", "address", "file"], [(name, made[name].node.listen, files[name]) for name in names])
-        print(f"to start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
+        print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
 
 
 @app.command()
