@@ -1,4 +1,4 @@
-"""What every test runs under: signals that work, and a time limit (``timeout`` in pyproject.toml)."""
+"""Settings for every test: signals that work, and a time limit (``timeout`` in pyproject.toml)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Run three workers on two processors: many tests wait, for an election, a process or a disk."""
+    """Run three workers on two processors, because many tests wait for an election, a process or a disk."""
     return max(2, (os.cpu_count() or 1) * 3 // 2)
 
 
-@pytest.hookimpl(trylast=True)  # The markers that a directory's conftest adds count too.
+@pytest.hookimpl(trylast=True)  # Markers that a directory's conftest adds count, too.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked ``spark`` where Spark, and Arrow with it, is not installed; begin with slow files.
+    """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; run slow files first.
 
     A worker of xdist takes whole files. If a file that takes a minute came last, the other workers would wait for it.
     """

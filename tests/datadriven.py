@@ -1,6 +1,7 @@
-"""Behaviour as text: scripts of commands with the output that they had, compared and on request written anew.
+"""Behaviour as text: scripts of commands with their recorded output, which is compared, or rewritten on request.
 
-A script is blocks, separated by blank lines. A block is comments, commands, a line ``---`` and the output::
+A script consists of blocks that are separated by blank lines. A block is comments, commands, a line ``---`` and the
+output::
 
     # Three members elect a leader.
     (cluster members=3)
@@ -9,8 +10,8 @@ A script is blocks, separated by blank lines. A block is comments, commands, a l
     ---
     > n1 n2 PreVoteRequest term=1 ...
 
-A command is words, and ``key=value`` options, split as by a shell. One in parentheses runs silently. Output is
-never typed by hand: ``pytest --rewrite`` writes it, and the diff is read.
+A command consists of words and ``key=value`` options, split as by a shell. The output of one in parentheses is not
+recorded. Output is never typed by hand: ``pytest --rewrite`` writes it, and the author reads the diff.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Command:
     line: int
 
     def word(self, at: int = 0) -> str:
-        """Return a word that must be there."""
+        """Return a required word."""
         if at >= len(self.words):
             raise SyntaxError(f"line {self.line}: {self.name} lacks a word")
         return self.words[at]
@@ -48,7 +49,7 @@ class Command:
 
 @dataclass
 class Block:
-    """Comments and commands as they stand, and the output below them."""
+    """The comments and commands of a block, unchanged, and the output below them."""
 
     text: list[str] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
@@ -59,7 +60,7 @@ def parse(text: str) -> list[Block]:
     """Read a script.
 
     Raises:
-      SyntaxError: a block without ``---``, or a command that is no command; names the line.
+      SyntaxError: a block without ``---``, or an invalid command; the message contains the line.
     """
     blocks: list[Block] = []
     block: Block | None = None
@@ -98,10 +99,10 @@ def _command(line: str, number: int) -> Command:
 
 
 def compare(path: Path, run: Callable[[Command], list[str]], *, rewrite: bool) -> None:
-    """Run a script and compare its output; with ``rewrite`` put the new output into the file instead.
+    """Run a script and compare its output; with ``rewrite``, put the new output into the file instead.
 
     Raises:
-      AssertionError: the first block whose output is another, with both.
+      AssertionError: the output of a block differs; the message shows both for the first one.
     """
     blocks = parse(path.read_text(encoding="utf-8"))
     written = []

@@ -1,4 +1,4 @@
-"""Clusters on an asyncio loop in a thread of their own: for tests of trio, Spark and commands, which do not await."""
+"""Clusters on an asyncio loop in their own thread, for tests of trio, Spark and commands, which do not await."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ResultT = TypeVar("ResultT")
 HeldT = TypeVar("HeldT")
 
 SECONDS_MAX = 60.0
-"""No call of a test takes longer than this."""
+"""Seconds after which a call of a test fails."""
 
 
 class InThread(Generic[HeldT]):
-    """Something that lives on an asyncio loop in another thread. Safe to use from any thread."""
+    """An object on an asyncio loop in another thread. Safe to use from any thread."""
 
     def __init__(self, held: HeldT, loop: asyncio.AbstractEventLoop) -> None:
         self.held = held

@@ -2,15 +2,13 @@
 
 Its verbs are those of ``tests/node/group.py``, whose nodes run in the event loop of the test:
 
-========================  ===================================================================
-``start(*names)``         start nodes, all where none is named; they may not be RUNNING yet
-``run(*names)``           start what is down, and wait until the nodes are RUNNING
-``stop(*names)``          stop cleanly
-``kill(*names)``          SIGKILL, at the same moment as far as there is one
-``pause``, ``resume``     SIGSTOP and SIGCONT
-========================  ===================================================================
+========================  =================================================================== ``start(*names)``
+start nodes, by default all; returns before they are RUNNING ``run(*names)``           start stopped nodes, and wait
+until they are RUNNING ``stop(*names)``          stop cleanly ``kill(*names)``          SIGKILL, as nearly as possible
+at the same moment ``pause``, ``resume``     SIGSTOP and SIGCONT ========================
+===================================================================
 
-``tests/soak/members.py`` adds proxies between the nodes, and what breaks disks and networks.
+``tests/soak/members.py`` adds proxies between the nodes, and faults of disks and networks.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from viewstamp.local.cluster import LocalCluster, LocalNode
 __all__ = ["PATIENCE_SECONDS", "Processes", "eventually", "is_level", "leader_of", "none_left", "running"]
 
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must come; a healthy cluster needs a small part of it."""
+"""How long a test waits for an event before it fails; a healthy cluster needs a small part of it."""
 
 FoundT = TypeVar("FoundT")
 
@@ -43,11 +41,11 @@ class Processes:
 
     @property
     def names(self) -> list[str]:
-        """The nodes that there are, by their names."""
+        """The names of the nodes."""
         return [str(name) for name in self.cluster.nodes]
 
     def node(self, name: str) -> LocalNode:
-        """Return a node. Raises ConfigError where there is none."""
+        """Return a node. Raises ConfigError if it does not exist."""
         return self.cluster.node(name)
 
     def connect(self) -> Client:
@@ -55,12 +53,12 @@ class Processes:
         return self.cluster.target.connect()
 
     async def start(self, *names: str) -> None:
-        """Start nodes that are down, all of them where none is named; they may not be RUNNING yet."""
+        """Start stopped nodes, by default all; returns before they are RUNNING."""
         for name in names or self.names:
             await asyncio.to_thread(self.cluster.spawn, self.node(name))
 
     async def run(self, *names: str) -> None:
-        """Start nodes that are down, and wait until all that are named, or all, are RUNNING."""
+        """Start stopped nodes, and wait until the named ones, or all, are RUNNING."""
         await self.start(*names)
         await self.cluster.wait_running([self.node(name) for name in names or self.names], self.patience)
 
@@ -69,18 +67,18 @@ class Processes:
         await self.cluster.stop(self.patience, [self.node(name) for name in names])
 
     async def kill(self, *names: str) -> None:
-        """Kill nodes at the same moment, as far as there is one, and wait until their processes are gone."""
+        """Kill nodes, as nearly as possible at the same moment, and wait until their processes are gone."""
         for name in names:
             self.node(name).send_signal(signal.SIGKILL)
         for name in names:
             assert await self.node(name).wait_gone(self.patience), f"{name} outlives SIGKILL"
 
     def pause(self, name: str) -> None:
-        """Stop a process in its tracks."""
+        """Suspend a process."""
         self.node(name).send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a process go on."""
+        """Continue a suspended process."""
         self.node(name).send_signal(signal.SIGCONT)
 
 
@@ -88,7 +86,7 @@ class Processes:
 async def running(
     directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None
 ) -> AsyncIterator[Processes]:
-    """Run a new cluster in ``directory``, RUNNING; no process of it is left behind."""
+    """Run a new cluster in ``directory`` that is RUNNING; all of its processes are ended afterwards."""
     processes = Processes(await asyncio.to_thread(LocalCluster.open_or_create, directory, nodes, settings))
     try:
         await processes.run()
@@ -99,7 +97,7 @@ async def running(
 
 @contextmanager
 def none_left(directory: Path) -> Iterator[None]:
-    """Kill the nodes of every cluster in a directory, or in one of its subdirectories, when the context is left.
+    """When the context ends, kill the nodes of every cluster in a directory or in one of its subdirectories.
 
     For tests that start nodes by the command line, and so do not await.
     """
@@ -122,7 +120,7 @@ async def eventually(look: Callable[[], Awaitable[FoundT]]) -> FoundT:
 
 
 async def leader_of(client: Client) -> str:
-    """Return who leads and takes appends; "" = nobody."""
+    """Return the name of the leader that accepts appends; "" = there is none."""
     for node in await client.status():
         if node.get("role") == "leader" and node.get("lifecycle") == "running":
             return str(node["id"])
@@ -130,6 +128,6 @@ async def leader_of(client: Client) -> str:
 
 
 async def is_level(client: Client) -> bool:
-    """Say whether all members hold and have applied the same."""
+    """Return whether all members hold and have applied the same records."""
     ends = {(node.get("applied_index"), node.get("last_index")) for node in await client.status()}
     return len(ends) == 1 and all(applied == last for applied, last in ends)

@@ -1,4 +1,4 @@
-"""The project's sources as the house rules read them: as text or as a syntax tree, without importing them."""
+"""The project's sources for the house rules: as text or as a syntax tree, without importing them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 
 def name(path: Path) -> str:
-    """Return a path as messages show it, relative to the root of the project."""
+    """Return a path relative to the root of the project, as messages show it."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -32,10 +32,10 @@ def tree(path: Path) -> ast.Module:
 
 
 def offenders(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> list[str]:
-    """Return what a rule objects to in each of the files, as ``path: objection``; a test asserts that it is empty."""
+    """Return the objections of a rule to the files, as ``path: objection``; a test asserts that there are none."""
     return [f"{name(path)}: {objection}" for path in paths for objection in rule(path)]
 
 
 def public_classes(module: ast.Module) -> list[str]:
-    """Return the names of the classes that a module defines at its top level, without those with an underscore."""
+    """Return the names of the public classes that a module defines at its top level."""
     return [node.name for node in module.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]

@@ -18,7 +18,7 @@ bye nobody
 
 
 def say(command: Command) -> list[str]:
-    return [f"{command.word()} {command.options.get('to', 'nobody')}"] if command.name == "say" else ["not shown"]
+    return [f"{command.word()} {command.options.get('to', 'all')}"] if command.name == "say" else ["not shown"]
 
 
 def test_a_script_is_blocks_of_comments_commands_and_output() -> None:
@@ -32,7 +32,7 @@ def test_a_script_is_blocks_of_comments_commands_and_output() -> None:
 
 
 @pytest.mark.parametrize("text", ["say hello\n", "say hello\n\nsay bye\n---\nbye\n", 'say "hello\n---\n'])
-def test_what_is_no_script_is_refused(text: str) -> None:
+def test_an_invalid_script_is_refused(text: str) -> None:
     with pytest.raises(SyntaxError):
         parse(text)
 

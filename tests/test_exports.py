@@ -1,4 +1,4 @@
-"""``import viewstamp``: every name is there, is what the type checker takes it for, and costs nothing before."""
+"""``import viewstamp``: every name exists, is the one that the type checker sees, and costs nothing before its use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import viewstamp
 
 
 def typed_imports() -> dict[str, tuple[str, str]]:
-    """Return what the type checker sees: name -> (module, name there)."""
+    """Return the type checker's view: name -> (module, name there)."""
     tree = ast.parse(Path(viewstamp.__file__).read_text(encoding="utf-8"))
     return {
         alias.asname or alias.name: (str(node.module), alias.name)
@@ -44,8 +44,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     assert set(viewstamp.__all__) <= set(dir(viewstamp))
 
 
-def test_importing_the_package_loads_nothing_of_it() -> None:
-    """A program that only catches an error, or a command that only prints its help, need not wait for an event loop."""
+def test_importing_the_package_loads_none_of_its_modules() -> None:
+    """A program that only catches an error, or a command that only prints its help, need not load an event loop."""
     script = (
         "import sys; before = set(sys.modules); import viewstamp; after = set(sys.modules)\n"
         "viewstamp.TrimmedError, viewstamp.Viewstamp\n"

@@ -1,9 +1,10 @@
 """House rules about the shape of the sources: sizes, exports, docstrings, the import direction.
 
-A house rule reads the sources as text or as a syntax tree; it does not import the code that it judges. It is one test
-that lists all offenders. A rule that a file has a reason to break names the file and the reason beside the rule.
+A house rule reads the sources as text or as a syntax tree, and does not import the code that it judges. Each is one
+test that lists all offenders. If a file has a reason to break a rule, the file and the reason are listed beside the
+rule.
 
-The rules stand in four files: ``test_house_rules`` (shape), ``test_house_rules_names`` (one name, one thing),
+The rules are in four files: ``test_house_rules`` (shape), ``test_house_rules_names`` (one name, one thing),
 ``test_house_rules_homes`` (one rule, one home) and ``test_house_rules_text`` (documents and notes).
 """
 
@@ -47,8 +48,8 @@ def defined_names(module: ast.Module) -> Iterator[str]:
                 yield from (alias.asname or alias.name for alias in node.names)
 
 
-def test_all_is_sorted_and_names_what_is_there() -> None:
-    """Sorted as ruff sorts: constants, then classes, then functions. Read as the list of what a module offers."""
+def test_all_is_sorted_and_names_existing_objects() -> None:
+    """Sorted as ruff sorts: constants, classes, functions. Readers use it as the module's list of contents."""
 
     def rank(each: str) -> tuple[int, str]:
         return (0 if each.isupper() else 1 if each[:1].isupper() else 2, each)
@@ -72,13 +73,13 @@ def test_no_module_outgrows_its_reader() -> None:
     assert {path: length for path, length in lengths.items() if length > LINES_MAX} == {}
 
 
-def test_every_module_says_what_it_owns() -> None:
-    """A module opens with a sentence that says what it owns."""
+def test_every_module_has_a_docstring() -> None:
+    """A module begins with a sentence that describes its responsibility."""
     assert [name(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
 
 
 def test_a_subpackages_code_is_exports() -> None:
-    """Its docstring is a specification, so nothing else stands in its ``__init__``."""
+    """The docstring of a package is a specification, so its ``__init__`` contains nothing but exports."""
     allowed = ast.Import | ast.ImportFrom | ast.Assign | ast.Expr
 
     def rule(path: Path) -> Iterator[str]:
@@ -92,12 +93,12 @@ def names_in(source: Path) -> set[str]:
     return set(defined_names(tree(source))) if source.exists() else set()
 
 
-def test_what_tests_and_benchmarks_import_of_the_project_is_there() -> None:
-    """Nothing but a run finds this elsewhere: mypy reads the product only, and a renamed class is seldom the last."""
+def test_names_that_tests_and_benchmarks_import_from_the_project_exist() -> None:
+    """Nothing but a run finds such an error elsewhere, because mypy reads only the product."""
     imports = re.compile(r"^ *from ((?:viewstamp|tests)[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
 
     def rule(path: Path) -> Iterator[str]:
-        for found in imports.finditer(path.read_text(encoding="utf-8")):  # A syntax tree of each would take long.
+        for found in imports.finditer(path.read_text(encoding="utf-8")):  # A syntax tree takes too long.
             module = ROOT.joinpath(*found[1].split("."))
             source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
             there = names_in(source) | {each.stem for each in module.glob("*")}
@@ -111,7 +112,7 @@ def test_what_tests_and_benchmarks_import_of_the_project_is_there() -> None:
 
 @pytest.mark.slow
 def test_imports_only_point_down() -> None:
-    """The contracts stand in pyproject.toml; an unlisted subpackage fails too, so that it gets its place."""
+    """The contracts are in pyproject.toml; an unlisted subpackage fails, too, so that it gets its place."""
     result = subprocess.run(
         [
             sys.executable,

@@ -1,6 +1,6 @@
-"""House rules that keep a rule in its one home: whoever else decides it again is found here.
+"""House rules that keep each rule in one home, by finding any other place that decides it again.
 
-Each has a second test that shows that the rule sees an offender.
+Each has a second test that shows it an offender.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from tests.sources import MODULES, PACKAGE, ROOT, offenders, place, tree
 from viewstamp.wire.requests import REQUESTS
 
 DOORS = ("host", "sim", "cli", "local", "demo", "bench", "terminal")
-"""The subpackages that may touch the clock and the dice; everybody else is handed them, so that a seed decides all."""
+"""The subpackages that may use clocks and random numbers.
+
+All others get them as arguments, so that a seed decides all.
+"""
 
 EXCEPTIONS = {
     "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
@@ -22,17 +25,17 @@ EXCEPTIONS = {
     "spark": "composes clients with the real network, in processes that Spark starts",
     "trio/client.py": "composes a client with the real network, as embed does for asyncio",
 }
-"""Paths under ``viewstamp/`` that may use the doors all the same, and why."""
+"""Paths under ``viewstamp/`` that may use these subpackages' means all the same, with the reason."""
 
 
 def uses_of_the_outside(module: ast.Module) -> Iterator[str]:
-    """What would make two runs of one seed differ: waiting, wall clocks and dice that are not handed in.
+    """Yield sleeps, clocks and random numbers that are not passed in, because they make runs of one seed differ.
 
-    ``random.Random`` as a type is fine, and as a generator that somebody seeded; making one is not.
+    ``random.Random`` is allowed as a type, and as a generator that a caller seeded; creating one is not.
     """
     forbidden = {
         "time": {"sleep", "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"},
-        "random": None,  # all of it
+        "random": None,  # the whole module
         "uuid": {"uuid1", "uuid4"},
         "secrets": None,
         "os": {"urandom", "getrandom"},
@@ -64,7 +67,7 @@ def test_clock_and_dice_are_handed_in() -> None:
     assert offenders(MODULES, rule) == []
 
 
-def test_the_rule_about_clock_and_dice_sees_them() -> None:
+def test_the_rule_about_clock_and_dice_finds_them() -> None:
     source = """
 import random, time
 from random import Random, choice
@@ -86,7 +89,7 @@ def test_every_exception_to_a_rule_is_still_there() -> None:
 
 
 def frames_named(module: ast.Module, homes: frozenset[str]) -> Iterator[str]:
-    """Where a kind of frame is named that has its home elsewhere: its body would be packed or read by hand there."""
+    """Yield mentions of a kind of frame outside its home, because its body would be packed or read by hand there."""
     for node in ast.walk(module):
         match node:
             case ast.Attribute(value=ast.Name(id="FrameKind"), attr=kind) if kind in homes:
@@ -107,13 +110,13 @@ def test_requests_and_hellos_are_packed_and_read_in_one_place() -> None:
     assert offenders(MODULES, rule) == []
 
 
-def test_the_rule_about_frames_sees_them() -> None:
+def test_the_rule_about_frames_finds_them() -> None:
     source = "encode_frame(FrameKind.READ, {'topic': 1}); encode_frame(FrameKind.OK, {'id': 1})"
     assert list(frames_named(ast.parse(source), frozenset({"READ"}))) == ["line 1: FrameKind.READ"]
 
 
 def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:
-    """Where votes are counted: a number of voters is taken; with ``may_look`` False, voters are looked at at all."""
+    """Yield places that count votes: that take the number of voters or, with ``may_look`` False, use voters at all."""
     sets = {"voters", "electors", "outgoing"}
     for node in ast.walk(module):
         match node:
@@ -124,9 +127,9 @@ def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:
 
 
 def test_votes_are_counted_in_one_place() -> None:
-    """``consensus/standing.py`` decides who is a majority; the offline replay once did so by rules of its own.
+    """``consensus/standing.py`` decides majorities; the offline replay once did so by rules of its own.
 
-    The replay does not even look at voters. The record itself (``membership.py``) may say that one is the last.
+    The replay may not even look at voters. The record itself (``membership.py``) may state that a voter is the last.
     """
     looks = {"consensus": True, "node": True, "replay": False, "spark": False}
 
@@ -138,7 +141,7 @@ def test_votes_are_counted_in_one_place() -> None:
     assert offenders(MODULES, rule) == []
 
 
-def test_the_rule_about_votes_sees_them() -> None:
+def test_the_rule_about_votes_finds_them() -> None:
     source = """
 present = sum(member in membership.voters for member in members)
 enough = 2 * present > len(membership.voters)
@@ -155,11 +158,11 @@ MAJORITIES = {
     "consensus/standing.py": "their home",
     "errors.py": "words an error for a thin client, which may not import consensus",
 }
-"""Files under ``viewstamp/`` that may compute a majority, and why."""
+"""Files under ``viewstamp/`` that may compute a majority, with the reason."""
 
 
 def majorities(module: ast.Module) -> Iterator[str]:
-    """Where half of a number is rounded as for a majority: ``n // 2 + 1``, ``(n - 1) // 2``, or an own ``majority``."""
+    """Yield places that halve a number as for a majority: ``n // 2 + 1``, ``(n - 1) // 2``, or an own ``majority``."""
 
     def is_half(node: ast.AST) -> bool:
         return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and ast.unparse(node.right) == "2"
@@ -187,7 +190,7 @@ def test_majorities_are_computed_in_one_place() -> None:
     assert [each for each in MAJORITIES if not list(majorities(tree(PACKAGE / each)))] == []
 
 
-def test_the_rule_about_majorities_sees_them() -> None:
+def test_the_rule_about_majorities_finds_them() -> None:
     source = """
 needed = len(voters) // 2 + 1
 spare = (voters - 1) // 2
@@ -208,7 +211,7 @@ MEASURING = {
     "own_directory": "viewstamp/bench/cluster.py",
     "percentile": "viewstamp/bench/load.py",
 }
-"""Functions of which the benchmarks of the command and those of the checkout once had one each, and their home."""
+"""Functions that the benchmarks of the command and those of the checkout once defined separately, with their home."""
 
 
 def test_both_systems_of_benchmarks_measure_with_one_library() -> None:
@@ -226,7 +229,7 @@ SCANNERS = {
     "wal/scan.py": "their home",
     "sim/disk_log.py": "checks the log from outside, so it must not share its mistakes",
 }
-"""Files under ``viewstamp/`` that may parse the headers of segments and groups, and why."""
+"""Files under ``viewstamp/`` that may parse the headers of segments and groups, with the reason."""
 
 DECIDERS = {
     "wal/verdict.py": "their home",
@@ -235,7 +238,7 @@ DECIDERS = {
 
 
 def parsed_headers(module: ast.Module) -> Iterator[str]:
-    """Where a header of a segment or a group is read from bytes, or looked for in them."""
+    """Yield places that read a header of a segment or a group from bytes, or search for one."""
     for node in ast.walk(module):
         match node:
             case ast.Attribute(value=ast.Name(id="GroupHeader" | "SegmentHeader"), attr="decode" | "measure"):
@@ -247,7 +250,7 @@ def parsed_headers(module: ast.Module) -> Iterator[str]:
 
 
 def decided_ends(module: ast.Module) -> Iterator[str]:
-    """Where the end of a log is judged: a question to the decision table, or to a later group."""
+    """Yield places that judge the end of a log, by the decision table or by a later group."""
     for node in ast.walk(module):
         match node:
             case ast.Call(func=ast.Name(id="decide" | "Decision")):
@@ -276,7 +279,7 @@ def test_the_end_of_a_log_is_judged_in_one_place() -> None:
     assert [each for each in DECIDERS if not list(decided_ends(tree(PACKAGE / each)))] == []
 
 
-def test_the_rules_about_segments_see_them() -> None:
+def test_the_rules_about_segments_find_them() -> None:
     source = """
 group = GroupHeader.decode(view)
 size = GroupHeader.measure(view)
@@ -293,7 +296,7 @@ hit = chunk.find(GROUP_MAGIC)
 
 
 def judged_errors(module: ast.Module) -> Iterator[str]:
-    """Where a part of a client asks of which class a node's answer is, to decide what to do about it."""
+    """Yield places where a part of a client checks the class of a node's answer to decide its reaction."""
     judged = {"NotLeaderError", "OverloadedError", "RequestError"}
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
@@ -304,7 +307,7 @@ def judged_errors(module: ast.Module) -> Iterator[str]:
             )
 
 
-def test_a_client_decides_in_one_place_what_an_error_means() -> None:
+def test_a_client_decides_its_reaction_to_errors_in_one_place() -> None:
     """``client/routing.py`` has the table; the sender, the leader's and any node's requests once had one each."""
 
     def rule(path: Path) -> Iterator[str]:
@@ -314,7 +317,7 @@ def test_a_client_decides_in_one_place_what_an_error_means() -> None:
     assert offenders(MODULES, rule) == []
 
 
-def test_the_rule_about_errors_sees_them() -> None:
+def test_the_rule_about_errors_finds_them() -> None:
     source = (
         "if isinstance(error, RequestError | StorageFullError) or isinstance(error, (NotLeaderError, KeyError)): pass"
     )
@@ -325,7 +328,7 @@ def test_the_rule_about_errors_sees_them() -> None:
 
 
 def hooks_patched_in(module: ast.Module) -> Iterator[str]:
-    """Callbacks that are assigned to an object by somebody else, after it was made: ``other.on_change = ...``."""
+    """Yield callbacks that other code assigns to an object after its creation: ``other.on_change = ...``."""
     for node in ast.walk(module):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
@@ -338,12 +341,12 @@ def hooks_patched_in(module: ast.Module) -> Iterator[str]:
 
 
 def test_a_part_of_a_node_is_complete_when_it_is_made() -> None:
-    """The neighbours of a part stand in its constructor, so that ``node/parts.py`` shows who talks to whom."""
+    """The neighbours of a part are arguments of its constructor, so that ``node/parts.py`` shows all connections."""
     paths = [path for path in MODULES if place(path).startswith("node/")]
     assert offenders(paths, lambda path: hooks_patched_in(tree(path))) == []
 
 
-def test_the_rule_about_hooks_sees_them() -> None:
+def test_the_rule_about_hooks_finds_them() -> None:
     source = "self.on_a = 1\nreplica.on_change = tell\nself._peers.on_connected: object = tell\nreplica.name = 1\n"
     assert list(hooks_patched_in(ast.parse(source))) == [
         "line 2: replica.on_change",

@@ -1,4 +1,4 @@
-"""House rules about names: one name means one thing, and each module is found from its package's docstring."""
+"""House rules about names: one name means one thing, and each module is listed in its package's docstring."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TWO_FACES = {
     "Client": "the same client for asyncio and for trio",
     "EmbeddedNode": "the same node for asyncio and for trio",
 }
-"""Class names that stand in several modules on purpose, and why."""
+"""Class names that are in several modules on purpose, with the reason."""
 
 
 def test_no_public_class_name_stands_twice() -> None:
-    """A reader who meets a class name in a log line or a traceback must not have to ask which of two is meant."""
+    """A class name in a log line or a traceback must identify one class."""
     homes: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
         for each in public_classes(tree(path)):
@@ -38,9 +38,9 @@ def unnamed_modules(package: Path) -> set[str]:
 
 
 def test_each_package_names_its_modules() -> None:
-    """A package's docstring is where a stranger learns which file to open.
+    """A newcomer reads a package's docstring to find the file to open.
 
-    A name stands in backticks, alone or at the end of a path: ``format``, ``wal/format.py``, ``viewstamp.wal.format``.
+    A name is in backticks, alone or at the end of a path: ``format``, ``wal/format.py``, ``viewstamp.wal.format``.
     """
     packages = {place(path.parent) if path.parent != PACKAGE else "viewstamp": path.parent for path in MODULES}
     unnamed = {package: sorted(unnamed_modules(path)) for package, path in packages.items()}
@@ -65,9 +65,9 @@ def test_the_error_tree_in_the_docstring_is_the_tree_of_classes() -> None:
 
 
 def test_no_exception_class_is_defined_outside_the_tree_by_accident() -> None:
-    """An error of the project that is no ``ViewstampError`` would pass by every caller that catches those.
+    """An error of the project that is no ``ViewstampError`` would escape every caller that catches those.
 
-    What is left out: the simulator's, which end a run and are for nobody to catch.
+    The simulator's errors are left out, because they end a run and need not be caught.
     """
     found = [
         f"{name(path)}: {node.name}"
@@ -81,6 +81,6 @@ def test_no_exception_class_is_defined_outside_the_tree_by_accident() -> None:
 
 
 def test_no_module_is_named_after_nothing() -> None:
-    """What has no noun has no place: a file of helpers grows until nobody finds anything in it."""
+    """A file of helpers has no clear purpose, and grows until nothing can be found in it."""
     nameless = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
     assert [name(path) for path in MODULES if nameless & set(path.relative_to(PACKAGE).with_suffix("").parts)] == []

@@ -1,4 +1,4 @@
-"""House rules about text: what the documents name exists, and nothing is left as a note in the sources."""
+"""House rules about text: names in the documents exist, and the sources contain no unfinished notes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.sources import MODULES, ROOT, TESTS, name
 
 
 def test_there_are_no_unfinished_notes() -> None:
-    """What is left to do stands in an issue, where somebody looks for it."""
+    """Unfinished work belongs in an issue, because notes in sources are not read."""
     marker = re.compile(r"\b(TO" "DO|FIX" "ME|XX" "X)\\b")
     found = [
         f"{name(path)}:{number}"
@@ -20,7 +20,7 @@ def test_there_are_no_unfinished_notes() -> None:
 
 
 def test_every_path_that_the_documents_name_exists() -> None:
-    """A document that points at nothing is worse than none; a renamed file takes its mentions with it."""
+    """A wrong path in a document misleads its reader, so renaming a file includes its mentions."""
     documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md")), ROOT / "tests" / "README.md"]
     pattern = re.compile(r"`((?:viewstamp|tests|docs|examples|benchmarks)/[^`\s:#]*)(?:::?[^`\s]*|#[^`\s]*)?`")
     missing = []
@@ -34,7 +34,7 @@ def test_every_path_that_the_documents_name_exists() -> None:
 
 
 def test_every_test_that_the_documents_name_exists() -> None:
-    """Written as ``tests/wal/test_recovery.py::test_name``: the proof of a claim must be found by who doubts it."""
+    """Written as ``tests/wal/test_recovery.py::test_name``, because a reader who doubts a claim must find its proof."""
     pattern = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)(?:\[[^`]*\])?`")
     missing = []
     for document in sorted((ROOT / "docs").rglob("*.md")):

@@ -1,4 +1,4 @@
-"""The table of owners in docs/architecture.md is executed: a path that grows a hop has to give a reason."""
+"""The table of owners in docs/architecture.md is executed, so that a longer path of an append needs a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_append_passes_the_six_owners_of_the_table_in_their_order() -> None:
     seen: list[str] = []
 
     def holds_the_append(frame: FrameType) -> bool:
-        """Whether a function was called with the append, as a record, a batch or a frame's bytes."""
+        """Return whether a function was called with the append, as a record, a batch or a frame's bytes."""
         for item in list(frame.f_locals.values()):
             for part in item if isinstance(item, list | tuple) else (item,):
                 raw = getattr(part, "buffer", None) or getattr(part, "payload", None) or part
@@ -43,7 +43,7 @@ def test_an_append_passes_the_six_owners_of_the_table_in_their_order() -> None:
             if event == "call" and path.endswith(owner) and owner not in seen and holds_the_append(frame):
                 seen.append(owner)
 
-    # One node: a follower's hops 3 to 5 would mingle with the leader's.
+    # One node only, because a follower's hops 3 to 5 would mix with the leader's.
     world = World(1, Swarm(nodes=1, faults={}))
     for member in world.members:
         world.bring_up(member)

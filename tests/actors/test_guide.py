@@ -12,5 +12,5 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "actor-framework.md"
 
 
 @pytest.mark.slow
-def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
+def test_the_guide_works_as_shown(tmp_path: Path) -> None:
     assert run_guide(GUIDE, tmp_path) == 3

@@ -1,8 +1,8 @@
 """A group of real cores on modelled disks and a modelled network, in one thread and without time.
 
-Nothing happens by itself: every delivery, every write that reaches a disk, every notice of it, every tick and
-every crash is one call. After each, the invariants of ``viewstamp.consensus.invariants`` are checked. A scenario
-calls by name; the random schedules (``schedule.py``) call by dice.
+Nothing happens by itself: every delivery, every durable write, every report of one to a core, every tick and every
+crash is one call. After each call, the invariants of ``viewstamp.consensus.invariants`` are checked. Scenarios make
+these calls by name, the random schedules (``schedule.py``) make random ones.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def names(count: int) -> list[NodeId]:
 
 
 def record(term: int, index: int, value: bytes = b"", *, previous_term: int | None = None, count: int = 1) -> Batch:
-    """Return a batch that has its place in the log already."""
+    """Return a batch that already has its place in the log."""
     batch = build_batch([value or b"%d.%d" % (term, index + at) for at in range(count)])
     batch.stamp(
         term=Term(term),
@@ -57,7 +57,7 @@ def record(term: int, index: int, value: bytes = b"", *, previous_term: int | No
 
 
 def age(core: Core, ticks: int) -> None:
-    """Have at least ``ticks`` passed since a member had its leader; on a leader, since it had its quorum."""
+    """Let at least ``ticks`` pass since a member's last contact with its leader, or a leader's with its quorum."""
     if isinstance(core.state, Leading):
         core.state.ticks_since_check = max(core.state.ticks_since_check, ticks)
     else:
@@ -65,13 +65,13 @@ def age(core: Core, ticks: int) -> None:
 
 
 def phase_of(core: Core) -> CampaignPhase | None:
-    """Return how far a candidate is; None = the member does not stand for election."""
+    """Return the phase of a candidate's campaign; None = the member is not a candidate."""
     return core.state.phase if isinstance(core.state, Campaign) else None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot file: what it says of the log, and the applied state, which here is every batch of it."""
+    """A snapshot file: its point in the log, and the applied state, which here is every batch."""
 
     point: SnapshotPoint
     applied: tuple[Batch, ...]
@@ -79,7 +79,7 @@ class Snapshot:
 
 @dataclass
 class Disk:
-    """What one member has made durable. A write is whole or absent, but an append may keep some of its batches."""
+    """The durable state of one member. A write is whole or absent, but an append may keep some of its batches."""
 
     term: Term = Term(0)
     vote: str = ""
@@ -87,21 +87,21 @@ class Disk:
     batches: list[Batch] = field(default_factory=list)
     commit_hint: Index = Index(1)
     begin: Index = Index(1)
-    """Where the log begins, after a record of ``begin_term``."""
+    """The first index of the log; the record before it has ``begin_term``."""
     begin_term: Term = Term(0)
     recovering_until: tuple[Term, Index] | None = None
-    """The pair that was advertised before the disk was damaged."""
+    """The viewstamp that was advertised before the disk was damaged."""
     snapshots: list[Snapshot] = field(default_factory=list)
     """Snapshot files, the newest last."""
     log: list[str] = field(default_factory=list)
-    """Every write, in order, in words."""
+    """Every write in words, in order."""
 
     @property
     def end(self) -> Index:
         return self.batches[-1].end if self.batches else self.begin
 
     def holds(self, point: SnapshotPoint) -> bool:
-        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        """Return whether the log holds the snapshot's last record, with the same term in header and history."""
         last = Index(point.end - 1)
         found = [batch.term for batch in self.batches if batch.first_index <= last < batch.end]
         if self.begin == point.end:
@@ -109,7 +109,7 @@ class Disk:
         return found == [point.last_term] and self.history.term_at(last) == point.last_term
 
     def recover(self) -> None:
-        """Settle log and newest snapshot (protocol rule 19); it can be repeated."""
+        """Reconcile the log with the newest snapshot (protocol rule 19); repeating it changes nothing."""
         if not self.snapshots or self.holds(self.snapshots[-1].point):
             return
         point = self.snapshots[-1].point
@@ -153,7 +153,7 @@ class Disk:
         self.log.append(f"truncate {end}")
 
     def write_in_part(self, write: Write, entropy: random.Random) -> None:
-        """Die inside a write: some batches of an append, a part of what a truncation cuts, the rest not at all."""
+        """Crash inside a write: do some batches of an append, or a part of a truncation's cut, and nothing else."""
         if isinstance(write, AppendLog):
             self.write(AppendLog(write.batches[: entropy.randrange(len(write.batches))]))
         elif isinstance(write, TruncateLog):
@@ -162,7 +162,7 @@ class Disk:
                 self.truncate(entropy.choice(ends))
 
     def damage(self, end: int, *, is_end_known: bool = True) -> None:
-        """Lose everything from ``end`` on, and note what was advertised before, as recovery does (protocol rule 17)."""
+        """Lose everything from ``end`` on, and store the advertised viewstamp, as recovery does (protocol rule 17)."""
         lost_end = self.end if is_end_known else Index(2**62)
         self.recovering_until = self.history.advertised(self.end).last_term, lost_end
         self.truncate(Index(end))
@@ -178,7 +178,7 @@ class Disk:
 
 @dataclass
 class Pending:
-    """Writes of one Ready that wait for the disk, and what follows when the last is durable."""
+    """The writes of one Ready that wait for the disk, and the messages to send when the last is durable."""
 
     writes: deque[Write]
     notice: Viewstamp
@@ -186,7 +186,7 @@ class Pending:
 
 
 class Member:
-    """One member: its disk, and while it runs its core, its queue to the disk and what it has applied."""
+    """One member: its disk, and while it runs its core, its pending writes and its applied records."""
 
     def __init__(self, me: NodeId, disk: Disk) -> None:
         self.me = me
@@ -194,12 +194,12 @@ class Member:
         self.raft: Raft | None = None
         self.queue: deque[Pending] = deque()
         self.notices: deque[Pending] = deque()
-        """Durable, but the core has not been told yet."""
+        """Durable writes that have not been reported to the core."""
         self.fetches: list[tuple[Fetch, list[Batch]]] = []
         self.applied: list[Batch] = []
         self.offer: SnapshotOffer | None = None
         self.fetched: Snapshot | None = None
-        """Its file is durable here; it is not installed."""
+        """Its file is durable here, but not installed."""
         self.reads: dict[int, Index] = {}
         self.reads_asked: dict[int, Index] = {}
 
@@ -216,8 +216,8 @@ class Member:
 class Group:
     """A group under test.
 
-    ``messages`` is the network: whatever was sent and neither delivered nor dropped. With ``is_quick_disk`` (the
-    default) every write is durable as soon as it is handed out; otherwise :meth:`sync` does it by hand.
+    ``messages`` is the network: every message that was sent and neither delivered nor dropped. With ``is_quick_disk``
+    (the default) every write is durable as soon as it is handed out; otherwise :meth:`sync` makes it durable.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Group:
         self.is_quick_disk = is_quick_disk
         self.messages: list[Message] = []
         self.sent: list[Message] = []
-        """Everything that was ever sent, for scenarios that look back."""
+        """Every message that was ever sent, for scenarios that look back."""
         self.facts = Facts()
         self.applied: list[Batch] = []
         self.token = 0
@@ -255,10 +255,10 @@ class Group:
         """Return the members that run."""
         return [member for member in self.members.values() if member.is_up]
 
-    # -- Life and death -------------------------------------------------------------------------------------
+    # -- Starts and crashes ----------------------------------------------------------------------------------
 
     def start(self, me: str, *, options: RaftOptions | None = None, hint: Membership | None = None) -> None:
-        """Start a member from what its disk holds."""
+        """Start a member from the contents of its disk."""
         member = self[me]
         assert not member.is_up
         if options is not None:
@@ -297,14 +297,14 @@ class Group:
         self.after(me)
 
     def add(self, me: str) -> Member:
-        """Start a node with an empty disk that is no member yet."""
+        """Start a node with an empty disk that is not a member yet."""
         member = self.members[NodeId(me)] = Member(NodeId(me), Disk())
         self.options[member.me] = next(iter(self.options.values()))
         self.start(me)
         return member
 
     def crash(self, me: str, *, durable_writes: int = 0, torn: random.Random | None = None) -> None:
-        """Kill a member: of what waits for its disk the first ``durable_writes`` are kept, the next is perhaps torn."""
+        """Kill a member: the first ``durable_writes`` of its pending writes are kept, the next may be torn."""
         member = self[me]
         for _ in range(durable_writes):
             self._write_one(member)
@@ -319,7 +319,7 @@ class Group:
         member.offer = member.fetched = None
 
     def restart(self, me: str, *, options: RaftOptions | None = None) -> None:
-        """Kill a member, losing what waits for its disk, and start it again."""
+        """Kill a member, dropping its pending writes, and start it again."""
         if self[me].is_up:
             self.crash(me)
         self.start(me, options=options)
@@ -349,7 +349,7 @@ class Group:
         return viewstamp
 
     def change(self, me: str, wanted: Change) -> Viewstamp:
-        """Ask a member for a change of the membership."""
+        """Request a membership change from a member."""
         raft = self[me].raft
         assert raft is not None
         viewstamp = raft.change(wanted)
@@ -357,7 +357,7 @@ class Group:
         return viewstamp
 
     def transfer(self, me: str, target: str | None = None) -> NodeId:
-        """Ask a member to hand its leadership over."""
+        """Ask a member to transfer its leadership."""
         raft = self[me].raft
         assert raft is not None
         chosen = raft.transfer(NodeId(target) if target is not None else None)
@@ -365,14 +365,14 @@ class Group:
         return chosen
 
     def lose(self, me: str, lost: str) -> None:
-        """Tell a member that another one's process seems to be dead, be it true or not."""
+        """Report to a member that another one's process seems to be dead, rightly or wrongly."""
         raft = self[me].raft
         assert raft is not None
         raft.lost_leader(NodeId(lost))
         self.after(me)
 
     def read(self, me: str) -> int:
-        """Ask a member for a read; what everybody had committed by now must be in it."""
+        """Ask a member for a read, which must include everything that any member has committed by now."""
         self.token += 1
         member = self[me]
         assert member.raft is not None
@@ -382,7 +382,7 @@ class Group:
         return self.token
 
     def step(self, me: str, *messages: Message) -> None:
-        """Step messages in one turn of a member; a member that is down loses them."""
+        """Step messages in one turn of a member; messages to a stopped member are lost."""
         member = self[me]
         if member.raft is None:
             return
@@ -399,7 +399,7 @@ class Group:
         source: str | None = None,
         target: str | None = None,
     ) -> list[Message]:
-        """Return the messages under way that fit."""
+        """Return the matching messages in flight."""
         return [
             message
             for message in self.messages
@@ -414,7 +414,7 @@ class Group:
         target: str | None = None,
         keep: bool = False,
     ) -> list[Message]:
-        """Deliver the messages that are under way now and fit, in the order of sending; ``keep`` leaves a copy."""
+        """Deliver the matching messages in flight, in the order of sending; ``keep`` leaves a copy."""
         found = self.matching(kind, source=source, target=target)
         for message in found:
             if not keep:
@@ -429,7 +429,7 @@ class Group:
         source: str | None = None,
         target: str | None = None,
     ) -> list[Message]:
-        """Lose the messages that are under way now and fit."""
+        """Lose the matching messages in flight."""
         found = self.matching(kind, source=source, target=target)
         for message in found:
             self._take(message)
@@ -442,7 +442,10 @@ class Group:
                 return
 
     def settle(self, *only: str, rounds: int = 200) -> None:
-        """Deliver and sync until nothing is under way among ``only`` (default: all that run); the rest is lost."""
+        """Deliver and sync until no message is in flight among ``only`` (default.
+
+        All running members); others are lost.
+        """
         chosen = [NodeId(me) for me in only] or [member.me for member in self.up()]
         for _ in range(rounds):
             for message in list(self.messages):
@@ -459,7 +462,7 @@ class Group:
         raise AssertionError(f"the group does not come to rest: {self.messages[:5]}")
 
     def run(self, ticks: int, *only: str) -> None:
-        """Let time pass for ``only`` (default: all that run), a tick at a time, settling after each."""
+        """Let time pass for ``only`` (default: all running members), one tick at a time, settling after each."""
         for _ in range(ticks):
             for member in self.up():
                 if not only or member.me in only:
@@ -467,14 +470,17 @@ class Group:
             self.settle(*only)
 
     def elect(self, me: str, *only: str) -> None:
-        """Make a member the leader: its timeout runs out, and the others' with it so that they give their votes."""
+        """Make a member the leader: its election timeout expires, and the others' too.
+
+        So that they give their votes.
+        """
         self.let_vote_for(me, *only)
         self.campaign(me)
         self.settle(*only)
         assert self[me].core.role is Role.LEADER, f"{me} is {self[me].core.role} in term {self[me].core.term}"
 
     def let_vote_for(self, me: str, *only: str) -> None:
-        """Have the others, or ``only`` some, consider their leader gone, without campaigning themselves soon."""
+        """Let the others, or ``only`` some, consider their leader gone, without campaigning soon themselves."""
         for member in self.up():
             if member.me != me and (not only or member.me in only):
                 age(member.core, member.core.options.election_timeout_ticks)
@@ -485,14 +491,14 @@ class Group:
     # -- The disks ------------------------------------------------------------------------------------------
 
     def sync(self, me: str, count: int | None = None) -> None:
-        """Make ``count`` pending writes of a member durable (default: all) and tell its core."""
+        """Make ``count`` pending writes of a member durable (default: all), and report them to its core."""
         member = self[me]
         done = 0
         while member.queue and (count is None or done < count):
             self._write_one(member)
             done += 1
             if not member.queue:
-                self.notify(me)  # Which may hand out more to write.
+                self.notify(me)  # This may hand out more writes.
         self.notify(me)
 
     def _write_one(self, member: Member) -> None:
@@ -506,12 +512,12 @@ class Group:
             member.notices.append(member.queue.popleft())
 
     def write(self, me: str, count: int = 1) -> None:
-        """Make writes durable without telling the core."""
+        """Make writes durable without a report to the core."""
         for _ in range(count):
             self._write_one(self[me])
 
     def notify(self, me: str, count: int | None = None) -> None:
-        """Tell the core of what has become durable."""
+        """Report durable writes to the core."""
         member = self[me]
         done = 0
         while member.notices and (count is None or done < count):
@@ -531,7 +537,7 @@ class Group:
             self.after(me)
 
     def answer_fetches(self, me: str) -> None:
-        """Hand the batches that were read from disk to the core."""
+        """Return the batches that were read from disk to the core."""
         member = self[me]
         fetches, member.fetches = member.fetches, []
         for fetch, batches in fetches:
@@ -551,7 +557,7 @@ class Group:
     # -- Snapshots ------------------------------------------------------------------------------------------
 
     def snapshot(self, me: str) -> Snapshot | None:
-        """Let a member take a snapshot of what it has applied and made durable; None = there is nothing new."""
+        """Take a snapshot of a member's applied and durable records; None = there is nothing new."""
         member = self[me]
         core = member.core
         applied = [batch for batch in member.applied if batch.end <= core.log.durable_end]
@@ -575,7 +581,7 @@ class Group:
         return snapshot
 
     def trim(self, me: str, first_index: Index | None = None) -> None:
-        """Drop what the member's newest snapshot covers, or as much of it as lies below ``first_index``."""
+        """Drop the records that the member's newest snapshot covers, or those of them below ``first_index``."""
         member = self[me]
         if not member.disk.snapshots or member.core.installing:
             return
@@ -587,7 +593,7 @@ class Group:
         member.raft.trimmed(member.disk.begin, (point.end, point.last_term))
 
     def fetch_snapshot(self, me: str) -> bool:
-        """Copy the snapshot that was offered to a member: its file is durable afterwards."""
+        """Copy the offered snapshot to a member; its file is durable afterwards."""
         member = self[me]
         offer, member.offer = member.offer, None
         if offer is None:
@@ -601,7 +607,7 @@ class Group:
         return True
 
     def install(self, me: str) -> bool | None:
-        """Have a fetched snapshot installed; see ``Raft.install``."""
+        """Install a fetched snapshot; see ``Raft.install``."""
         member = self[me]
         if member.fetched is None or member.raft is None:
             return False
@@ -618,7 +624,7 @@ class Group:
     # -- After every input ----------------------------------------------------------------------------------
 
     def after(self, me: str) -> None:
-        """Do what the core wants done, then check the invariants."""
+        """Perform the actions that the core requests, then check the invariants."""
         member = self[me]
         assert member.raft is not None
         self.check()
@@ -628,7 +634,7 @@ class Group:
         self.check()
 
     def check(self) -> None:
-        """Check the invariants of all that run."""
+        """Check the invariants of all running members."""
         disks = {member.me: member.disk.durable() for member in self.members.values()}
         check(self.facts, [member.core for member in self.up()], disks)
 
@@ -636,7 +642,7 @@ class Group:
         for message in ready.messages:
             self._send(member, message)
         if ready.durable is not None:
-            # Where there is nothing to write, the messages still wait behind what is on its way to the disk.
+            # Without writes of their own, the messages still wait for the earlier writes.
             member.queue.append(Pending(deque(ready.writes), ready.durable, ready.messages_after_durable))
         member.offer = ready.offer or member.offer
         for batch in ready.committed:
@@ -644,7 +650,7 @@ class Group:
         for token, index in ready.reads:
             needed = member.reads_asked.pop(token, None)
             if needed is not None:
-                assert index + 1 >= needed, f"a read sees up to {index}, {needed} was committed when it came"
+                assert index + 1 >= needed, f"a read sees up to {index}, {needed} was committed when it was asked"
                 member.reads[token] = index
         for fetch in ready.fetches:
             batches: list[Batch] = []
@@ -657,7 +663,7 @@ class Group:
                     break
                 batches.append(batch)
             if fetch.start < member.disk.begin:
-                batches = []  # Trimmed meanwhile.
+                batches = []  # They were trimmed meanwhile.
             else:
                 assert [batch.first_index for batch in batches[:1]] == [fetch.start], f"{fetch} is not on disk"
             member.fetches.append((fetch, batches))
@@ -670,7 +676,7 @@ class Group:
         self.sent.append(message)
 
     def _apply(self, member: Member, batch: Batch) -> None:
-        """Apply a committed batch: on every member the same one at the same place."""
+        """Apply a committed batch, which must be the same on every member."""
         place = len(member.applied)
         end = member.applied[-1].end if member.applied else Index(1)
         assert batch.first_index == end, f"{member.me} applied up to {end}, now {batch!r}"
@@ -680,10 +686,10 @@ class Group:
         else:
             self.applied.append(batch)
 
-    # -- What scenarios look at -----------------------------------------------------------------------------
+    # -- Inspection ------------------------------------------------------------------------------------------
 
     def leaders(self) -> list[NodeId]:
-        """Return who thinks to lead."""
+        """Return the members that consider themselves leaders."""
         return [member.me for member in self.up() if member.core.role is Role.LEADER]
 
     def values(self, me: str) -> list[bytes]:
@@ -691,5 +697,5 @@ class Group:
         return [value for batch in self[me].applied if batch.kind is Kind.RECORDS for value in batch.values()]
 
     def is_running(self, me: str) -> bool:
-        """Say whether a member is RUNNING."""
+        """Return whether a member is RUNNING."""
         return self[me].core.lifecycle is Lifecycle.RUNNING

@@ -1,4 +1,4 @@
-"""Random schedules: every event of a group drawn from one seed, by the weights of a mix."""
+"""Random schedules: one seed decides every event of a group, by the weights of a mix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MIXES", "Mix", "Schedule"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """How often what happens: weights, and a few chances in percent."""
+    """Weights of the events, and some chances in percent."""
 
     members: tuple[int, ...] = (3,)
     learners: int = 0
@@ -31,7 +31,7 @@ class Mix:
     notify: int = 40
     tick: int = 8
     campaign: int = 1
-    """An election timeout runs out, at one member and all who would listen to its leader."""
+    """An election timeout expires, at one member and at all that would otherwise follow its leader."""
     propose: int = 12
     read: int = 3
     crash: int = 2
@@ -39,29 +39,35 @@ class Mix:
     partition: int = 1
     heal: int = 2
     fifo: int = 30
-    """Percent: the oldest message is delivered, not any."""
+    """Percent: the oldest message is delivered instead of a random one."""
     sync_only: int = 10
-    """Percent: a member that starts is in the mode that proposes nothing."""
+    """Percent: a member starts in the mode that proposes nothing."""
     lose_hint: int = 30
     """Percent: a crash loses the commit hint."""
     episode: int = 3
-    """A part of the group is alone for a while: one of them campaigns, and things go well for some events."""
+    """A part of the group is isolated for some time.
+
+    One of its members campaigns, and no faults happen for some events.
+    """
     sizes: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 5)
-    """How many take part in an episode."""
+    """Numbers of members in an episode."""
     hold: int = 40
     """Percent: an episode holds back one kind of message."""
     episode_restart: int = 25
-    """Percent: a member starts anew when an episode begins, with all its writes durable."""
+    """Percent: a member restarts when an episode begins, with all its writes durable."""
     snapshot: int = 0
-    """A member takes a snapshot, and perhaps drops a part of its log; or fetches or installs one that was offered."""
+    """A member takes a snapshot, and may drop a part of its log; or it fetches or installs an offered one."""
     change: int = 0
-    """A leader is asked for a change of the membership, or to hand over."""
+    """A leader gets a request for a membership change or a transfer."""
     damage: int = 0
-    """A member crashes and loses the end of its log, also what it had acknowledged; as many as may fail at once."""
+    """A member crashes and loses the end of its log, even acknowledged records; as many at once as may fail."""
     lose: int = 0
-    """Members are told that their leader seems to be dead, true or not; a dead leader's as a rule all of them."""
+    """Members get a report that their leader seems to be dead, rightly or wrongly.
+
+    For a dead leader usually all of them.
+    """
     old: int = 0
-    """An append or an announcement of a term that its target has left is delivered, where one is under way."""
+    """An append or an announcement of a term that its target has left is delivered, if there is one in flight."""
 
 
 _CALM = Mix(
@@ -91,7 +97,7 @@ MIXES = {
     "old messages": Mix(fifo=0, duplicate=25, drop=0, crash=3, campaign=4, old=20),
     "sync only": Mix(sync_only=60, campaign=2, crash=2, restart=10, episode=20, steps=300),
     "episodes": Mix(episode=30, steps=200, old=5),
-    # Only episodes, of one or two members: elections by minorities of what happened, as in figure 8.
+    # Only episodes of one or two members: elections by minorities, as in figure 8.
     "pairs": replace(_CALM, sizes=(1, 2, 2, 3), hold=30, episode_restart=20, sync_only=0, old=10),
     "snapshots": Mix(snapshot=40, crash=3, restart=5, episode=4, partition=3, heal=1, propose=25),
     "snapshots of five": Mix(members=(5,), snapshot=40, steps=600, crash=4, restart=5, episode=5, old=5, propose=25),
@@ -100,7 +106,7 @@ MIXES = {
     "damage": Mix(damage=8, crash=2, restart=15, episode=2, propose=20),
     "damage of five": Mix(members=(5,), damage=10, crash=3, restart=20, episode=3, propose=20, campaign=2, steps=900),
     "changes and damage": Mix(members=(3, 5), change=6, damage=5, crash=2, restart=15, campaign=2, steps=900),
-    # Who is told so stands within a few ticks, often several at once, and often while the leader leads on.
+    # Members with such a report campaign within a few ticks, often several at once, and often while the leader leads.
     "losses": Mix(members=(3, 5), lose=20, tick=25, campaign=0, crash=3, restart=8, episode=2, change=2, snapshot=15),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
@@ -108,7 +114,7 @@ MIXES = {
 
 
 class Schedule:
-    """One random run. ``trace`` says in words what happened, for the one who reads a failure."""
+    """One random run. ``trace`` describes its events, for the reader of a failure."""
 
     def __init__(self, mix: Mix, seed: int) -> None:
         self.mix = mix
@@ -148,13 +154,13 @@ class Schedule:
         self._weights = [getattr(mix, action) for action in self._actions]
 
     def run(self) -> Schedule:
-        """Run all steps; raises what an invariant or the core raises."""
+        """Run all steps; raises the error of an invariant or of the core."""
         for action in self.entropy.choices(self._actions, self._weights, k=self.mix.steps):
             getattr(self, f"_{action}")()
         return self
 
     def heal_and_finish(self) -> None:
-        """Stop all faults and let time pass: the group must come to a leader and commit something new."""
+        """Stop all faults and let time pass: the group must get a leader and commit a new record."""
         self.cut.clear()
         group = self.group
         group.is_quick_disk = True
@@ -168,7 +174,7 @@ class Schedule:
             running = [me for me in group.leaders() if group.is_running(me)]
             if running:
                 leader = max(running, key=lambda me: group[me].core.term)
-                with suppress(UnavailableError):  # It may be handing over.
+                with suppress(UnavailableError):  # It may be transferring its leadership.
                     group.propose(leader, b"last")
                 group.run(5)
                 membership = group[leader].core.membership
@@ -201,7 +207,7 @@ class Schedule:
         if first is None:
             return
         batch = [first]
-        if self.entropy.randrange(4) == 0:  # Several messages in one turn.
+        if self.entropy.randrange(4) == 0:  # Deliver several messages in one turn.
             others = self.group.matching(target=first.target)
             batch = [first, *(m for m in others[:3] if m is not first)]
         for message in batch:
@@ -230,7 +236,7 @@ class Schedule:
     def _notify(self) -> None:
         member = self._any([member for member in self.group.up() if member.notices or member.fetches])
         if member is not None:
-            self._note(f"{member.me} hears of its disk: {[n.notice for n in member.notices][:1]}")
+            self._note(f"{member.me} gets a completion: {[n.notice for n in member.notices][:1]}")
             self.group.notify(member.me, 1)
             if self.entropy.randrange(2):
                 self.group.answer_fetches(member.me)
@@ -311,12 +317,12 @@ class Schedule:
         self.cut.clear()
 
     def _change(self) -> None:
-        """Ask a leader for any change; refusals are its right."""
+        """Request any change from a leader, which may refuse it."""
         group, entropy = self.group, self.entropy
         leader = self._any([member for member in group.up() if member.core.leader == member.me])
         is_recovering = any(member.disk.recovering_until is not None for member in group.members.values())
         if leader is None or leader.raft is None or is_recovering:
-            return  # Fewer voters tolerate fewer: together with who is recovering that may be one too many.
+            return  # Fewer voters tolerate fewer failures; with the recovering ones, it may be one too many.
         members = sorted(leader.core.membership.addresses)
         node = entropy.choice([*members, NodeId(f"x{entropy.randrange(3)}")])
         wanted: Change | None = None
@@ -339,7 +345,10 @@ class Schedule:
         group.after(leader.me)
 
     def _damage(self) -> None:
-        """Let a member lose the end of its log; never more than may fail, in any membership that may be in force."""
+        """Let a member lose the end of its log.
+
+        Never more members than may fail, in any membership that may be in force.
+        """
         group, entropy = self.group, self.entropy
         member = self._any(list(group.members.values()))
         known = [group.hint, *(entry.membership for each in group.up() for entry in each.core.memberships)]
@@ -359,7 +368,7 @@ class Schedule:
         end = entropy.choice([batch.first_index for batch in member.disk.batches])
         member.disk.damage(end, is_end_known=entropy.randrange(3) > 0)
         if before is not None:
-            member.disk.recovering_until = before  # Nothing that it has said since counts, so nothing raises it.
+            member.disk.recovering_until = before  # Nothing that it has sent since counts, so nothing raises this.
         self.counts["damaged"] += 1
         self._note(f"{member.me} loses everything from {end} on, recovering until {member.disk.recovering_until}")
 
@@ -370,7 +379,7 @@ class Schedule:
         leader = member.core.leader
         is_alone = self.entropy.randrange(3) == 0
         for me in [member.me] if is_alone else [each.me for each in self.group.up() if each.me != leader]:
-            self._note(f"{me} is told that {leader} seems to be dead")
+            self._note(f"{me} gets a report that {leader} seems to be dead")
             self.group.lose(me, leader)
         self.counts["losses"] += 1
 
@@ -414,7 +423,7 @@ class Schedule:
             self.counts["installed"] += taken is True
 
     def _episode(self) -> None:
-        """Let a part of the group be alone for a while; one kind of message is perhaps held back meanwhile."""
+        """Isolate a part of the group for some time; one kind of message may be held back meanwhile."""
         group, entropy = self.group, self.entropy
         voters = sorted(
             entropy.sample(sorted(group.hint.voters), min(entropy.choice(self.mix.sizes), len(group.hint.voters)))

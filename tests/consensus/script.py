@@ -1,18 +1,16 @@
-"""The commands of the scripts in ``tests/scripts/consensus``: a group, told step by step.
+"""The commands of the scripts in ``tests/scripts/consensus``, which drive a group step by step.
 
-Lines of output: ``<`` a message comes in, ``>`` one goes out, ``=`` state, ``!`` a fault or an error. Commands:
+Lines of output: ``<`` a received message, ``>`` a sent one, ``=`` state, ``!`` a fault or an error. Commands:
 
-``cluster members=3 learners=0 disk=quick|slow sync_only=1 append_bytes=N nK=1,1,2/3``  (terms of the
-records found, and the term that is stored where it is higher)
-``campaign N`` · ``lose N MEMBER`` (N is told that MEMBER seems to be dead)
-``tick N count=1`` · ``propose N VALUE...`` · ``read N`` · ``sync N count=1``
-``reads N`` · ``deliver [KIND] from=N to=N count=N keep=1`` · ``drop [KIND] from=N to=N`` · ``pending``
-``stabilize [N...]`` · ``run TICKS [N...]`` (the time of the others stands still)
-``partition N...`` (from all others) · ``cut N N`` (one way) · ``links N-N ...`` (no others) · ``heal``
-``crash N writes=0`` · ``restart N`` · ``damage N END unknown=1`` (what a recovery leaves that lost the log from there)
-``snapshot N`` · ``trim N [INDEX]`` · ``fetch N`` · ``install N``
-``add N`` (a node without anything) · ``change N add|learn|remove|replace NODE [OLD]`` · ``transfer N [TARGET]``
-``status [N...]`` · ``members [N...]`` · ``log [N...]`` · ``disk N``
+``cluster members=3 learners=0 disk=quick|slow sync_only=1 append_bytes=N nK=1,1,2/3``  (terms of the records on nK's
+disk, and the stored term if it is higher) ``campaign N`` · ``lose N MEMBER`` (N gets a report that MEMBER seems to be
+dead) ``tick N count=1`` · ``propose N VALUE...`` · ``read N`` · ``sync N count=1`` ``reads N`` · ``deliver [KIND]
+from=N to=N count=N keep=1`` · ``drop [KIND] from=N to=N`` · ``pending`` ``stabilize [N...]`` · ``run TICKS [N...]``
+(time stands still for the others) ``partition N...`` (from all others) · ``cut N N`` (one way) · ``links N-N ...`` (no
+others) · ``heal`` ``crash N writes=0`` · ``restart N`` · ``damage N END unknown=1`` (the state after a recovery that
+lost the log from END) ``snapshot N`` · ``trim N [INDEX]`` · ``fetch N`` · ``install N`` ``add N`` (an empty node) ·
+``change N add|learn|remove|replace NODE [OLD]`` · ``transfer N [TARGET]`` ``status [N...]`` · ``members [N...]`` ·
+``log [N...]`` · ``disk N``
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _ONLY_IF_TRUE = ("transfers", "is_recovering", "life", "leader_end")
 
 
 def describe(message: Message) -> str:
-    """Return a message in one line."""
+    """Return a message as one line."""
     parts = []
     for each in fields(message):
         value = getattr(message, each.name)
@@ -52,18 +50,18 @@ def describe(message: Message) -> str:
 
 
 def describe_batch(batch: Batch) -> str:
-    """Return a batch as its kind, where it is no records, and its viewstamps."""
+    """Return a batch as its kind, unless it holds records, and its viewstamps."""
     kind = "" if batch.kind is Kind.RECORDS else f"{batch.kind.name.lower()} "
     last = "" if batch.count == 1 else f"..{batch.last_index}"
     return f"{kind}{batch.term}.{batch.first_index}{last}"
 
 
 class _Told(Group):
-    """A group that tells what happens in it."""
+    """A group that reports its events."""
 
     lines: list[str]
     cut: frozenset[tuple[str, str]] = frozenset()
-    """(source, target) of what never arrives."""
+    """(source, target) of the links that are cut."""
 
     def step(self, me: str, *messages: Message) -> None:
         for message in messages:
@@ -100,7 +98,7 @@ class Script:
         self.group = _Told.__new__(_Told)
 
     def run(self, command: Command) -> list[str]:
-        """Run one command; return what it tells."""
+        """Run one command; return its output."""
         handler = getattr(self, f"_{command.name}", None)
         if handler is None:
             raise SyntaxError(f"line {command.line}: no command {command.name!r}")
@@ -131,7 +129,7 @@ class Script:
         )
 
     def _campaign(self, command: Command) -> None:
-        """The member's timeout runs out; so have the others' that hear no leader."""
+        """The election timeouts of the member, and of all others without a leader, expire."""
         for member in self.group.up():
             if member.core.leader is None:
                 age(member.core, 10)

@@ -1,4 +1,4 @@
-"""The announcement: where two logs part, in which order a member gets there, and what a crash on the way leaves."""
+"""The announcement: the point at which two logs part, the order of a member's steps, and crashes in between."""
 
 import random
 
@@ -27,7 +27,7 @@ SYNC_ONLY = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=
 
 
 def disk_of(*terms: int, term: int = 0, history: list[tuple[int, int]] | None = None) -> Disk:
-    """A disk whose log holds one record of each of ``terms``; the history is the log's, or a longer one."""
+    """Return a disk with one record of each of ``terms``; the history is the log's, or a longer one."""
     batches = [
         record(each, index, previous_term=terms[index - 2] if index > 1 else 0) for index, each in enumerate(terms, 1)
     ]
@@ -40,9 +40,9 @@ def disk_of(*terms: int, term: int = 0, history: list[tuple[int, int]] | None = 
 
 
 def neon() -> Group:
-    """Neon's history: P1 wrote 1.1 everywhere and more on A only, P2 2.2 and 2.3 on C and D, P3 (on D) 3.4 on D.
+    """Return Neon's history: P1 wrote 1.1 everywhere and more on A only, P2 2.2 and 2.3 on C and D, P3 (on D) 3.4 on D.
 
-    Here P2 and P3 are members: C led term 2, D leads term 3 once C and E have voted for it, and its record is 3.4.
+    Here P2 and P3 are members: C led term 2; D leads term 3 once C and E have voted for it, and its record is 3.4.
     """
     return Group(
         [NodeId(me) for me in "ABCDE"],
@@ -58,7 +58,7 @@ def neon() -> Group:
 
 
 def lead_with_d(group: Group) -> None:
-    """D wins term 3 with C's and E's votes, announces it to nobody yet and writes 3.4 that nobody else has."""
+    """D wins term 3 with the votes of C and E, has sent no announcement yet, and alone has 3.4."""
     for me in "CE":
         age(group[me].core, 10)
     group.campaign("D")
@@ -75,7 +75,7 @@ def lead_with_d(group: Group) -> None:
 
 
 def test_neon_a_gets_back_and_is_cut_to_what_it_shares_before_any_record_arrives() -> None:
-    """B3.1: announced to A are start 2 and [(1,1),(2,2),(3,4)]; A then advertises term 2, not 3, with end 2."""
+    """B3.1: start 2 and [(1,1),(2,2),(3,4)] are announced to A, which then advertises term 2, not 3, with end 2."""
     group = neon()
     lead_with_d(group)
     while not group.matching(Announcement, target="A"):
@@ -119,7 +119,10 @@ def test_neon_a_stopped_after_one_record_holds_no_mixture_and_its_old_tail_is_ne
 
 
 def test_the_longer_log_of_the_older_term_does_not_win() -> None:
-    """Our vote rule: A (1, 5) asks B, E and C; C is at (2, 4) and refuses. A's log is the longest of all."""
+    """The vote rule compares terms before lengths.
+
+    A, at (1, 5), asks B, E and C; C is at (2, 4) and refuses, although A's log is the longest of all.
+    """
     group = neon()
     for me in "ABCDE":
         age(group[me].core, 10)
@@ -134,7 +137,7 @@ def test_the_longer_log_of_the_older_term_does_not_win() -> None:
 
 
 def divergent() -> Group:
-    """n3 holds two records of term 1 that the leader of term 2, n1, does not; the announcement is under way to it."""
+    """n3 holds two records of term 1 that n1, the leader of term 2, lacks; the announcement to n3 is in flight."""
     group = Group(
         3,
         options=SYNC_ONLY,
@@ -157,7 +160,10 @@ def writes_of(member: Member) -> list[type]:
 
 
 def test_the_three_steps_are_written_in_their_order_term_truncation_history() -> None:
-    """History first would describe records of an old term as ones of the new: committed data is lost in 10 steps."""
+    """If the history came first, it would describe old records as ones of the new term.
+
+    Committed data is lost in 10 steps.
+    """
     group = divergent()
     announcement = group.drop(Announcement, target="n3")[0]
     group.crash("n3")
@@ -172,7 +178,7 @@ def test_the_three_steps_are_written_in_their_order_term_truncation_history() ->
 
 @pytest.mark.parametrize("kept", range(4))
 def test_a_crash_after_each_step_leaves_what_a_restart_can_go_on_from(kept: int) -> None:
-    """After the term; after the truncation; after the history: each time the group ends with one log."""
+    """After the term, after the truncation and after the history: each time the group ends with one log."""
     group = divergent()
     group.is_quick_disk = False
     group.deliver(Announcement, target="n3")
@@ -212,7 +218,7 @@ def test_until_truncation_and_history_are_durable_the_member_answers_nothing() -
     for kind in (VoteRequest,):
         message = kind(
             source=NodeId("n2"), target=NodeId("n3"), term=Term(9), last_term=Term(9), end=Index(99)
-        )  # A vote that it would give at any other time.
+        )  # It would grant this vote at any other time.
         age(group["n3"].core, 99)
         group.step("n3", message)
     group.tick("n1", 2)
@@ -225,7 +231,7 @@ def test_until_truncation_and_history_are_durable_the_member_answers_nothing() -
 
 
 def test_an_announcement_again_cuts_nothing_and_is_harmless() -> None:
-    """Doubled: the number is known. After a restart: the point is the member's own end."""
+    """A doubled announcement has a known number. After a restart, its point is the member's own end."""
     group = divergent()
     [announcement] = group.deliver(Announcement, target="n3", keep=True)
     group.run(6)
@@ -241,7 +247,10 @@ def test_an_announcement_again_cuts_nothing_and_is_harmless() -> None:
 
 
 def test_an_announcement_that_does_not_fit_the_present_log_is_refused_and_made_anew() -> None:
-    """Late, after the member has gone on and lost its memory of it: trusting the old point would cut what it said."""
+    """It arrives late, after the member has continued and forgotten it.
+
+    The old point would now cut acknowledged records.
+    """
     group = divergent()
     [announcement] = group.deliver(Announcement, target="n3", keep=True)
     group.run(6)
@@ -257,7 +266,7 @@ def test_an_announcement_that_does_not_fit_the_present_log_is_refused_and_made_a
 
 
 def test_an_announcement_below_the_own_commit_index_is_refused_and_fatal() -> None:
-    """Somebody broke the protocol, or a disk lied: the member stops, and cuts nothing."""
+    """A peer broke the protocol, or a disk lied: the member stops, and cuts nothing."""
     group = divergent()
     [announcement] = group.drop(Announcement, target="n3")
     group["n3"].disk.commit_hint = Index(4)
@@ -265,7 +274,7 @@ def test_an_announcement_below_the_own_commit_index_is_refused_and_fatal() -> No
     group.facts.kept_ends.clear()
     member = Member(NodeId("n3"), group["n3"].disk)
     group.members[NodeId("n3")] = member
-    # What no member of this group can know to be committed, so the other checks must not see it.
+    # No member of this group can know this to be committed, so the other checks must not see it.
     group.facts.committed, group.facts.committed_end = member.disk.history.starts, Index(4)
     group.crash("n1")
     group.crash("n2")
@@ -287,7 +296,7 @@ def test_an_announcement_of_an_older_term_is_ignored_and_answered_with_the_prese
 
 
 def test_an_announcement_of_a_higher_term_is_adopted_with_its_leader_as_the_vote() -> None:
-    """Rule 11: it makes "one leader" checkable on one member."""
+    """Rule 11: this makes "one leader per term" checkable on one member."""
     group = divergent()
     [announcement] = group.drop(Announcement, target="n3")
     group.crash("n3")
@@ -336,7 +345,7 @@ def test_two_leaders_in_one_term_are_a_broken_peer() -> None:
 
 
 def test_a_stored_history_ahead_of_the_log_is_advertised_only_as_far_as_the_log_reaches() -> None:
-    """B3.5: the control file is written first, the records come later; only the boundary itself is advertised."""
+    """B3.5: the control file is written first and the records come later, so only the boundary itself is advertised."""
     ahead = disk_of(1, 1, term=4, history=[(0, 1), (1, 1), (2, 3), (4, 7)])
     group = Group(3, disks={NodeId("n3"): ahead})
     assert group["n3"].core.advertised.starts == ((0, 1), (1, 1), (2, 3))
@@ -344,7 +353,7 @@ def test_a_stored_history_ahead_of_the_log_is_advertised_only_as_far_as_the_log_
 
 
 def test_a_winner_extends_what_it_advertises_and_not_what_it_has_stored() -> None:
-    """Extended as stored, the history would go backwards: [(1,1),(2,3),(4,7),(5,3)] (rule 3, 9 steps)."""
+    """If the stored history were extended, it would go backwards: [(1,1),(2,3),(4,7),(5,3)] (rule 3, 9 steps)."""
     ahead = disk_of(1, 1, term=4, history=[(0, 1), (1, 1), (2, 3), (4, 7)])
     group = Group(3, disks={NodeId("n1"): ahead})
     group.elect("n1")
@@ -362,7 +371,7 @@ def test_a_last_term_rises_when_its_begin_is_reached() -> None:
 
 
 def test_a_member_without_any_common_point_is_left_alone_until_a_snapshot_helps() -> None:
-    """No record is cut or sent by guessing; the leader goes on with the others."""
+    """No record is cut or sent by guessing; the leader continues with the others."""
     group = Group(3)
     group.elect("n1", "n1", "n2")
     report = HistoryResponse(

@@ -1,4 +1,4 @@
-"""Members come and go: learners, promotion, joint changes, the guard, a leader that removes itself."""
+"""Membership changes: learners, promotion, joint changes, the guard, and a leader that removes itself."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ N1, N2, N3, N4, N5 = (NodeId(f"n{number}") for number in range(1, 6))
 
 
 def started(members: int = 3) -> Group:
-    """Return a group that n1 leads, RUNNING."""
+    """Return a RUNNING group that n1 leads."""
     group = Group(members)
     group.elect("n1")
     group.run(5)
@@ -64,8 +64,8 @@ def test_a_learner_that_is_to_stay_one_is_not_promoted() -> None:
     assert group["n4"].disk.records() == group["n1"].disk.records()
 
 
-def test_a_learner_that_hears_nothing_is_not_promoted() -> None:
-    """Promoted unseen, it would make the quorum larger without making the group stronger."""
+def test_a_learner_that_receives_nothing_is_not_promoted() -> None:
+    """Promoted without an answer, it would make the quorum larger without making the group stronger."""
     group = started()
     group.change("n1", AddMember(N4, "at-n4"))
     group.members[N4] = Member(N4, Disk())  # It is down.
@@ -90,7 +90,7 @@ def test_a_learner_never_counts() -> None:
 
 
 def test_while_joint_both_majorities_have_to_agree() -> None:
-    """Five become four: n5 leaves. Of the old five three are needed, of the new four three."""
+    """Five become four, as n5 leaves: three of the old five are needed, and three of the new four."""
     group = started(3)
     for me in ("n4", "n5"):
         group.add(me)
@@ -114,11 +114,11 @@ def test_replacing_is_one_joint_change_of_two_members() -> None:
     assert {*memberships(group, "n1").voters} == {N1, N2, N3}
     group.run(12)
     assert {*memberships(group, "n1").voters} == {N1, N3, N4}
-    assert group["n2"].core.role is Role.NON_PARTICIPANT, "who leaves is told"
+    assert group["n2"].core.role is Role.NON_PARTICIPANT, "the removed member learns of its removal"
 
 
 def test_a_change_is_refused_until_a_record_of_the_term_is_committed() -> None:
-    """Without this guard two leaders appear in one term (protocol-rules, nine steps)."""
+    """Without this guard two leaders can appear in one term (protocol-rules, nine steps)."""
     group = started()
     group.elect("n2", "n1", "n2", "n3")
     group.messages.clear()
@@ -130,7 +130,7 @@ def test_a_change_is_refused_until_a_record_of_the_term_is_committed() -> None:
     for me in ("n2", "n3"):
         age(group[me].core, 99)
     group.campaign("n1")
-    for _ in range(6):  # Up to the election, not as far as the commit.
+    for _ in range(6):  # Up to the election, but not to the commit.
         group.deliver((PreVoteRequest, VoteRequest))
         group.deliver()
         if group["n1"].core.role is Role.LEADER:
@@ -157,7 +157,7 @@ def test_one_change_at_a_time() -> None:
 
 
 def test_writes_go_on_while_the_membership_changes() -> None:
-    """RUNNING is said once a term: a later membership record that is not committed yet takes it back for nobody."""
+    """RUNNING is reported once per term; a later uncommitted membership record does not revoke it."""
     group = started()
     group.change("n1", RemoveMember(N3))
     assert group["n1"].core.lifecycle is Lifecycle.RUNNING
@@ -176,7 +176,7 @@ def test_a_removed_leader_leads_until_its_removal_is_committed_and_then_hands_ov
         group.settle()
     assert group["n1"].core.role is Role.NON_PARTICIPANT
     assert group.leaders() != []
-    assert group.leaders()[0] in (N2, N3), "no timeout had to run out"
+    assert group.leaders()[0] in (N2, N3), "no election timeout was needed"
     assert {*memberships(group, "n2").voters} == {N2, N3}
     group.run(5)
     group.propose(group.leaders()[0], b"after")
@@ -185,11 +185,11 @@ def test_a_removed_leader_leads_until_its_removal_is_committed_and_then_hands_ov
 
 
 def test_a_removed_leader_does_not_count_itself() -> None:
-    """In the record that leaves the joint membership n1 is no voter: n2 alone is no majority of n2 and n3."""
+    """By the record that leaves the joint membership, n1 is not a voter, and n2 alone is no majority of n2 and n3."""
     group = started()
     group.change("n1", RemoveMember(N1))
     group.settle()
-    group.tick("n1")  # The second record.
+    group.tick("n1")  # This sends the second record.
     assert not memberships(group, "n1").is_joint
     group.settle("n1", "n2")
     assert group["n1"].core.log.commit_end < group["n1"].core.log.end
@@ -198,17 +198,17 @@ def test_a_removed_leader_does_not_count_itself() -> None:
     assert group["n1"].core.log.commit_end == group["n1"].core.log.end
 
 
-def test_who_is_removed_by_a_record_that_may_not_be_committed_can_still_lead_the_group_out_of_it() -> None:
+def test_a_member_removed_by_an_uncommitted_record_can_still_lead_the_group_out_of_it() -> None:
     """Four become three; n1, which leaves, restarts with the longest log, and n4 is down.
 
-    The others need n1's vote among the four, and it gives none to a shorter log: nobody else can be elected.
+    The others need n1's vote among the four, and it gives none to a shorter log, so only n1 can be elected.
     """
     group = Group(4)
     group.elect("n1")
     group.run(5)
     group.change("n1", RemoveMember(N1))
     group.settle()
-    group.tick("n1")  # The record that leaves the joint membership: n1 alone has it.
+    group.tick("n1")  # Only n1 has this record, which leaves the joint membership.
     assert not memberships(group, "n1").is_joint
     group.messages.clear()
     group.crash("n4")
@@ -220,7 +220,7 @@ def test_who_is_removed_by_a_record_that_may_not_be_committed_can_still_lead_the
     assert group["n1"].core.role is Role.NON_PARTICIPANT
 
 
-def test_a_removed_member_that_was_not_told_disturbs_nobody() -> None:
+def test_a_removed_member_without_the_record_of_its_removal_disturbs_no_leader() -> None:
     group = started()
     group.crash("n3")
     group.change("n1", RemoveMember(N3))
@@ -249,7 +249,7 @@ def test_a_leader_that_falls_in_the_middle_of_a_change_leaves_it_to_the_next_one
 
 
 def test_a_change_that_is_cut_is_not_in_force_any_more() -> None:
-    """Rule 15: in force from the moment it is in the log, and gone when it is cut."""
+    """Rule 15: a membership is in force as soon as it is in the log, and no longer when it is cut."""
     group = started()
     group.change("n1", RemoveMember(N2))
     group.messages.clear()
@@ -269,7 +269,7 @@ def test_a_member_that_has_moved_gets_its_new_address_by_one_record() -> None:
 
 
 def test_the_same_change_again_changes_nothing() -> None:
-    """Who asked and was not answered asks again."""
+    """A caller whose request was not answered repeats it."""
     group = started()
     group.add("n4")
     group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))
@@ -280,7 +280,7 @@ def test_the_same_change_again_changes_nothing() -> None:
 
 
 def test_a_change_that_could_not_be_committed_is_not_begun() -> None:
-    """It would lock the group: the next change is refused until this one is committed."""
+    """It would lock the group, because the next change is refused until this one is committed."""
     group = started()
     group.crash("n3")
     group.run(15, "n1", "n2")
@@ -289,7 +289,7 @@ def test_a_change_that_could_not_be_committed_is_not_begun() -> None:
     group.change("n1", RemoveMember(N3))
 
 
-def test_what_cannot_be_changed_is_said() -> None:
+def test_an_impossible_change_is_refused_with_its_reason() -> None:
     group = started()
     for wanted, complaint in (
         (RemoveMember(N5), "n5 is no member"),
@@ -332,7 +332,7 @@ def test_a_transfer_waits_until_the_target_has_everything() -> None:
 
 
 def test_many_acknowledgements_do_not_use_up_the_time_of_a_transfer() -> None:
-    """With many appends on their way, each of which is acknowledged, the target still gets its election timeout."""
+    """With many acknowledged appends in flight, the target still gets its whole election timeout."""
     group = Group(3, options=replace(OPTIONS, append_bytes_max=1))
     group.elect("n1")
     group.run(5)
@@ -352,7 +352,7 @@ def test_a_transfer_to_one_that_does_not_answer_is_given_up() -> None:
     group.propose("n1")
 
 
-def test_without_a_name_the_one_that_is_closest_leads_next() -> None:
+def test_a_transfer_without_a_target_goes_to_the_most_advanced_member() -> None:
     group = started()
     group.propose("n1")
     group.drop(AppendRequest, target="n2")
@@ -360,7 +360,7 @@ def test_without_a_name_the_one_that_is_closest_leads_next() -> None:
     assert group.transfer("n1") == N3
 
 
-def test_nobody_but_its_leader_makes_a_member_stand() -> None:
+def test_only_its_leader_can_make_a_member_campaign() -> None:
     group = started()
     group.step("n2", TimeoutNow(source=N3, target=N2, term=group["n2"].core.term))
     group.settle()
@@ -380,7 +380,7 @@ def test_a_late_timeout_now_only_costs_an_election() -> None:
 
 @pytest.mark.parametrize("is_end_known", [True, False])
 def test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_pair_again(is_end_known: bool) -> None:
-    """Rule 17. Without it two members are enough to lose what three had: 9 steps."""
+    """Rule 17. Without it, two members can lose a record that three had, in 9 steps."""
     group = started()
     group.propose("n1", b"kept")
     group.settle()
@@ -395,15 +395,16 @@ def test_a_member_that_has_lost_something_is_recovering_until_it_holds_its_old_p
     assert group["n3"].disk.end >= end
     assert (group["n3"].core.recovering_until is None) == is_end_known
     if not is_end_known:
-        # Only a higher term says that nothing of the old one is missing: after a while the leader hands over for it.
+        # Only a higher term proves that none of its records is missing, so the leader transfers its leadership after a
+        # timeout.
         group.run(6 * group.options[N1].election_timeout_ticks)
         assert group["n2"].core.role is Role.LEADER
         assert group["n3"].core.recovering_until is None
     assert group["n3"].disk.recovering_until is None
 
 
-def test_a_recovering_member_votes_for_nobody_and_does_not_count_for_commit() -> None:
-    """The 12-step loss of protocol-rules 3.1: caught up with a leader that has not committed is not regained."""
+def test_a_recovering_member_does_not_vote_and_does_not_count_for_commit() -> None:
+    """The 12-step loss of protocol-rules 3.1: catching up with a leader that has not committed regains nothing."""
     group = started()
     group.propose("n1", b"r")
     group.settle("n1", "n3")
@@ -414,13 +415,13 @@ def test_a_recovering_member_votes_for_nobody_and_does_not_count_for_commit() ->
     committed = group["n1"].core.log.commit_end
     group.propose("n1", b"s")
     group.run(8, "n1", "n3")
-    assert group["n3"].core.log.durable_end == group["n1"].core.log.end, "it follows"
-    assert group["n1"].core.log.commit_end == committed, "and does not count"
-    assert group["n1"].core.role is Role.LEADER, "but it is heard: without a leader it could not be repaired"
+    assert group["n3"].core.log.durable_end == group["n1"].core.log.end, "it follows the leader"
+    assert group["n1"].core.log.commit_end == committed, "its acknowledgement does not count"
+    assert group["n1"].core.role is Role.LEADER, "but the leader stays, as the member needs it for its repair"
     group.crash("n1")
     group.campaign("n2")
     group.settle("n2", "n3")
-    assert group["n2"].core.role is not Role.LEADER, "nor does it vote"
+    assert group["n2"].core.role is not Role.LEADER, "its vote does not count"
 
 
 def test_a_recovering_member_that_takes_a_heartbeat_confirms_no_read() -> None:
@@ -438,7 +439,7 @@ def test_a_recovering_member_that_takes_a_heartbeat_confirms_no_read() -> None:
 
 
 def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None:
-    """Rule 18: never under the old name, and never promoted in place."""
+    """Rule 18: never under the old id, and never promoted in place."""
     group = started()
     group.propose("n1")
     group.settle()
@@ -446,7 +447,7 @@ def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None
     group.add("n2~1")
     group.change("n1", AddMember(NodeId("n2~1"), "at-n2", replaces=N2))
     group.run(GONE_TIMEOUTS * OPTIONS.election_timeout_ticks, "n1", "n3", "n2~1")
-    assert {*memberships(group, "n1").voters} == {N1, N2, N3}  # For so long the old disk may answer again.
+    assert {*memberships(group, "n1").voters} == {N1, N2, N3}  # The old disk might still answer.
     group.run(3, "n1", "n3", "n2~1")
     assert {*memberships(group, "n1").voters} == {N1, N3, "n2~1"}
     group.crash("n1")
@@ -455,7 +456,7 @@ def test_a_wiped_voter_under_a_new_name_takes_the_place_of_the_old_one() -> None
     assert group["n3"].disk.records()[:2] == ["1.1", "1.2"]
 
 
-def test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers() -> None:
+def test_no_learner_is_promoted_in_the_place_of_a_member_whose_disk_still_answers() -> None:
     """The learner may have been added while the old disk was only cut off; see also ``joining_change``."""
     group = started()
     group.add("n2~1")
@@ -468,7 +469,7 @@ def test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers() 
 
 
 def test_a_member_that_answers_slowly_keeps_its_place() -> None:
-    """On a slow network the timeouts are longer, also the one after which a disk may be replaced."""
+    """On a slow network all timeouts are longer, including the one after which a disk may be replaced."""
     group = started()
     group.add("n2~1")
 
@@ -489,7 +490,7 @@ def test_a_member_that_answers_slowly_keeps_its_place() -> None:
 
 
 def test_a_wiped_voter_takes_its_old_place_also_where_the_leader_changes_meanwhile() -> None:
-    """A new leader has heard nobody yet, and waits as long as the one before; then it promotes by itself."""
+    """A new leader has no answers yet and waits as long as its predecessor; then it promotes by itself."""
     group = started()
     group.crash("n2")
     group.add("n2~1")
@@ -505,7 +506,7 @@ def test_a_wiped_voter_takes_its_old_place_also_where_the_leader_changes_meanwhi
 
 
 def test_nothing_counts_before_the_end_of_recovery_is_on_the_disk() -> None:
-    """Dying in between leaves the old pair on the disk; what was said meanwhile would not be in it."""
+    """A crash in between leaves the old viewstamp on the disk, without the messages that were sent meanwhile."""
     group = started()
     group.propose("n1")
     group.settle()
@@ -532,7 +533,7 @@ def test_nothing_counts_before_the_end_of_recovery_is_on_the_disk() -> None:
 
 
 def test_a_joining_learner_that_is_recovering_without_a_known_end_is_helped_too() -> None:
-    """It would otherwise never be promoted, as only a new term ends its recovery."""
+    """Otherwise it would never be promoted, because only a new term ends its recovery."""
     group = started()
     group.add("n4")
     group.change("n1", AddMember(N4, "at-n4", replaces=N3))
@@ -552,10 +553,10 @@ def knowing(group: Group, me: str, *peers: str) -> None:
         raft.note_incarnation(NodeId(peer), f"disk-of-{peer}")
 
 
-def test_what_a_member_says_counts_only_where_a_record_names_its_disk() -> None:
-    """Rule 18: with one disk wiped and one member down, a third that never met the first disk would believe the second.
+def test_the_acknowledgements_of_a_member_count_only_if_a_record_names_its_disk() -> None:
+    """Rule 18: with one disk wiped and one member down, a third that never met the first disk would trust the second.
 
-    So nothing is committed with the help of a disk that those who lead later do not know.
+    So no record is committed with the help of a disk that later leaders do not know.
     """
     group = Group(3)
     knowing(group, "n1", "n3")
@@ -564,7 +565,7 @@ def test_what_a_member_says_counts_only_where_a_record_names_its_disk() -> None:
     group.elect("n1", "n1", "n2")
     group.run(3, "n1", "n2")
     assert group["n1"].core.membership.incarnations == {N1: "disk-of-n1", N3: "disk-of-n3"}
-    assert group["n1"].core.log.commit_end == 1, "n2 holds it, and nobody knows by which disk"
+    assert group["n1"].core.log.commit_end == 1, "n2 holds it, but no record names its disk"
     raft = group["n1"].raft
     assert raft is not None
     raft.note_incarnation(N2, "disk-of-n2")
@@ -607,7 +608,7 @@ def test_a_heartbeat_of_a_disk_that_no_record_names_confirms_no_read() -> None:
     assert token not in group["n1"].reads
 
 
-def test_who_leaves_is_named_no_more() -> None:
+def test_a_removed_members_disk_is_no_longer_named() -> None:
     group = Group(3)
     for me in ("n1", "n2", "n3"):
         knowing(group, me, "n1", "n2", "n3")

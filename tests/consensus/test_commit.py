@@ -1,4 +1,4 @@
-"""What is committed, and when: rule 7, and the mode that proposes nothing."""
+"""The commit rule: rule 7, and the mode that proposes nothing."""
 
 from dataclasses import replace
 
@@ -27,7 +27,10 @@ def commit_index(group: Group, me: str) -> int:
 
 
 def test_the_end_in_a_vote_response_is_no_acknowledgement() -> None:
-    """The voters hold all that the winner holds; until they have taken the announcement nothing is committed."""
+    """The voters hold all of the winner's records.
+
+    But nothing is committed before they have accepted the announcement.
+    """
     group = Group(3, options=SYNC_ONLY, disks={NodeId(me): disk_of(1, 1) for me in ("n1", "n2", "n3")})
     group.campaign("n1")
     for kind in VOTES:
@@ -41,7 +44,7 @@ def test_the_end_in_a_vote_response_is_no_acknowledgement() -> None:
 
 
 def test_a_long_divergent_log_does_not_count_before_it_was_cut() -> None:
-    """n3's end is beyond the leader's term start, but of another past."""
+    """n3's end is beyond the leader's term start, but its records differ."""
     group = Group(
         3,
         options=SYNC_ONLY,
@@ -55,7 +58,7 @@ def test_a_long_divergent_log_does_not_count_before_it_was_cut() -> None:
     group.deliver(Announcement, target="n3")
     [response] = group.matching(AnnouncementResponse, source="n3")
     assert isinstance(response, AnnouncementResponse)
-    assert response.end == 2, "it reports what it holds now, after the cut"
+    assert response.end == 2, "it reports its end after the cut"
     group.deliver(AnnouncementResponse)
     assert commit_index(group, "n1") == 0, "it has not reached the term start 3"
     group.deliver(AppendRequest, target="n3")
@@ -64,7 +67,7 @@ def test_a_long_divergent_log_does_not_count_before_it_was_cut() -> None:
 
 
 def test_from_the_moment_that_a_quorum_reached_the_term_start_old_records_are_committed() -> None:
-    """No record of the own term is needed: the announcement works like one without length."""
+    """No record of the leader's own term is needed: the announcement works like a record without length."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 1)})
     group.elect("n1")
     assert group["n1"].disk.records() == ["1.1", "1.2", "1.3"]
@@ -86,7 +89,7 @@ def test_a_leader_counts_itself_only_from_its_own_sync() -> None:
     assert group.values("n1") == [b"a"]
 
 
-def test_a_member_acknowledges_only_what_it_has_synced() -> None:
+def test_a_member_acknowledges_only_synced_records() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -150,7 +153,7 @@ def test_a_sync_only_leader_is_never_running() -> None:
 
 
 def test_the_commit_index_is_the_leaders_as_far_as_the_own_log_reaches() -> None:
-    """min(sent, own end), and never backwards (rule 8)."""
+    """It is min(sent, own end), and never goes backwards (rule 8)."""
     group = Group(3, options=replace(OPTIONS, append_bytes_max=1))
     group.elect("n1")
     group.run(3)
@@ -174,7 +177,7 @@ def test_the_commit_index_is_the_leaders_as_far_as_the_own_log_reaches() -> None
     assert group["n3"].core.log.commit_end == 4
 
 
-def test_a_member_announced_to_anew_counts_from_what_it_reports_then() -> None:
+def test_after_a_new_announcement_a_member_counts_from_its_new_report() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)

@@ -1,4 +1,4 @@
-"""Completions of writes: by the term under which the write was accepted (rule 9)."""
+"""Completions of writes are matched by the term under which the write was accepted (rule 9)."""
 
 from tests.consensus.group import Group, record
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
@@ -26,7 +26,7 @@ def announcement(term: int, history: list[tuple[int, int]], start: int, *, numbe
 
 
 def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
-    """A term is still on its way to the disk when an announcement cuts the log: its completion names the old end.
+    """The write of a term is pending when an announcement cuts the log, so its completion names the old end.
 
     It must neither make the cut log durable beyond its end nor end the installation.
     """
@@ -46,17 +46,19 @@ def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
 
 
 def test_only_the_completion_of_its_own_writes_ends_the_installation() -> None:
-    """Announced again in the same term, after a snapshot whose history it replaced: an answer still waits for the disk.
+    """In the same term, a second announcement follows a snapshot that replaced the history.
 
-    Its completion is of the same term and end. Taken for the announcement's, the member acknowledged although the
-    term's history was not on its disk: after a crash it would advertise less than it had promised.
+    An answer still waits for the disk.
+
+    Its completion is of the same term and end. If it counted as the announcement's, the member would acknowledge before
+    the term's history is on its disk, and after a crash it would advertise less than it had promised.
     """
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
     core = group["n1"].core
     group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2))
     group.sync("n1")
     group.step("n1", HistoryRequest(source=NodeId("n2"), target=NodeId("n1"), term=Term(2), number=1))
-    core.history = group["n1"].disk.history = TermHistory([(0, 1), (1, 1)])  # As a snapshot installed in between.
+    core.history = group["n1"].disk.history = TermHistory([(0, 1), (1, 1)])  # As by a snapshot installed in between.
     group.step("n1", announcement(2, [(0, 1), (1, 1), (2, 2)], 2, number=2))
     group.messages.clear()
     group.write("n1")
@@ -69,7 +71,7 @@ def test_only_the_completion_of_its_own_writes_ends_the_installation() -> None:
 
 
 def test_the_same_record_cut_and_appended_again_is_another_write() -> None:
-    """A completion with the record's own (term, index) cannot tell the two writes apart; ours names the leadership."""
+    """A completion with the record's own (term, index) cannot distinguish the two writes; ours names the leadership."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1)}, is_quick_disk=False)
     member = group["n1"]
     group.step("n1", announcement(3, [(0, 1), (1, 1), (3, 4)], 3))
@@ -91,7 +93,7 @@ def test_the_same_record_cut_and_appended_again_is_another_write() -> None:
     assert member.raft is not None
     before = member.core.log.durable_end
     member.raft.durable(Viewstamp(Term(1), Index(3)))
-    assert member.core.log.durable_end == before < 4, "the term in the record's header counts for nothing"
+    assert member.core.log.durable_end == before < 4, "the term in the record's header does not count"
     member.raft.durable(Viewstamp(Term(3), Index(3)))
     assert member.core.log.durable_end == 4
 
@@ -112,8 +114,8 @@ def test_a_completion_covers_all_writes_before_it() -> None:
     assert group["n1"].core.log.durable_end == 5
 
 
-def test_what_was_asked_while_the_log_was_not_synced_is_answered_when_it_is() -> None:
-    """One question of each kind from each member is kept: the latest."""
+def test_requests_received_while_the_log_was_not_synced_are_answered_when_it_is() -> None:
+    """Of each kind of request from each member, only the latest is kept."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
     member = group["n1"]
     member.core.append(record(1, 2))
@@ -126,7 +128,7 @@ def test_what_was_asked_while_the_log_was_not_synced_is_answered_when_it_is() ->
     assert member.core.stash == {}
 
 
-def test_a_completion_under_a_former_leader_is_not_told_to_the_new_one_before_its_announcement() -> None:
+def test_a_completion_under_a_former_leader_is_not_acknowledged_to_the_new_one_before_its_announcement() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -158,7 +160,7 @@ def test_a_completion_under_a_former_leader_is_not_told_to_the_new_one_before_it
 
 
 def test_no_truncation_is_handed_out_behind_an_append_of_the_same_turn() -> None:
-    """Appends and a truncation in one turn: the cut waits until what was appended is durable."""
+    """The cut of a truncation waits until the appends of the same turn are durable."""
     group = Group(3)
     group.elect("n2")
     group.run(3)

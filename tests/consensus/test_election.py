@@ -1,4 +1,4 @@
-"""Who leads: votes that are kept, logs that are compared, and groups that always find a leader again."""
+"""Elections: votes that are kept, logs that are compared, and groups that always find a leader again."""
 
 import itertools
 import random
@@ -53,7 +53,7 @@ def test_one_vote_in_a_term_also_after_a_restart() -> None:
     assert answers(group)[2:] == [("n3", False), ("n2", True)]
 
 
-def test_a_vote_is_durable_before_it_is_said() -> None:
+def test_a_vote_is_durable_before_it_is_sent() -> None:
     group = Group(3, is_quick_disk=False)
     group.step("n1", vote_request("n2", 5))
     assert answers(group) == []
@@ -63,7 +63,7 @@ def test_a_vote_is_durable_before_it_is_said() -> None:
 
 
 def test_a_doubled_vote_request_does_not_get_its_answer_before_the_first_is_durable() -> None:
-    """The second answer has nothing to write of its own; it still waits behind the first one's write."""
+    """The second answer has no write of its own; it still waits for the first one's write."""
     group = Group(3, is_quick_disk=False)
     group.step("n1", vote_request("n2", 5))
     group.step("n1", vote_request("n2", 5))
@@ -75,8 +75,11 @@ def test_a_doubled_vote_request_does_not_get_its_answer_before_the_first_is_dura
     assert answers(group) == [("n3", True)]
 
 
-def test_a_vote_that_was_given_is_given_again_whatever_the_voter_holds_by_now() -> None:
-    """Its log may have grown since, by a snapshot that was being fetched; the candidate calls another vote a lie."""
+def test_a_vote_is_repeated_even_after_the_voters_log_has_grown() -> None:
+    """Its log may have grown since, by a fetched snapshot.
+
+    And the candidate treats two different answers as a broken peer.
+    """
     group = Group(3)
     group.step("n1", vote_request("n2", 5))
     assert answers(group) == [("n2", True)]
@@ -95,7 +98,7 @@ def test_a_vote_that_was_given_is_given_again_whatever_the_voter_holds_by_now() 
 
 
 def test_the_log_is_synced_before_a_vote() -> None:
-    """The pair that is compared is the durable one; a tail that may be lost yet is not left out of it."""
+    """The compared viewstamp is the durable one; a tail that may still be lost is not left out of it."""
     group = Group(3, is_quick_disk=False, disks={NodeId("n1"): disk_of(1)})
     group["n1"].core.append(record(1, 2))
     group.after("n1")
@@ -143,7 +146,7 @@ def test_a_candidate_asks_for_votes_when_its_own_is_durable() -> None:
 
 
 def test_a_pre_vote_changes_nothing_on_either_side() -> None:
-    """Not term, vote, history, timer (rule 13)."""
+    """It changes neither term nor vote, history or timer (rule 13)."""
     group = Group(3)
     group.tick("n2", 3)
     before = (group["n2"].core.ticks_since_leader, group["n2"].core.election_ticks)
@@ -154,8 +157,8 @@ def test_a_pre_vote_changes_nothing_on_either_side() -> None:
     assert group["n2"].core.term == 0
 
 
-def test_a_member_that_hears_its_leader_gives_no_pre_vote_and_no_vote() -> None:
-    """A candidate that cannot hear the leader must not depose it."""
+def test_a_member_with_a_leader_gives_no_pre_vote_and_no_vote() -> None:
+    """A candidate that the leader's messages do not reach must not depose it."""
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -168,7 +171,7 @@ def test_a_member_that_hears_its_leader_gives_no_pre_vote_and_no_vote() -> None:
     assert answers(group, "n2") == []
 
 
-def test_a_returning_member_does_not_disturb_a_leader_that_is_heard() -> None:
+def test_a_returning_member_does_not_disturb_a_live_leader() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -179,8 +182,8 @@ def test_a_returning_member_does_not_disturb_a_leader_that_is_heard() -> None:
     assert (group.leaders(), group["n1"].core.term) == (["n1"], term)
 
 
-def test_a_leader_that_nobody_hears_makes_room() -> None:
-    """Check-quorum: without it, one with only its outgoing links would keep a group useless for ever."""
+def test_a_leader_without_answers_steps_down() -> None:
+    """Check-quorum: otherwise a leader with only outgoing links would keep the group useless for ever."""
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -192,7 +195,7 @@ def test_a_leader_that_nobody_hears_makes_room() -> None:
     assert group.leaders() == []
 
 
-def test_a_leader_that_is_heard_by_a_quorum_stays() -> None:
+def test_a_leader_with_answers_of_a_quorum_stays() -> None:
     group = Group(5)
     group.elect("n1")
     group.crash("n4")
@@ -202,7 +205,7 @@ def test_a_leader_that_is_heard_by_a_quorum_stays() -> None:
 
 
 def test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever() -> None:
-    """It answers the lower term with its own, the leader steps down, and the next one leads above both (rule 13)."""
+    """The member answers the lower term with its own, so the leader steps down; the next leads above both (rule 13)."""
     group = Group(3, disks={NodeId("n3"): Disk(term=Term(9), vote="n3")})
     group.elect("n1", "n1", "n2")
     assert group["n1"].core.term < 9
@@ -215,7 +218,7 @@ def test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever(
     assert group[group.leaders()[0]].core.term > 9
 
 
-def test_a_request_of_a_lower_term_is_answered_also_by_one_who_withholds_votes() -> None:
+def test_a_request_of_a_lower_term_is_answered_even_by_a_member_that_withholds_votes() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -224,7 +227,7 @@ def test_a_request_of_a_lower_term_is_answered_also_by_one_who_withholds_votes()
 
 
 def test_a_restarted_leader_never_goes_on_in_its_stored_term() -> None:
-    """It stored "term 1, vote: me". Leading on, it would write a second record with the same viewstamp (6 steps)."""
+    """It stored "term 1, vote: me". If it led on, it could write a second record with the same viewstamp (6 steps)."""
     group = Group(3)
     group.elect("n1")
     group.restart("n1")
@@ -303,7 +306,7 @@ def test_a_refused_candidate_stands_back_when_a_majority_has_refused() -> None:
 
 
 def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, phase: CampaignPhase) -> Role:
-    """Return the role of n1, which stands in a membership, after ``answers`` to its pre-vote or to its vote."""
+    """Return the role of n1, a candidate in a membership, after ``answers`` to its pre-vote or its vote."""
     members = [{NodeId(f"n{number}"): "" for number in numbers} for numbers in (voters, outgoing)]
     stored = Stored(memberships=[MembershipEntry(Index(0), Term(0), Membership(members[0], outgoing=members[1]))])
     raft = Raft(NodeId("n1"), OPTIONS, stored, random.Random(0))
@@ -342,7 +345,7 @@ def candidate_after(voters: str, outgoing: str, answers: dict[str, bool], *, pha
 def test_a_candidate_gives_up_exactly_when_no_further_answer_could_elect_it(
     voters: str, outgoing: str, phase: CampaignPhase
 ) -> None:
-    """Every combination of answers, against all that the missing ones could still be. Each half of a joint counts."""
+    """Every combination of answers, against all possible missing ones. Each half of a joint membership counts."""
     others = sorted({*voters, *outgoing} - {"1"})
 
     def elects(granted: set[str]) -> bool:
@@ -372,7 +375,7 @@ def test_a_vote_that_comes_after_the_majority_serves_as_the_history_that_would_b
 
 
 def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:
-    """Announced early, a crash would leave records of a term that its own history does not know (5 steps)."""
+    """Announced earlier, a crash could leave records of a term that its own history lacks (5 steps)."""
     group = Group(3, is_quick_disk=False)
     group.campaign("n1")
     for _ in range(4):
@@ -410,7 +413,7 @@ def test_a_leader_that_steps_down_while_its_history_is_being_written_leads_no_mo
 
 
 def test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it() -> None:
-    """The tail may be on other disks and may win (rule 10)."""
+    """The tail may be on other disks, and may win (rule 10)."""
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -425,8 +428,8 @@ def test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it() -> None
     assert group["n1"].disk.end == 3
 
 
-def test_who_is_no_voter_in_its_own_log_does_not_stand_but_answers() -> None:
-    """A learner may be a voter that has not heard so yet; if it did not answer, the group could wait for ever."""
+def test_a_non_voter_by_its_own_log_does_not_campaign_but_answers() -> None:
+    """A learner may be a voter without knowing it yet; if it did not answer, the group could wait for ever."""
     group = Group(3, learners=[NodeId("l1")])
     group.tick("l1", 60)
     assert group.matching(source="l1") == []
@@ -508,8 +511,8 @@ def test_terms_taken_in_one_turn_are_one_write_of_the_last() -> None:
     assert answers(group) == [("n2", True), ("n3", True)]
 
 
-def test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others() -> None:
-    """The word of a connection promises nothing and changes nothing durable: it only ends a wait."""
+def test_a_member_that_loses_its_leader_writes_nothing_and_gives_its_vote_to_others() -> None:
+    """The end of a connection proves nothing and changes nothing durable: it only ends a wait."""
     group = Group(3)
     group.elect("n1")
     group.run(2)
@@ -517,7 +520,7 @@ def test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others
     stored = (before.term, before.vote, before.history, before.log.end, before.announced_number)
     group.messages.clear()
     group.step("n2", vote_request("n3", 2, last_term=1, end=2, target="n2"))
-    assert answers(group, "n2") == [], "it hears its leader"
+    assert answers(group, "n2") == [], "it has a leader"
     group.lose("n2", "n3")
     group.step("n2", vote_request("n3", 2, last_term=1, end=2, target="n2"))
     assert answers(group, "n2") == [], "that is not its leader"
@@ -530,7 +533,7 @@ def test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others
     assert answers(group, "n2") == [("n3", True)]
 
 
-def test_a_leader_takes_nobody_s_word_that_it_is_dead() -> None:
+def test_a_leader_ignores_reports_of_its_own_death() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(2)
@@ -540,8 +543,8 @@ def test_a_leader_takes_nobody_s_word_that_it_is_dead() -> None:
     assert group["n1"].core.role is Role.LEADER
 
 
-def test_those_who_lose_their_leader_stand_one_after_the_other_and_learners_never() -> None:
-    """In the order of their names, each a heartbeat after the one before: votes would split if they stood together."""
+def test_members_that_lose_their_leader_campaign_one_after_another_and_learners_never() -> None:
+    """In the order of their names, a heartbeat apart, because simultaneous campaigns would split the votes."""
     group = Group(5, learners=[NodeId("l1")])
     group.elect("n2")
     group.run(2)

@@ -1,4 +1,4 @@
-"""f = 0, 1, 2: groups of 1, 3 and 5 go on with f members down, and stop without harm with f + 1 (B2.15, the core)."""
+"""Groups of 2f + 1 members continue with f members down, and stop without harm with f + 1 (B2.15, the core)."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from viewstamp.errors import UnavailableError
 
 
 def write(group: Group, value: bytes) -> bool:
-    """Append through whoever leads and runs; say whether it was committed."""
+    """Append through the running leader; return whether the record was committed."""
     for _ in range(80):
         leaders = [me for me in group.leaders() if group.is_running(me)]
         if leaders:

@@ -1,4 +1,4 @@
-"""The invariants themselves: each one complains about exactly what it is there for."""
+"""The invariants themselves: each one reports exactly its own violation."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ from viewstamp.ids import Index, NodeId, Term, Viewstamp
 
 
 def running() -> Group:
-    """n1 leads, has led two terms, and two records are committed everywhere."""
+    """n1 leads and has led two terms; two records are committed everywhere."""
     group = Group(3)
     group.elect("n1")
     group.elect("n2")
@@ -129,7 +129,7 @@ def commit_alone(group: Group) -> None:
         (follower_ahead, "FollowsLeader"),
     ],
 )
-def test_what_is_wrong_is_found_and_named(tamper: Callable[[Group], None], invariant: str) -> None:
+def test_each_violation_is_found_and_named(tamper: Callable[[Group], None], invariant: str) -> None:
     group = running()
     tamper(group)
     with pytest.raises(BrokenInvariantError) as caught:
@@ -160,7 +160,7 @@ def message(kind: type[Message], term: int, **fields: object) -> Message:
         (message(Announcement, 3, number=1, history=TermHistory(), start=Index(1)), "AnnouncedDurable"),
     ],
 )
-def test_what_is_said_before_it_is_durable_is_found_and_named(sent: Message, invariant: str) -> None:
+def test_a_message_sent_before_its_write_is_durable_is_found_and_named(sent: Message, invariant: str) -> None:
     with pytest.raises(BrokenInvariantError) as caught:
         check_sent(Facts(), sent, DISK)
     assert caught.value.invariant == invariant

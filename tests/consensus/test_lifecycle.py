@@ -1,4 +1,4 @@
-"""CONFIGURING and RUNNING: no client writes before the membership record of this term is committed."""
+"""CONFIGURING and RUNNING: no client writes before the membership record of the present term is committed."""
 
 from dataclasses import replace
 
@@ -15,9 +15,11 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 
 
 def test_a_new_leader_refuses_clients_until_its_membership_record_is_committed() -> None:
-    """Retriable: nothing was written. New groups, rebooted groups and every new leader alike.
+    """A refused client may retry, because nothing was written.
 
-    The record is appended with the election and committed two deliveries later: it is the commit that counts.
+    This holds for new groups, restarted groups and every new leader.
+
+    The record is appended at the election and committed two deliveries later; only the commit counts.
     """
     group = Group(3)
     for me in ("n1", "n2", "n1"):
@@ -35,7 +37,7 @@ def test_a_new_leader_refuses_clients_until_its_membership_record_is_committed()
                 with pytest.raises(UnavailableError, match="still configuring"):
                     group.propose(me, b"too early")
                 refusals += 1
-        assert refusals >= 2, "the election, and the announcement, at least"
+        assert refusals >= 2, "at least during the election and the announcement"
         group.propose(me, b"in time")
         group.run(3)
     assert group.values("n3") == [b"in time"] * 3
@@ -53,7 +55,7 @@ def test_running_needs_the_record_committed_and_not_only_replicated() -> None:
     assert group["n1"].core.lifecycle is Lifecycle.CONFIGURING
     group.deliver(AppendResponse)
     assert group.is_running("n1")
-    assert not group.is_running("n2"), "it does not know yet"
+    assert not group.is_running("n2"), "it has not received the commit yet"
     group.run(2)
     assert group.is_running("n2")
 
@@ -116,7 +118,7 @@ def test_a_hinted_leader_whose_peers_come_later_asks_again_soon() -> None:
 
 
 def test_when_the_hinted_leader_is_dead_the_others_elect_one_of_themselves() -> None:
-    """And the new leader replicates a membership record of its own term (B2.13)."""
+    """The new leader also replicates a membership record of its own term (B2.13)."""
     group = Group(3)
     group.crash("n1")
     for _ in range(100):
@@ -141,7 +143,7 @@ def test_a_hinted_leader_that_restarts_does_not_disturb_a_running_group() -> Non
 
 
 def test_the_membership_of_the_settings_counts_only_where_the_log_holds_none() -> None:
-    """B2.13: a hint that has changed since is not taken for a change of the group."""
+    """B2.13: a hint that has changed since is not a membership change."""
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -169,7 +171,7 @@ def membership_record(term: int, index: int, voters: str, *, previous_term: int)
 
 
 def test_a_membership_is_in_force_from_the_moment_it_is_in_the_log_and_gone_when_it_is_cut() -> None:
-    """Rule 15: committed or not, on everybody."""
+    """Rule 15: on every member, committed or not."""
     first = membership_record(1, 1, "n1 n2 n3", previous_term=0)
     second = membership_record(1, 2, "n3", previous_term=1)
     history = TermHistory([(0, 1), (1, 1)])
@@ -188,7 +190,7 @@ def test_a_membership_is_in_force_from_the_moment_it_is_in_the_log_and_gone_when
     assert [entry.term for entry in group["n3"].core.memberships] == [group["n1"].core.term]
 
 
-def test_a_member_that_does_not_lead_names_the_one_who_does() -> None:
+def test_a_member_that_does_not_lead_names_the_leader() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)

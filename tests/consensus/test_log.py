@@ -63,7 +63,9 @@ class LogAgainstList(RuleBasedStateMachine):
         found = self.log.slice(Index(start), bytes_max)
         following = [batch for batch in self.batches if batch.first_index >= start]
         if found is None:
-            assert start < min(self.handed_end, self.durable_end), "what is not applied and durable stays in memory"
+            assert start < min(self.handed_end, self.durable_end), (
+                "batches that are not both applied and durable stay in memory"
+            )
             return
         assert found == tuple(following[: len(found)])
         assert len(found) == 1 or sum(batch.size for batch in found) <= bytes_max
@@ -90,8 +92,8 @@ LogAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count
 TestLogAgainstList = LogAgainstList.TestCase
 
 
-def test_evicted_batches_are_let_go_however_large_they_are() -> None:
-    """A batch may take 8 MiB: keeping thirty evicted ones around would be a quarter of a gigabyte."""
+def test_the_memory_of_evicted_batches_is_released_however_large_they_are() -> None:
+    """A batch may take 8 MiB, so thirty evicted ones would keep a quarter of a gigabyte."""
     log = RaftLog(end=Index(1), commit_end=Index(1), tail=[], cache_bytes_max=2500)
     for index in range(1, 41):
         log.append(record(1, index, b"x" * 1000))

@@ -12,6 +12,6 @@ def test_a_membership_survives_its_record() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"voters": 3, "learners": {}, "generation": 0}', b"\xff"])
-def test_what_is_no_membership_is_refused(value: bytes) -> None:
+def test_an_invalid_membership_is_refused(value: bytes) -> None:
     with pytest.raises(PeerError, match="no membership record"):
         Membership.decode(value)

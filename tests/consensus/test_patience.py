@@ -1,4 +1,4 @@
-"""Election timeouts follow what the members measure, within bounds, and are the setting on a good network."""
+"""Election timeouts follow the measured delays, within bounds, and equal the setting on a good network."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_a_timeout_is_twice_the_longest_delay_within_its_bounds() -> None:
     assert patience.scaled(8) == 80
 
 
-def test_what_lasts_longer_than_any_timeout_is_an_outage_and_no_delay() -> None:
+def test_a_gap_longer_than_any_timeout_is_an_outage_and_no_delay() -> None:
     patience = Patience(10, 100)
     patience.note(N2, 201)
     assert patience.ticks == 10
@@ -45,7 +45,7 @@ def test_on_a_good_network_no_delay_is_noted_and_every_timeout_is_drawn_from_the
         assert LEAST <= member.core.draw_election_ticks() < 2 * LEAST
 
 
-def test_a_follower_that_heard_its_leader_late_waits_longer_next_time() -> None:
+def test_a_follower_with_late_heartbeats_waits_longer_next_time() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -58,7 +58,7 @@ def test_a_follower_that_heard_its_leader_late_waits_longer_next_time() -> None:
     assert core.patience.ticks <= core.election_ticks < 2 * core.patience.ticks, "drawn anew"
 
 
-def test_a_follower_that_gave_its_leader_up_too_early_learns_it_when_that_is_heard_again() -> None:
+def test_a_follower_that_gave_up_its_leader_too_early_waits_longer_afterwards() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(3)
@@ -79,7 +79,7 @@ def asked_for_votes(group: Group) -> None:
 
 
 def test_a_vote_has_a_timeout_of_its_own() -> None:
-    """What the pre-vote took is not taken from it."""
+    """The time of the pre-vote is not subtracted from it."""
     group = Group(3)
     group.campaign("n1")
     group.tick("n1", group["n1"].core.election_ticks - 1)
@@ -104,7 +104,7 @@ def test_a_vote_that_is_not_answered_in_time_gives_the_next_one_longer(answers: 
         group.deliver(VoteRequest)
         group.deliver(VoteResponse)
         assert core.patience.ticks == min(2 * (waited + 5), 10 * LEAST)
-    assert core.term == 1, "late votes elect nobody"
+    assert core.term == 1, "late votes do not elect"
 
 
 def test_a_dead_voter_does_not_make_the_others_wait_longer() -> None:

@@ -1,4 +1,4 @@
-"""What a member that lost power in interval mode may do, and when it counts again (docs/design/0007)."""
+"""The rules for a member that lost power in interval mode, until it counts again (docs/design/0007)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HISTORY = TermHistory([(0, 1), (1, 1)])
 
 
 def recovering(*, lost_power: bool = True, history: TermHistory = HISTORY) -> Raft:
-    """Return n2, which has lost all that it took in term 1."""
+    """Return n2, which has lost all records that it accepted in term 1."""
     stored = Stored(
         term=Term(1),
         vote="n1",
@@ -43,7 +43,7 @@ def recovering(*, lost_power: bool = True, history: TermHistory = HISTORY) -> Ra
 
 
 def turn(raft: Raft) -> list[Message]:
-    """Do what the core wants until it wants nothing more; return what it sent."""
+    """Perform the core's actions until there are none; return the sent messages."""
     sent: list[Message] = []
     while (ready := raft.ready()) is not None:
         sent += ready.messages
@@ -73,7 +73,7 @@ def life_of(raft: Raft) -> int:
 
 
 def test_the_end_of_a_leader_counts_for_the_life_that_asked_only() -> None:
-    """A late announcement, for a life before the power loss, names an end below what was acknowledged since."""
+    """A late announcement, for a life before the power loss, names an end below records acknowledged since."""
     raft = recovering()
     life = life_of(raft)
     assert life > 0
@@ -86,7 +86,7 @@ def test_the_end_of_a_leader_counts_for_the_life_that_asked_only() -> None:
     assert not raft.core.lost_power
 
 
-def test_it_is_recovering_until_it_holds_what_the_leader_had() -> None:
+def test_it_is_recovering_until_it_holds_the_leaders_records() -> None:
     raft = recovering()
     raft.step(announcement(life_of(raft), end=7))
     turn(raft)
@@ -97,7 +97,7 @@ def test_it_is_recovering_until_it_holds_what_the_leader_had() -> None:
 
 
 @pytest.mark.parametrize("lost_power", [True, False])
-def test_it_votes_and_says_so_and_a_damaged_member_does_not_vote(lost_power: bool) -> None:
+def test_its_vote_is_marked_and_a_damaged_member_does_not_vote(lost_power: bool) -> None:
     raft = recovering(lost_power=lost_power)
     raft.step(VoteRequest(source=N3, target=N2, term=Term(2), last_term=Term(1), end=Index(1)))
     votes = [each for each in turn(raft) if isinstance(each, VoteResponse)]

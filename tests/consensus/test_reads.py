@@ -1,4 +1,4 @@
-"""Reads: an index that a quorum has confirmed after the question came."""
+"""Reads: an index that a quorum has confirmed after the request."""
 
 from tests.consensus.group import Group
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
@@ -34,7 +34,7 @@ def test_a_leader_answers_a_read_when_a_quorum_has_confirmed_it() -> None:
 
 
 def test_a_response_to_an_older_heartbeat_confirms_nothing() -> None:
-    """It may have been sent before another leader was elected, and the read came after."""
+    """It may have been sent before another leader was elected, and the read came later."""
     group = running()
     group.tick("n1", 2)
     group.deliver(HeartbeatRequest)
@@ -54,7 +54,7 @@ def test_an_acknowledgement_or_a_vote_confirms_no_read() -> None:
 
 
 def test_a_deposed_leader_answers_no_read() -> None:
-    """It does not know of the other leader; the quorum does, and does not confirm."""
+    """It has not learned of the other leader, but the quorum has, and does not confirm."""
     group = running()
     group.elect("n2", "n2", "n3")
     group.run(3, "n2", "n3")
@@ -101,8 +101,8 @@ def test_a_member_reads_by_asking_its_leader() -> None:
     assert group["n3"].core.log.commit_end == 3
 
 
-def test_a_member_learns_from_a_read_what_is_committed() -> None:
-    """The answer was confirmed by a quorum in this term; the applied index has something to wait for."""
+def test_a_member_advances_its_commit_index_by_a_read() -> None:
+    """A quorum confirmed the answer in this term, so the member may apply up to it."""
     group = running()
     group.propose("n1", b"b")
     group.deliver(AppendRequest)
@@ -118,14 +118,14 @@ def test_a_member_learns_from_a_read_what_is_committed() -> None:
     assert group.values("n3") == [b"a", b"b"]
 
 
-def test_a_member_without_a_leader_asks_nobody() -> None:
+def test_a_member_without_a_leader_sends_no_read_request() -> None:
     group = Group(3)
     group.read("n2")
     assert group.messages == []
 
 
 def test_reads_before_the_term_start_is_reached_wait_and_are_not_refused() -> None:
-    """Index = max(commit index, term start - 1): all that earlier terms may have acknowledged is below it."""
+    """Index = max(commit index, term start - 1), because earlier terms may have acknowledged all records up to it."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId(me): disk_of(1, 1) for me in ("n1", "n2", "n3")})
     group.campaign("n1")
     while group["n1"].core.role is not Role.LEADER:

@@ -1,4 +1,4 @@
-"""Messages that break a rule are refused before they change anything; the member goes on."""
+"""Messages that break a rule are refused before they change anything; the member continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def raft_of(group: Group, me: NodeId) -> Raft:
 
 
 def named() -> Group:
-    """Return a group that n1 leads, in which each member's log names all three disks."""
+    """Return a group led by n1 in which each member's log names all three disks."""
     group = started()
     for me in (N1, N2, N3):
         knowing(group, me, N1, N2, N3)
@@ -81,7 +81,7 @@ def test_a_newcomer_takes_any_term_that_leaves_as_many_above_it() -> None:
 
 
 def test_a_commit_end_inside_a_batch_is_refused() -> None:
-    """It would be handed out for applying, of which a part of a batch cannot be."""
+    """It would be handed out for applying, but a part of a batch cannot be applied."""
     group = started()
     group.propose("n1", b"a", b"b", b"c")
     group.deliver(AppendRequest, target="n2")
@@ -103,7 +103,7 @@ def test_a_commit_end_inside_a_batch_is_refused() -> None:
     assert core.log.commit_end <= end - 3
 
 
-def test_only_the_leader_says_up_to_where_reads_may_go() -> None:
+def test_only_the_leader_answers_up_to_which_index_reads_may_go() -> None:
     group = started()
     group.propose("n1", b"a")
     group.deliver(AppendRequest, target="n2")

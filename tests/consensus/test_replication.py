@@ -1,4 +1,4 @@
-"""Batches from the leader to the members: only what is missing, never too much at once, and every loss made good."""
+"""Batches from the leader to the members: only missing ones, in bounded pieces, and every loss is repaired."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from viewstamp.ids import Index, NodeId, Term
 
 
 def running(**options: object) -> Group:
-    """A group of three, led by n1, RUNNING on every member, nothing under way."""
+    """Return a group of three, led by n1, RUNNING on every member, without messages in flight."""
     group = Group(3, options=replace(OPTIONS, **options))  # type: ignore[arg-type]
     group.elect("n1")
     group.run(3)
@@ -43,7 +43,7 @@ def test_an_append_is_committed_and_applied_everywhere() -> None:
 
 
 def test_the_leader_sends_before_its_own_disk_and_may_commit_without_it() -> None:
-    """Two followers are a quorum; the leader's sync is only its own third voice (thesis 10.2.1)."""
+    """Two followers are a quorum; the leader's own sync is only a third vote (thesis 10.2.1)."""
     group = running()
     group.is_quick_disk = False
     group.propose("n1", b"a")
@@ -57,7 +57,7 @@ def test_the_leader_sends_before_its_own_disk_and_may_commit_without_it() -> Non
 
 
 def test_only_the_missing_suffix_is_sent_to_each_member() -> None:
-    """Counted in bytes: a member that was away is sent what it lacks, the others nothing again."""
+    """Counted in bytes: a member that was away gets the records that it lacks, and the others get nothing twice."""
     group = running()
     for _ in range(5):
         group.propose("n1", b"x" * 100)
@@ -77,7 +77,7 @@ def test_only_the_missing_suffix_is_sent_to_each_member() -> None:
 
 
 def test_bytes_in_flight_are_bounded_and_an_acknowledgement_makes_room() -> None:
-    """Not more than the window and the one append that filled it; without answers nothing more leaves."""
+    """At most the window and the append that filled it; without answers nothing more is sent."""
     group = running(in_flight_bytes_max=1000, append_bytes_max=400)
     group.crash("n3")
     for _ in range(40):
@@ -124,10 +124,9 @@ def test_a_leader_takes_no_more_than_its_limit_of_uncommitted_bytes() -> None:
 
 
 def test_a_lost_append_is_found_by_the_next_and_sent_again_once() -> None:
-    """One loss under a hundred small appends: each later one is beyond the end, and says so.
+    """One loss before a hundred small appends: each later one is beyond the end, and is answered so.
 
-    If every one of these answers made the leader send the whole window again, a hundred batches would become
-    ten thousand.
+    If each of these answers made the leader send the whole window again, a hundred batches would become ten thousand.
     """
     group = running()
     group.crash("n3")
@@ -158,7 +157,10 @@ def test_a_lost_answer_is_made_good_by_the_next_heartbeat() -> None:
 
 
 def test_a_doubled_append_is_answered_with_the_end_and_changes_nothing() -> None:
-    """Its acknowledgement may have been lost: taken for an error, it would stall the follower (rule 6)."""
+    """Its acknowledgement may have been lost.
+
+    If the doubled append were an error, it would stall the follower (rule 6).
+    """
     group = running()
     group.propose("n1", b"a")
     [message] = group.deliver(AppendRequest, target="n2", keep=True)
@@ -185,7 +187,7 @@ def test_an_append_beyond_the_end_is_refused_with_the_end() -> None:
 
 
 def test_an_append_that_overlaps_the_end_is_never_taken_in_part() -> None:
-    """No rewriting: appends are accepted exactly at the end of the log."""
+    """Appends are accepted exactly at the end of the log, so nothing is rewritten."""
     group = running()
     group.propose("n1", b"a")
     group.propose("n1", b"b")
@@ -202,7 +204,10 @@ def test_an_append_that_overlaps_the_end_is_never_taken_in_part() -> None:
 
 
 def test_an_append_before_the_announcement_is_not_taken_but_asks_for_one() -> None:
-    """A member that has restarted has taken no announcement; its log is the leader's, but only the leader knows."""
+    """A restarted member has accepted no announcement.
+
+    Its log equals the leader's, but only the leader can determine that.
+    """
     group = running()
     group.restart("n2")
     group.propose("n1", b"a")
@@ -230,7 +235,7 @@ def test_an_append_of_an_older_term_is_answered_with_the_present_one_and_the_sen
 
 
 def test_an_acknowledgement_under_an_older_announcement_does_not_count() -> None:
-    """A member acknowledges, loses its log's tail in no way, restarts: what it says *now* counts, lower or not."""
+    """A restarted member has lost nothing, but only its reports since the new announcement count, lower or not."""
     group = running()
     group.propose("n1", b"a")
     group.deliver(AppendRequest, target="n2")
@@ -274,7 +279,7 @@ def test_a_batch_of_a_term_that_was_not_announced_is_refused() -> None:
 
 
 def test_a_cold_log_is_read_from_disk_for_a_member_that_is_far_behind() -> None:
-    """What has left the memory is fetched, a bounded piece at a time and one piece at once."""
+    """Batches that have left the memory are read from disk, one bounded piece at a time."""
     group = running(cache_bytes_max=0, append_bytes_max=500)
     group.crash("n3")
     for number in range(30):
@@ -293,7 +298,7 @@ def test_a_cold_log_is_read_from_disk_for_a_member_that_is_far_behind() -> None:
 
 
 def test_a_read_from_disk_that_comes_too_late_is_dropped() -> None:
-    """The leader was deposed, its log cut and written anew, and it leads again: the old bytes must not be sent."""
+    """The leader was deposed, its log cut and rewritten, and it leads again: the old bytes must not be sent."""
     group = running(cache_bytes_max=0, append_bytes_max=500)
     group.crash("n3")
     for number in range(10):
@@ -333,8 +338,8 @@ def test_an_empty_read_from_disk_is_asked_for_again() -> None:
     assert group.values("n3") == group.values("n1")
 
 
-def test_a_commit_that_no_append_carries_is_told_at_the_next_tick() -> None:
-    """Not at the next heartbeat: a follower that reads should not lag by it."""
+def test_a_commit_that_no_append_carries_is_sent_at_the_next_tick() -> None:
+    """At the next tick instead of the next heartbeat, so that reads on a follower do not lag by that interval."""
     group = running()
     group.propose("n1", b"a")
     group.settle()
@@ -348,7 +353,7 @@ def test_a_commit_that_no_append_carries_is_told_at_the_next_tick() -> None:
 
 
 def test_a_member_takes_no_commit_index_before_the_announcement() -> None:
-    """Rule 8: its own log may hold other records there. Here: the cut tail of an older term."""
+    """Rule 8: its own log may hold other records there; here, the cut tail of an older term."""
     tail = Disk(
         term=Term(1),
         history=TermHistory([(0, 1), (1, 1)]),
@@ -379,7 +384,10 @@ def test_a_member_takes_no_commit_index_before_the_announcement() -> None:
 
 
 def test_a_member_whose_announcement_takes_long_is_replicated_to_in_the_end() -> None:
-    """A disk so slow that the leader asks anew meanwhile must not be asked for ever: its late answer counts."""
+    """If its disk is so slow that the leader asks again meanwhile, its late answer still counts.
+
+    Else it would never finish.
+    """
     group = Group(3)
     group.elect("n1", "n1", "n2")
     group.is_quick_disk = False
@@ -402,9 +410,9 @@ def test_a_member_whose_announcement_takes_long_is_replicated_to_in_the_end() ->
 
 
 def test_a_member_that_takes_no_appends_is_probed_now_and_then_and_not_sent_its_window_at_every_heartbeat() -> None:
-    """Its disk is full: the node drops what it has no room for, and every heartbeat finds the log too short.
+    """Its disk is full: the node drops batches for lack of room, and every heartbeat finds the log too short.
 
-    With reads going on there is a heartbeat every turn.
+    With reads going on, there is a heartbeat every turn.
     """
     group = running(append_bytes_max=500, in_flight_bytes_max=5000)
     for _ in range(20):

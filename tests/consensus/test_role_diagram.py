@@ -1,4 +1,4 @@
-"""The truth table of roles, and the diagram of how one follows another, by whatever happens to a group (B2.11)."""
+"""The truth table of roles, and the diagram of their changes in the life of a group (B2.11)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A, B, C, D, NOBODY = (NodeId(name) for name in ("A", "B", "C", "D", ""))
 
 PLAIN = Membership({A: "", B: ""}, {C: ""})
 JOINT = Membership({A: "", B: "", C: ""}, outgoing={A: "", B: ""})
-"""C is being promoted: appended, so in force, and not committed."""
+"""C is being promoted: the record is appended, so in force, but not committed."""
 LEAVING = Membership({B: "", C: ""}, outgoing={A: "", B: "", C: ""})
 
 
@@ -35,22 +35,22 @@ LEAVING = Membership({B: "", C: ""}, outgoing={A: "", B: "", C: ""})
         (PLAIN, D, D, Role.NON_PARTICIPANT),
         (PLAIN, NOBODY, A, Role.NON_PARTICIPANT),
         (PLAIN, NOBODY, None, Role.NON_PARTICIPANT),
-        # A pending one is the one in force.
+        # A pending membership is in force.
         (JOINT, A, A, Role.LEADER),
         (JOINT, B, A, Role.FOLLOWER),
         (JOINT, C, A, Role.FOLLOWER),
         (JOINT, D, A, Role.NON_PARTICIPANT),
         (JOINT, D, D, Role.NON_PARTICIPANT),
-        # And ours: who leaves in a joint change leads, or follows, until the change is over.
+        # Our addition: a member that leaves in a joint change leads or follows until the change is over.
         (LEAVING, A, A, Role.LEADER),
         (LEAVING, A, B, Role.FOLLOWER),
         (LEAVING.left(), A, A, Role.NON_PARTICIPANT),
     ],
 )
-def test_a_role_is_what_the_fourteen_rows_say(
+def test_a_role_follows_the_fourteen_rows(
     membership: Membership, me: NodeId, leader: NodeId | None, expected: Role
 ) -> None:
-    """Who stands can only be a voter: campaigning changes nothing for all the others."""
+    """Only a voter can be a candidate; a campaign does not change the role of others."""
     assert role_of(membership, me, leader, campaigning=False) is expected
     if leader is not None or expected in (Role.LEARNER, Role.NON_PARTICIPANT):
         campaigning = role_of(membership, me, leader, campaigning=True)
@@ -60,10 +60,10 @@ def test_a_role_is_what_the_fourteen_rows_say(
 EDGES = {
     (Role.NON_PARTICIPANT, Role.LEARNER): "the group takes it in",
     (Role.LEARNER, Role.FOLLOWER): "it is promoted",
-    (Role.FOLLOWER, Role.CANDIDATE): "it hears no leader, or is asked to stand",
+    (Role.FOLLOWER, Role.CANDIDATE): "it has no leader, or is asked to campaign",
     (Role.CANDIDATE, Role.LEADER): "a majority has voted for it",
     (Role.CANDIDATE, Role.FOLLOWER): "another one leads, or it was refused",
-    (Role.LEADER, Role.FOLLOWER): "a higher term, or no quorum hears it",
+    (Role.LEADER, Role.FOLLOWER): "a higher term, or no answers of a quorum",
     (Role.LEADER, Role.NON_PARTICIPANT): "it was removed, and that is committed",
     (Role.CANDIDATE, Role.NON_PARTICIPANT): "it was removed",
     (Role.FOLLOWER, Role.NON_PARTICIPANT): "it was removed",
@@ -73,13 +73,13 @@ EDGES = {
     ): "its removal may not be committed: the others may need it",
     (Role.LEARNER, Role.NON_PARTICIPANT): "it was removed",
 }
-"""Every edge that there is, beside what a cut takes back; all others are forbidden."""
+"""Every allowed edge, except those that a cut causes; all others are forbidden."""
 TAKEN_BACK = {(Role.FOLLOWER, Role.LEARNER), (Role.NON_PARTICIPANT, Role.FOLLOWER)}
-"""The record that promoted, or removed, was cut: the membership before it is in force again (protocol rule 15)."""
+"""The record of a promotion or removal was cut, so the membership before it is in force again (protocol rule 15)."""
 
 
 class Watch:
-    """Notes each change of a member's role, from input to input of its core; a restart begins anew."""
+    """Records each change of a member's role between inputs of its core; a restart begins anew."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.edges: Counter[tuple[Role, Role]] = Counter()
@@ -102,7 +102,7 @@ class Watch:
 
 @pytest.mark.slow
 def test_no_schedule_takes_an_edge_that_is_not_in_the_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not from learner to candidate, not from follower to leader, not from leader to candidate, nor any other."""
+    """For example not from learner to candidate, from follower to leader, or from leader to candidate."""
     watch = Watch(monkeypatch)
     for mix in ("even", "changes", "changes of five", "changes and damage"):
         for seed in range(3):
@@ -114,7 +114,7 @@ def test_no_schedule_takes_an_edge_that_is_not_in_the_diagram(monkeypatch: pytes
 
 
 def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the way a member takes through the life of a group, and by nothing that a test does to its inside."""
+    """Every edge is caused by events in the life of a group, not by changes to a member's internals."""
     watch = Watch(monkeypatch)
     group = Group(3)
     group.elect("n1")
@@ -133,13 +133,13 @@ def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     group.run(10)
     group.change("n2", RemoveMember(NodeId("n2")))
     group.run(15)
-    # A candidate receives a heartbeat of the leader that it missed.
+    # A candidate receives a heartbeat of the leader that it had missed.
     [leader] = group.leaders()
     other = "n3" if leader == "n1" else "n1"
     group.campaign(other)
     group.drop(source=other)
     group.run(4)
-    # A candidate is removed: the second record, which leaves the joint membership, is the first that it receives.
+    # A candidate is removed: the first record that it receives is the second one, which leaves the joint membership.
     group.change(leader, RemoveMember(NodeId(other)))
     group.settle()
     group.campaign(other)
@@ -149,7 +149,7 @@ def test_every_edge_of_the_diagram_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     group.deliver(AppendRequest, target=other)
     group.run(10)
     assert group[other].core.role is Role.NON_PARTICIPANT
-    # A removed member restarts with a removal that only it has: the others need its vote, and it stands.
+    # A removed member restarts with a removal that only it has; the others need its vote, and it campaigns.
     group = Group(4)
     group.elect("n1")
     group.run(5)

@@ -1,4 +1,4 @@
-"""The roles: derived, never stored; which edges there are between them; and the table of messages."""
+"""The roles are derived, never stored; the edges between them, and the table of messages."""
 
 import sys
 from pathlib import Path
@@ -25,7 +25,7 @@ def membership(voters: str, learners: str) -> Membership:
 @pytest.mark.parametrize(
     ("voters", "learners", "leader", "campaigning", "expected"),
     [
-        # A voter leads if the leader is itself, and follows otherwise, whoever leads.
+        # A voter leads if it is itself the leader, and follows otherwise, under any leader.
         ("me other", "", ME, False, Role.LEADER),
         ("me other", "", OTHER, False, Role.FOLLOWER),
         ("me other", "", STRANGER, False, Role.FOLLOWER),
@@ -35,11 +35,11 @@ def membership(voters: str, learners: str) -> Membership:
         # Only a voter without a leader is a candidate.
         ("me other", "", None, True, Role.CANDIDATE),
         ("other", "me", None, True, Role.LEARNER),
-        # A learner learns, and is no leader even if it is named as one.
+        # A learner is never a leader, even if it is named as one.
         ("other", "me", OTHER, False, Role.LEARNER),
         ("other", "me", None, False, Role.LEARNER),
         ("other", "me", ME, False, Role.LEARNER),
-        # Who is not named takes no part, and is no leader even if it is named as one.
+        # An unnamed node takes no part, and is no leader even if it is named as one.
         ("other", "", OTHER, False, Role.NON_PARTICIPANT),
         ("other", "", ME, False, Role.NON_PARTICIPANT),
         ("other", "stranger", None, False, Role.NON_PARTICIPANT),
@@ -54,7 +54,7 @@ def test_a_role_follows_from_membership_leader_and_self(
 
 
 def test_the_table_covers_every_role_and_message_exactly_once() -> None:
-    """Handled, ignored and impossible: together they are the product, and each pair is one of the three."""
+    """The handled, ignored and impossible pairs are disjoint and cover the product."""
     assert set(DISPATCH) == {Following, Campaign, Leading}
     for state, row in DISPATCH.items():
         assert list(row) == list(MESSAGES), f"{state} has another set or order of messages"
@@ -62,7 +62,7 @@ def test_the_table_covers_every_role_and_message_exactly_once() -> None:
 
 
 def test_every_handler_stands_in_the_table() -> None:
-    """A handler that the table forgets is never called, and a message that should be handled is ignored."""
+    """A handler that is missing from the table is never called, so its message would be ignored."""
     handlers = {handler for row in DISPATCH.values() for handler in row.values()} - {ignored, impossible}
     found = {
         getattr(module, name)
@@ -73,7 +73,7 @@ def test_every_handler_stands_in_the_table() -> None:
     assert found == handlers
 
 
-def test_what_only_a_second_leader_could_send_stops_the_leader() -> None:
+def test_a_message_that_only_a_second_leader_could_send_stops_the_leader() -> None:
     group = Group(3)
     group.elect("n1")
     message = Announcement(
@@ -88,7 +88,7 @@ def test_what_only_a_second_leader_could_send_stops_the_leader() -> None:
         group.step("n1", message)
 
 
-def test_a_message_for_somebody_else_is_dropped() -> None:
+def test_a_message_for_another_member_is_dropped() -> None:
     group = Group(3)
     group.step(
         "n1",
@@ -101,7 +101,7 @@ def test_a_message_for_somebody_else_is_dropped() -> None:
 
 
 def change_membership(group: Group, me: str, voters: str, learners: str) -> None:
-    """Put a membership into a member's log as its leader would."""
+    """Append a membership to a member's log, as its leader would."""
     core = group[me].core
     core.memberships.append(MembershipEntry(core.log.end, core.term, membership(voters, learners)))
 
@@ -141,14 +141,14 @@ def test_every_allowed_edge_of_the_diagram_works() -> None:
 def test_a_learner_or_stranger_never_becomes_candidate_or_leader(voters: str, learners: str) -> None:
     group = Group(3)
     change_membership(group, "n1", voters, learners)
-    del group["n1"].core.memberships[0]  # As when it is known to be committed.
+    del group["n1"].core.memberships[0]  # As if it were known to be committed.
     group.tick("n1", 100)
     assert group["n1"].core.role in (Role.LEARNER, Role.NON_PARTICIPANT)
     assert group.matching(PreVoteRequest, source="n1") == []
 
 
 def test_a_follower_that_did_not_stand_is_not_made_a_leader_by_votes() -> None:
-    """The only way to lead is a majority of votes in a term that one began oneself."""
+    """The only way to lead is a majority of votes in a term that the member began itself."""
     group = Group(3)
     group.step(
         "n1",

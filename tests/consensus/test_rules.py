@@ -1,7 +1,7 @@
-"""The twenty rules of the protocol, each with tests that fail without it; here stand those that nothing else held.
+"""The twenty rules of the protocol, each with tests that fail without it; this file has those that fit nowhere else.
 
-The model check that the rules come from counted in how many steps the absence of each loses data, elects two leaders
-or stops a healthy node; ``viewstamp/consensus/__init__.py`` says them in short.
+The model check behind the rules counted the steps in which the absence of each loses data, elects two leaders or stops
+a healthy node; ``viewstamp/consensus/__init__.py`` summarises them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RULES = {
     ),
     2: (
         "consensus/test_election.py::test_the_log_is_synced_before_a_vote",
-        "consensus/test_election.py::test_a_vote_is_durable_before_it_is_said",
+        "consensus/test_election.py::test_a_vote_is_durable_before_it_is_sent",
         "consensus/test_election.py::test_term_and_vote_are_one_durable_write",
         "consensus/test_election.py::test_a_restarted_leader_never_goes_on_in_its_stored_term",
     ),
     3: ("consensus/test_announcement.py::test_a_winner_extends_what_it_advertises_and_not_what_it_has_stored",),
     4: (
-        "consensus/test_term_history.py::test_the_logs_part_in_the_middle_where_the_earlier_of_the_two_leaves_the_common_term",
+        "consensus/test_term_history.py::test_the_logs_part_in_the_middle_at_the_earlier_end_of_the_common_term",
         "consensus/test_rules.py::test_rule_4_the_point_is_at_the_highest_term_that_both_know",
     ),
     5: (
@@ -58,9 +58,9 @@ RULES = {
     6: (
         "consensus/test_replication.py::test_a_member_that_claims_more_than_its_leader_holds_is_a_broken_peer",
         "consensus/test_replication.py::test_a_doubled_append_is_answered_with_the_end_and_changes_nothing",
-        "consensus/test_commit.py::test_a_member_announced_to_anew_counts_from_what_it_reports_then",
+        "consensus/test_commit.py::test_after_a_new_announcement_a_member_counts_from_its_new_report",
         "consensus/test_rules.py::test_rule_6_an_announcement_that_was_taken_is_not_taken_again",
-        "consensus/test_rules.py::test_rule_6_what_is_said_under_an_older_announcement_counts_no_more",
+        "consensus/test_rules.py::test_rule_6_answers_under_an_older_announcement_do_not_count",
     ),
     7: (
         "consensus/test_commit.py::test_a_long_divergent_log_does_not_count_before_it_was_cut",
@@ -79,15 +79,15 @@ RULES = {
         "consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_installation",
     ),
     10: ("consensus/test_election.py::test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it",),
-    11: ("consensus/test_rules.py::test_rule_11_who_hears_the_leader_of_a_term_has_voted_in_it",),
+    11: ("consensus/test_rules.py::test_rule_11_a_member_that_follows_the_leader_of_a_term_has_voted_in_it",),
     12: ("client/test_session_model.py::test_what_callers_are_told_is_true_for_ever",),
     13: (
         "consensus/test_announcement.py::test_an_announcement_of_an_older_term_is_ignored_and_answered_with_the_present_one",
-        "consensus/test_election.py::test_a_request_of_a_lower_term_is_answered_also_by_one_who_withholds_votes",
+        "consensus/test_election.py::test_a_request_of_a_lower_term_is_answered_even_by_a_member_that_withholds_votes",
         "consensus/test_election.py::test_a_pre_vote_changes_nothing_on_either_side",
     ),
     14: (
-        "consensus/test_election.py::test_who_is_no_voter_in_its_own_log_does_not_stand_but_answers",
+        "consensus/test_election.py::test_a_non_voter_by_its_own_log_does_not_campaign_but_answers",
         "consensus/test_election.py::test_the_acknowledgements_of_learners_do_not_count",
         "consensus/test_rules.py::test_rule_14_learners_are_no_part_of_a_majority",
     ),
@@ -127,7 +127,7 @@ RULES = {
         "node/test_recovery.py::test_a_history_that_contradicts_the_log_is_corruption_and_nothing_is_guessed",
     ),
 }
-"""Rule → the tests that fail where it is not kept."""
+"""Rule → the tests that fail if it is broken."""
 
 TESTS = Path(__file__).parents[1]
 
@@ -159,7 +159,7 @@ def test_rule_4_the_point_is_at_the_highest_term_that_both_know() -> None:
 
 
 def test_rule_6_an_announcement_that_was_taken_is_not_taken_again() -> None:
-    """It would answer nothing, and what it is sent meanwhile would be lost."""
+    """A member that installed it again would send no answers meanwhile, and drop the messages sent to it."""
     group = Group(3)
     group.campaign("n1")
     while not group.matching(Announcement, target="n2"):
@@ -172,7 +172,7 @@ def test_rule_6_an_announcement_that_was_taken_is_not_taken_again() -> None:
     assert group.messages == []
 
 
-def test_rule_6_what_is_said_under_an_older_announcement_counts_no_more() -> None:
+def test_rule_6_answers_under_an_older_announcement_do_not_count() -> None:
     group = started()
     group.restart("n2")
     group.run(3)
@@ -195,7 +195,7 @@ def test_rule_6_what_is_said_under_an_older_announcement_counts_no_more() -> Non
 
 
 def test_rule_8_nor_from_the_answer_to_a_read() -> None:
-    """The log of a member that has not taken the announcement may be another one."""
+    """The log of a member that has not accepted the announcement may contain other records."""
     disk = Disk(term=Term(1), history=TermHistory([(0, 1), (1, 1)]), batches=[record(1, 1), record(1, 2)])
     group = Group(3, disks={N3: disk})
     group.step("n3", HistoryRequest(source=N1, target=N3, term=Term(2), number=0))
@@ -203,8 +203,8 @@ def test_rule_8_nor_from_the_answer_to_a_read() -> None:
     assert group["n3"].core.log.commit_end == 1
 
 
-def test_rule_11_who_hears_the_leader_of_a_term_has_voted_in_it() -> None:
-    """Not needed for safety; it makes "one leader" something that a single disk can show."""
+def test_rule_11_a_member_that_follows_the_leader_of_a_term_has_voted_in_it() -> None:
+    """Not needed for safety; it makes "one leader per term" visible on a single disk."""
     disk = Disk(term=Term(1), history=TermHistory([(0, 1), (1, 1)]), batches=[record(1, 1)])
     group = Group(3, disks={N3: disk})
     group.step("n3", VoteRequest(source=N2, target=N3, term=Term(2), last_term=Term(0), end=Index(1)))
@@ -220,7 +220,10 @@ def test_rule_14_learners_are_no_part_of_a_majority() -> None:
 
 
 def test_rule_15_a_membership_is_gone_the_moment_it_is_cut() -> None:
-    """Not when the next one comes: until then this member would stand, or not, by a record that is nowhere."""
+    """It is gone at once, not at the next record.
+
+    Until then the member would campaign, or not, by a record that is gone.
+    """
     first = build_batch([Membership({N1: "1", N2: "2", N3: "3"}).encode()], kind=Kind.MEMBERSHIP)
     first.stamp(term=Term(1), first_index=Index(1), previous_term=Term(0), log_time=0, first_position=Position(0))
     second = build_batch([Membership({N3: "3"}).encode()], kind=Kind.MEMBERSHIP)
@@ -243,7 +246,7 @@ def test_rule_15_a_membership_is_gone_the_moment_it_is_cut() -> None:
 
 
 def test_rule_15_while_joint_the_majority_of_the_new_alone_commits_nothing() -> None:
-    """n1 and n4 are two of n1, n2 and n4, and one of n1, n2 and n3."""
+    """n1 and n4 are two of n1, n2 and n4, but one of n1, n2 and n3."""
     group = joint()
     group.settle("n1", "n4")
     assert group["n1"].core.leading.progress[N4].counted_end == group["n1"].core.log.end

@@ -1,4 +1,4 @@
-"""Random schedules: whatever the order of messages, writes, crashes and timeouts, the invariants hold."""
+"""Random schedules: the invariants hold in any order of messages, writes, crashes and timeouts."""
 
 from collections import Counter
 
@@ -12,9 +12,9 @@ SEEDS = 25
 @pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> None:
-    """B3.13: a leader starts at or above all that was committed, commits only rise; and life goes on after faults.
+    """B3.13: a leader starts at or above all committed records, commit indices only rise, and the group recovers.
 
-    A failure names its seed: ``run(mix, seed).trace`` says what happened.
+    A failure names its seed: ``run(mix, seed).trace`` describes the events.
     """
     totals: Counter[str] = Counter()
     for seed in range(SEEDS):
@@ -36,7 +36,7 @@ def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> N
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    """A seed is the whole reproduction."""
+    """A seed reproduces a run completely."""
     first, second = run("even", 5), run("even", 5)
     assert first.trace == second.trace
     assert [m.disk.log for m in first.group.members.values()] == [m.disk.log for m in second.group.members.values()]

@@ -1,4 +1,4 @@
-"""The core's behaviour as text: each script of ``tests/scripts/consensus`` is one named behaviour."""
+"""The core's behaviour as text: each script in ``tests/scripts/consensus`` shows one behaviour."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Snapshots in the core: who is offered one, when and in which order it is installed, what it must not undo."""
+"""Snapshots in the core: when one is offered and installed, in which order, and which state it must not undo."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def left_behind() -> Group:
     return group
 
 
-def test_a_member_behind_the_begin_of_the_log_gets_the_snapshot_and_then_what_follows() -> None:
-    """A node that is down holds back nothing; it begins anew from a snapshot."""
+def test_a_member_behind_the_begin_of_the_log_gets_the_snapshot_and_then_the_log() -> None:
+    """A stopped node holds back nothing; it begins anew from a snapshot."""
     group = left_behind()
     group.run(10)
     assert any(isinstance(message, SnapshotOffer) for message in group.sent)
@@ -58,7 +58,7 @@ def test_a_member_that_still_fits_the_log_is_sent_batches_and_no_snapshot() -> N
 
 
 def test_the_log_is_reset_before_the_history_of_the_snapshot_is_stored() -> None:
-    """The history first would describe the old tail as records of other terms (protocol rule 19)."""
+    """If the history came first, it would describe the old tail as records of other terms (protocol rule 19)."""
     group = left_behind()
     group.is_quick_disk = False
     for _ in range(30):
@@ -76,7 +76,10 @@ def test_the_log_is_reset_before_the_history_of_the_snapshot_is_stored() -> None
 
 
 def test_a_death_between_the_file_and_the_reset_is_made_good_at_the_next_start() -> None:
-    """The file is durable, the log is the old one: recovery resets it, before anything else, as often as need be."""
+    """The file is durable and the log is the old one.
+
+    Recovery resets the log first, and repeats that as often as necessary.
+    """
     group = left_behind()
     group["n3"].disk.snapshots.append(group["n1"].disk.snapshots[-1])
     for _ in range(2):
@@ -98,13 +101,13 @@ def test_a_snapshot_at_or_below_the_own_commit_is_ignored() -> None:
 
 
 def test_a_snapshot_waits_until_no_write_is_under_way() -> None:
-    """A completion of an older write must not speak for the log that has been reset."""
+    """The completion of an older write must not count for the log that has been reset."""
     group = left_behind()
     group.is_quick_disk = False
     raft = group["n3"].raft
     assert raft is not None
     group.step("n3", HistoryRequest(source=NodeId("n1"), target=NodeId("n3"), term=Term(5), number=0))
-    assert group["n3"].queue, "the term is on its way to the disk"
+    assert group["n3"].queue, "the write of the term is pending"
     point = group["n1"].disk.snapshots[-1].point
     assert raft.install(point) is None
     group.sync("n3")
@@ -124,12 +127,12 @@ def test_while_a_snapshot_is_being_installed_the_member_answers_nothing() -> Non
 
 
 def test_a_restart_does_not_take_a_member_back_behind_the_term_that_it_has_reached() -> None:
-    """The log is empty behind the snapshot, and the stored history knows a later term that begins just there.
+    """The log behind the snapshot is empty, and the stored history contains a later term that begins right there.
 
-    n2 holds records 1 to 4 of term 1 in a snapshot, and has reached the start of term 5, which is 5: so the leader of
-    term 5 may have committed 1 to 4 through it. n3 holds another record 4, of term 3, that nobody else has. Taking the
-    snapshot's history at each start, n2 would advertise (1, 5) again, vote for n3, and lose record 4: figure 8 by a
-    restart.
+    n2 holds records 1 to 4 of term 1 in a snapshot, and has reached the start of term 5, which is index 5. So the
+    leader of term 5 may have committed records 1 to 4 through it. n3 alone holds another record 4, of term 3. If n2
+    took the snapshot's history at each start, it would advertise (1, 5) again, vote for n3, and lose record 4: figure 8
+    by a restart.
     """
     members = Membership({NodeId(f"n{number}"): f"at-n{number}" for number in (1, 2, 3)})
     applied = tuple(record(1, index) for index in range(1, 5))
@@ -167,7 +170,10 @@ def test_a_restart_does_not_take_a_member_back_behind_the_term_that_it_has_reach
 
 
 def test_the_winner_of_an_election_trims_its_history_to_what_its_log_keeps() -> None:
-    """Once an election, so that a log of many years has a short history; what a member keeps more, it describes."""
+    """Once per election, so that a log of many years has a short history.
+
+    A member with a longer log also describes the rest.
+    """
     group = Group(3)
     for term in range(1, 6):
         group.elect(f"n{term % 2 + 1}")
@@ -180,14 +186,16 @@ def test_the_winner_of_an_election_trims_its_history_to_what_its_log_keeps() -> 
     group.run(5)
     after = group["n1"].core.history
     assert len(after.starts) < len(before.starts)
-    assert after.starts[0].begin < group["n1"].disk.begin, "the term of the record before the first is still known"
+    assert after.starts[0].begin < group["n1"].disk.begin, (
+        "the history still has the term of the record before the first"
+    )
     kept = group["n3"].core.history
     assert kept.starts[0] == before.starts[0]
     assert kept.starts[-1] == after.starts[-1]
 
 
 def test_a_batch_that_was_trimmed_while_it_was_wanted_leads_to_a_snapshot() -> None:
-    """A slow member's read from disk comes back empty: the leader asks it anew, and offers what it needs."""
+    """A slow member's read from disk comes back empty; the leader then asks the member again, and offers a snapshot."""
     options = replace(Group(3).options[NodeId("n1")], cache_bytes_max=0, in_flight_bytes_max=1)
     group = Group(3, options=options)
     group.elect("n1")
@@ -211,7 +219,7 @@ def test_a_batch_that_was_trimmed_while_it_was_wanted_leads_to_a_snapshot() -> N
 
 
 def test_the_slowest_member_that_is_being_sent_batches_is_known() -> None:
-    """B2.10: what it lacks is kept while there is room; one that is down counts for nothing."""
+    """B2.10: the records that it lacks are kept while there is room; a stopped member does not count."""
     group = Group(3)
     group.elect("n1")
     group.run(5)

@@ -1,4 +1,4 @@
-"""Who counts: majorities of plain and joint memberships, and which member of a set of disks an election chooses."""
+"""Majorities of plain and joint memberships, and the winner of an election among a set of disks."""
 
 from dataclasses import replace
 from itertools import combinations
@@ -118,7 +118,7 @@ def test_a_joint_membership_needs_a_majority_of_both_sets() -> None:
     joint = Membership({N1: "1", N4: "4", N5: "5"}, outgoing=PLAIN.voters)
     assert winner(claim(N1, 7, joint), claim(N4, 7, joint), claim(N5, 7, joint)) is None
     assert winner(claim(N1, 7, joint), claim(N4, 7, joint), claim(N2, 3)) == N1
-    assert winner(claim(N1, 3), claim(N2, 3)) == N1  # What holds nothing of the change needs nobody of it.
+    assert winner(claim(N1, 3), claim(N2, 3)) == N1  # A member without the record of the change needs no votes for it.
 
 
 def test_a_learner_neither_wins_nor_counts() -> None:
@@ -128,6 +128,6 @@ def test_a_learner_neither_wins_nor_counts() -> None:
 
 
 def test_a_member_with_the_longest_log_that_cannot_win_leaves_it_to_the_next() -> None:
-    """The removed n3 holds most, votes for nobody, and the others have their majority without it."""
+    """The removed n3 holds most and votes for no other, but the others have a majority without it."""
     removed = Membership({N1: "1", N2: "2", N4: "4"})
     assert winner(claim(N1, 7, removed), claim(N2, 6, removed), claim(N3, 9, removed)) == N1

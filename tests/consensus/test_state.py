@@ -1,4 +1,7 @@
-"""What a member has by its role is one value, replaced as a whole: nothing of an earlier role is left in it."""
+"""The state that depends on a member's role is one value that is replaced as a whole.
+
+So nothing of an earlier role is left.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ GIVEN = {
     Campaign: {"phase", "votes", "recovering_votes"},
     Leading: {"leader", "term_start", "progress", "vote_responses", "elected_without"},
 }
-"""What a change of role passes on; every other field begins with its default."""
+"""The fields that a change of role passes on; every other field begins with its default."""
 
 
 def default(field: dataclasses.Field[object]) -> object:
@@ -32,9 +35,9 @@ def default(field: dataclasses.Field[object]) -> object:
 
 @pytest.mark.slow
 def test_each_change_of_role_begins_with_a_fresh_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field that is cleared by hand is forgotten once: a count of full ticks that never was deposed leaders."""
+    """A field that has to be cleared by hand can be forgotten: a stale count of full ticks once deposed leaders."""
     changes: Counter[tuple[type, type]] = Counter()
-    seen: list[object] = []  # Kept, so that no identity is used again.
+    seen: list[object] = []  # Kept, so that no identity is reused.
     become = Core.become
 
     def watched(self: Core, state: Following | Campaign | Leading) -> None:
@@ -57,7 +60,7 @@ def test_each_change_of_role_begins_with_a_fresh_value(monkeypatch: pytest.Monke
     assert changes[Campaign, Following] > 1
 
 
-def test_only_become_replaces_what_a_role_has() -> None:
+def test_only_become_replaces_the_state_of_a_role() -> None:
     """An assignment to ``state`` or ``leader`` elsewhere would let the two disagree."""
     found = [
         f"{path.name}:{node.lineno}"
@@ -73,13 +76,13 @@ def test_only_become_replaces_what_a_role_has() -> None:
 
 
 def test_no_field_of_a_role_stands_in_the_core_as_well() -> None:
-    """``leader`` does, on purpose: it is asked more often than anything else."""
+    """``leader`` is an exception on purpose, because it is read more often than anything else."""
     common = set(vars(Group(1)["n1"].core))
     for role in ROLES:
         assert {field.name for field in dataclasses.fields(role)} & common <= {"leader"}
 
 
-def test_what_a_leader_has_cannot_be_read_in_another_role() -> None:
+def test_the_state_of_a_leader_cannot_be_read_in_another_role() -> None:
     core = Group(1)["n1"].core
     with pytest.raises(AssertionError, match="n1 does not lead term 0"):
         core.leading  # noqa: B018
@@ -89,7 +92,7 @@ def test_what_a_leader_has_cannot_be_read_in_another_role() -> None:
 
 
 def tick_full(group: Group, me: str, count: int) -> None:
-    """Let ticks pass for everybody, in which the disk of ``me`` has no room."""
+    """Let ticks pass for all members, while the disk of ``me`` has no room."""
     for _ in range(count):
         for member in group.up():
             assert member.raft is not None
@@ -98,12 +101,12 @@ def tick_full(group: Group, me: str, count: int) -> None:
         group.settle()
 
 
-def test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a_break() -> None:
+def test_a_full_disk_deposes_the_leader_only_if_it_stays_full_without_a_break() -> None:
     group = Group(3)
     group.elect("n1")
     group.run(5)
     period = reconfigure.STUCK_TIMEOUTS * group["n1"].core.options.election_timeout_ticks
-    for _ in range(3):  # Short of it each time, and there is room in between.
+    for _ in range(3):  # Fewer full ticks than needed each time, with room in between.
         tick_full(group, "n1", period - 1)
         assert group.leaders() == ["n1"]
         group.run(1)
@@ -111,4 +114,4 @@ def test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a
     assert group.leaders() == ["n1"], "one full tick is no reason"
     assert not [message for message in group.sent if isinstance(message, TimeoutNow)]
     tick_full(group, "n1", period)
-    assert group.leaders() != ["n1"], "a disk that stays full is one"
+    assert group.leaders() != ["n1"], "a disk that stays full is a reason"

@@ -12,12 +12,12 @@ def point(leader: list[tuple[int, int]], leader_end: int, member: list[tuple[int
 
 
 def test_without_a_common_term_an_untrimmed_log_is_sent_from_its_first_record() -> None:
-    """Neon's first unit case (none); a trimmed leader cannot, and a snapshot is due."""
+    """Neon's first unit case (none); a trimmed leader cannot do that, and a snapshot is due."""
     assert point([(1, 1), (5, 9)], 12, [(2, 1), (3, 4)], 6) == 1
     assert point([(4, 7), (5, 9)], 12, [(2, 1), (3, 4)], 6) is None
 
 
-def test_the_logs_part_in_the_middle_where_the_earlier_of_the_two_leaves_the_common_term() -> None:
+def test_the_logs_part_in_the_middle_at_the_earlier_end_of_the_common_term() -> None:
     """Neon's second case: (2, 30)."""
     assert point([(1, 10), (2, 20), (4, 50)], 60, [(1, 10), (2, 20), (3, 30)], 40) == 30
     assert point([(1, 10), (2, 20), (4, 30)], 60, [(1, 10), (2, 20), (3, 50)], 55) == 30
@@ -40,7 +40,7 @@ def test_an_end_beyond_the_leaders_is_cut_and_never_waited_for() -> None:
 def test_the_point_is_at_the_highest_common_term_and_not_at_the_longest_common_prefix() -> None:
     """Histories are trimmed: compared as prefixes, a trimmed one and an untrimmed one have nothing in common.
 
-    The member would be told to cut below its commit index, refuse, and a healthy node would stop.
+    The member would be asked to cut below its commit index and would refuse, and a healthy node would stop.
     """
     untrimmed, trimmed = [(0, 1), (1, 1), (2, 1), (3, 5)], [(2, 1)]
     assert point(untrimmed, 6, trimmed, 4) == 4
@@ -58,7 +58,7 @@ def test_a_member_that_holds_more_of_a_term_than_its_leader_is_a_broken_peer() -
 
 
 def test_only_terms_that_the_log_has_reached_are_advertised_the_boundary_included() -> None:
-    """The last term stays 1 until the end reaches 3, then it is 2, though no record of term 2 is there yet."""
+    """The last term stays 1 until the end reaches 3; then it is 2, although there is no record of term 2 yet."""
     history = TermHistory([(1, 1), (2, 3)])
     assert [history.advertised(Index(end)).last_term for end in (1, 2, 3, 4)] == [1, 1, 2, 2]
 
@@ -69,7 +69,7 @@ def test_a_history_far_ahead_of_the_log_advertises_its_first_term_at_least() -> 
 
 
 def test_of_equal_begins_the_later_term_describes_the_record() -> None:
-    """An empty term stays in the history: it was led, and must not be led again."""
+    """An empty term stays in the history, because it had a leader, and must not have another."""
     history = TermHistory([(0, 1), (1, 1), (2, 4), (3, 4)])
     assert [history.term_at(Index(index)) for index in (0, 1, 3, 4, 5)] == [0, 1, 1, 3, 3]
     assert history.end_of(Term(2), Index(9)) == 4
@@ -78,7 +78,7 @@ def test_of_equal_begins_the_later_term_describes_the_record() -> None:
 
 
 @pytest.mark.parametrize("starts", [[], [(1, 1), (1, 2)], [(2, 1), (1, 2)], [(1, 5), (2, 4)]])
-def test_what_is_no_history_is_refused(starts: list[tuple[int, int]]) -> None:
+def test_an_invalid_history_is_refused(starts: list[tuple[int, int]]) -> None:
     with pytest.raises(PeerError):
         TermHistory(starts)
 
@@ -110,6 +110,6 @@ def test_the_point_is_where_two_logs_part_record_by_record(logs: tuple[list[int]
         expected += 1
     history = history_of(leader).extended(Term(20), Index(len(leader) + 1))
     assert common_point(history, Index(len(leader) + 1), history_of(member), Index(len(member) + 1)) == expected
-    # The member computes the same from its own side, not knowing where the leader's log ends.
+    # The member computes the same from its own side, without the end of the leader's log.
     end = Index(len(member) + 1)
     assert common_point(history, end, history_of(member), end) == expected

@@ -1,4 +1,4 @@
-"""Nodes inside a program: nothing may go unheard on the program's own loop, and no thread may stay behind."""
+"""Nodes inside a program: no error may go unnoticed on the program's own loop, and no thread may stay behind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 @pytest.fixture(autouse=True)
 async def tidy() -> AsyncIterator[None]:
-    """See that a test leaves no unhandled error, no task and no thread."""
+    """Check that a test leaves no unhandled error, no task and no thread."""
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
     yield
     for _ in range(3):
         await asyncio.sleep(0)
-    # Files are written by the loop's own pool of threads, which lives as long as the loop.
+    # The loop's own thread pool, which lives as long as the loop, writes files.
     await asyncio.get_running_loop().shutdown_default_executor()
     assert errors == []
     left = asyncio.all_tasks() - tasks - {asyncio.current_task()}

@@ -1,4 +1,4 @@
-"""The classes that settings name: found, or refused by name before anything starts."""
+"""Actor classes that settings name are found, or refused by name before anything starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ number = 7
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with modules in it that is no part of Python's path, nor is the current directory."""
+    """A directory with modules that is neither on Python's path nor the current directory."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -88,7 +88,7 @@ def test_without_actors_the_path_stays_as_it_is(directory: Path) -> None:
         ("package_of_a_test.failing:Inventory", "importing package_of_a_test.failing failed: ZeroDivisionError: divi"),
     ],
 )
-def test_what_is_wrong_names_the_actor_the_module_and_the_class(directory: Path, target: str, expected: str) -> None:
+def test_an_error_names_the_actor_the_module_and_the_class(directory: Path, target: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         import_actors({"inventory": target}, str(directory))
     assert caught.value.message.startswith(f"[actors] inventory = '{target}': {expected}")

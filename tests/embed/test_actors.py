@@ -1,4 +1,4 @@
-"""Replicated actors in nodes that a program runs: given as classes, or named by the settings."""
+"""Replicated actors in a program's own nodes, given as classes or named by the settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS = {"wal.bytes_max": 16 * 2**20, "snapshots.kept_max": 3}
 
 
 class Short(vs.CommandError):
-    """There is not so much of it."""
+    """There is not enough of it."""
 
 
 class Inventory(vs.ReplicatedActor):
@@ -66,7 +66,7 @@ async def test_commands_change_the_state_once_and_it_is_there_after_a_restart(tm
         assert await node.actor("inventory", Inventory).available("A-17") == 9
 
 
-async def test_a_watcher_in_the_program_sees_what_another_member_is_asked_to_do() -> None:
+async def test_a_watcher_in_the_program_sees_commands_sent_to_another_member() -> None:
     async with vs.local_cluster(nodes=3, actors={"inventory": Inventory}, settings=SETTINGS) as cluster:
         first, second, _ = cluster.nodes.values()
         changes = first.watch("inventory")
@@ -87,7 +87,7 @@ async def test_a_watcher_in_the_program_sees_what_another_member_is_asked_to_do(
         assert [node.node_status["log_bytes_max"] for node in cluster.nodes.values()] == [16 * 2**20] * 3
 
 
-async def test_what_the_program_gives_wins_over_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_programs_classes_win_over_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "classes_of_a_test.py").write_text(
         "import viewstamp as vs\n"
@@ -111,8 +111,8 @@ async def test_what_the_program_gives_wins_over_the_settings(tmp_path: Path, mon
             pytest.fail("it names a class that is nowhere")
 
 
-async def test_a_command_that_the_code_does_not_know_any_more_stops_the_start_and_says_which(tmp_path: Path) -> None:
-    """And does no harm: with the code back, all is there."""
+async def test_a_command_that_the_code_no_longer_has_stops_the_start_and_is_named(tmp_path: Path) -> None:
+    """The failed start does no harm: with the code restored, the state is complete."""
     create_cluster(str(tmp_path), 1, {"wal.segment_bytes": "65536"})
     file = node_file(str(tmp_path), "n1")
     async with vs.open_node(file, actors={"inventory": Inventory}) as node:
@@ -141,7 +141,7 @@ async def test_a_wrong_setting_makes_no_cluster() -> None:
 
 
 async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_another(tmp_path: Path) -> None:
-    """What a topic has let go is an error for who asks for it by position, and no error for who wants what there is."""
+    """A trimmed position is an error for a reader that names it, but not for one that asks for the kept records."""
     async with vs.local_cluster(nodes=1, directory=tmp_path) as cluster:
         node = cluster.nodes["n1"]
         await node.create_topic("orders")
@@ -154,8 +154,8 @@ async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_
         assert caught.value.first == 15
 
 
-async def test_the_files_of_a_log_whose_prefix_was_dropped_still_say_how_its_topics_are_called(tmp_path: Path) -> None:
-    """Without the node and without its actors' classes: the name of a topic may stand in a snapshot only."""
+async def test_the_files_of_a_trimmed_log_still_contain_the_names_of_its_topics(tmp_path: Path) -> None:
+    """Without the node and its actors' classes: the name of a topic may be in a snapshot only."""
     from viewstamp.local.offline import offline_records
 
     settings = {"wal.segment_bytes": 65_536}
@@ -169,7 +169,7 @@ async def test_the_files_of_a_log_whose_prefix_was_dropped_still_say_how_its_top
             await node.append("early", b"%d" % number + bytes(10_000))
             await inventory.receive("A", number)
             if number == 20:
-                await node.create_snapshot()  # Everything that is kept comes behind this one.
+                await node.create_snapshot()  # All kept records come after this snapshot.
         await node.trim_topic("early", 31)
         await node.create_topic("late")
         await node.append("late", b"one")

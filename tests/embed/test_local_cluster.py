@@ -1,4 +1,4 @@
-"""``local_cluster``: what a service's own tests stand on."""
+"""``local_cluster``, on which a service's own tests can run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_three_real_nodes_in_a_temporary_directory_that_is_gone_afterwards
     assert not directory.exists()
 
 
-async def test_a_service_can_try_what_happens_when_a_node_is_away(tmp_path: Path) -> None:
+async def test_a_service_can_test_the_absence_of_a_node(tmp_path: Path) -> None:
     async with local_cluster(nodes=3, directory=tmp_path) as cluster:
         client = cluster.client()
         await client.create_topic("orders")
@@ -38,7 +38,7 @@ async def test_a_service_can_try_what_happens_when_a_node_is_away(tmp_path: Path
         assert values == [b"without it"]
         with pytest.raises(RequestError, match="n9"):
             await cluster.start("n9")
-    assert (tmp_path / "n1").is_dir(), "a directory of one's own stays"
+    assert (tmp_path / "n1").is_dir(), "the caller's own directory stays"
 
 
 async def test_two_clusters_stand_side_by_side() -> None:
@@ -58,7 +58,7 @@ async def test_a_number_of_nodes_that_makes_no_cluster_is_refused() -> None:
 
 
 async def test_nodes_that_do_not_come_up_in_time_are_all_stopped() -> None:
-    """Also those that would still have come."""
+    """Including those that would have come up later."""
     with pytest.raises(NoQuorumError):
         async with local_cluster(nodes=3, timeout=0.005):
             pytest.fail("no group is that quick")

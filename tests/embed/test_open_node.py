@@ -1,4 +1,4 @@
-"""A node inside a program: on a loop of its own, and gone without a trace when the context is left."""
+"""A node inside a program runs on its own loop, and leaves nothing behind when the context ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from viewstamp.host.disk import RealDisk
 
 
 def cluster(directory: Path, nodes: int) -> list[str]:
-    """Make the settings files of a cluster; return them. Small segments: they are made at each start."""
+    """Make the settings files of a cluster; return them. Segments are small, because each start makes some."""
     ids = create_cluster(str(directory), nodes)
     files = [node_file(str(directory), str(node)) for node in ids]
     for file in files:
@@ -33,7 +33,7 @@ def cluster(directory: Path, nodes: int) -> list[str]:
 
 
 async def opened(stack: AsyncExitStack, files: list[str], *, thread: bool = True) -> list[EmbeddedNode]:
-    """Open nodes at the same time, as they need each other to be RUNNING."""
+    """Open nodes at the same time, because they need each other to be RUNNING."""
 
     async def enter(file: str) -> tuple[EmbeddedNode, AsyncExitStack]:
         own = AsyncExitStack()
@@ -62,7 +62,7 @@ async def test_a_group_of_one_takes_appends_and_keeps_them(tmp_path: Path, threa
 
 @pytest.mark.parametrize("thread", [True, False], ids=["in threads", "in the caller's loop"])
 async def test_an_append_on_any_member_reaches_the_leader(tmp_path: Path, thread: bool) -> None:
-    """The same calls as a client, wherever the leader is: a follower hands them on."""
+    """The calls are those of a client, and work on every member: a follower forwards them to the leader."""
     async with AsyncExitStack() as stack:
         nodes = await opened(stack, cluster(tmp_path, 3), thread=thread)
         await nodes[2].create_topic("orders")
@@ -77,7 +77,7 @@ async def test_an_append_on_any_member_reaches_the_leader(tmp_path: Path, thread
 
 
 async def test_a_program_that_blocks_its_loop_does_not_cost_the_group_its_leader(tmp_path: Path) -> None:
-    """A second of blocking is several election timeouts: only the caller's own work stands still."""
+    """A second of blocking is several election timeouts, but it stops only the caller's own work."""
     async with AsyncExitStack() as stack:
         nodes = await opened(stack, cluster(tmp_path, 3))
         await nodes[0].create_topic("orders")
@@ -99,7 +99,7 @@ async def test_an_outside_client_and_the_embedded_node_see_the_same(tmp_path: Pa
 
 
 async def test_large_records_pass_the_bridge_in_both_directions(tmp_path: Path) -> None:
-    """More than the bridge lets be unsent: it pushes back, and nothing is stuck."""
+    """The records exceed the unsent bytes that the bridge allows: it pushes back, and nothing hangs."""
     (file,) = cluster(tmp_path, 1)
     values = [bytes([number]) * 900_000 for number in range(12)]
     async with open_node(file) as node:
@@ -108,7 +108,7 @@ async def test_large_records_pass_the_bridge_in_both_directions(tmp_path: Path) 
         assert [record.value async for record in node.read("blobs")] == values
 
 
-async def test_alone_a_member_of_three_gives_up_after_its_timeout_and_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_lone_member_of_three_gives_up_after_its_timeout_and_names_the_missing_ones(tmp_path: Path) -> None:
     first, *_ = cluster(tmp_path, 3)
     started = asyncio.get_running_loop().time()
     with pytest.raises(NoQuorumError, match=r"n1 is configuring after 0\.3 s") as caught:
@@ -158,7 +158,7 @@ async def test_cancelled_while_it_is_open_it_stops_the_node_first(tmp_path: Path
         assert [topic.name for topic in await node.list_topics()] == ["orders"]
 
 
-async def test_what_is_wrong_with_the_settings_or_the_directory_is_raised_where_the_node_is_opened(
+async def test_a_problem_with_the_settings_or_the_directory_is_raised_by_open_node(
     tmp_path: Path,
 ) -> None:
     (file,) = cluster(tmp_path, 1)
@@ -193,7 +193,7 @@ async def test_after_the_context_the_node_answers_that_it_is_closed(tmp_path: Pa
 
 @pytest.mark.parametrize("thread", [True, False], ids=["in a thread", "in the caller's loop"])
 async def test_appends_under_way_when_the_context_is_left_are_answered(tmp_path: Path, thread: bool) -> None:
-    """With a receipt, or with the truth that it is not known; never not at all."""
+    """With a receipt, or with OutcomeUnknownError; no append stays unanswered."""
     (file,) = cluster(tmp_path, 1)
     async with open_node(file, thread=thread) as node:
         await node.create_topic("orders")
@@ -214,7 +214,7 @@ async def test_appends_under_way_when_the_context_is_left_are_answered(tmp_path:
 
 
 async def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> None:
-    """Files that are taken away from under it, for one: the node stops; its program is told and lives on."""
+    """For example, its files are removed: the node stops, the program gets an error and continues."""
     (file,) = cluster(tmp_path, 1)
     async with open_node(file) as node:
         await node.create_topic("orders")
@@ -227,6 +227,6 @@ async def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> N
             except (UnavailableError, OutcomeUnknownError) as caught:
                 error = caught
                 break
-        assert error is not None, "the log was full of places that are gone"
+        assert error is not None, "the appends did not fail although the log's files are gone"
         assert node.failure is not None
     RealDisk().lock(str(tmp_path / "n1")).release()

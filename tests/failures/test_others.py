@@ -1,4 +1,4 @@
-"""Failures of neighbours that no other test here stands for; ``docs/proof.md`` lists all fifteen with their tests."""
+"""Failures of neighbouring systems that no other test covers; ``docs/proof.md`` lists all fifteen with their tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def leading(members: int) -> Cores:
-    """Return a group that n1 leads and that is RUNNING; from here on nothing is durable before a test says so."""
+    """Return a RUNNING group led by n1; from here on writes become durable only when a test says so."""
     group = Cores(members)
     group.elect("n1")
     group.run(5)
@@ -36,9 +36,9 @@ def committed(group: Cores) -> int:
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
 def test_a_machine_that_loses_power_and_one_that_stands_still_lose_nothing_and_do_not_split(writes: int) -> None:
-    """Failure 1. n2 has taken a record and loses what it had not synced; n1, who leads, stands still and comes back.
+    """Failure 1. n2 has accepted a record and loses its unsynced writes; n1, the leader, stands still and comes back.
 
-    A member that acknowledges before its sync makes two of three forget here what was called committed.
+    If members acknowledged before their sync, two of three would forget a committed record here.
     """
     group = leading(3)
     group.propose("n1", b"r")
@@ -49,7 +49,7 @@ def test_a_machine_that_loses_power_and_one_that_stands_still_lose_nothing_and_d
     group.sync("n2", writes)
     group.deliver(target="n1")
     was_committed = committed(group) > index
-    assert was_committed == (writes > 0), "an acknowledgement is worth a sync"
+    assert was_committed == (writes > 0), "an acknowledgement means a sync"
     group.restart("n2")
     group.run(60, "n2", "n3")
     [new] = [member for member in group.up() if member.core.role is Role.LEADER and member.me != "n1"]
@@ -59,8 +59,8 @@ def test_a_machine_that_loses_power_and_one_that_stands_still_lose_nothing_and_d
     assert len({tuple(member.disk.records()) for member in group.up()}) == 1
 
 
-def test_a_single_node_acknowledges_nothing_that_its_disk_does_not_hold() -> None:
-    """Failure 4. Its own write is all there is to wait for: to apply first would be quicker, and a lie."""
+def test_a_single_node_acknowledges_no_record_that_its_disk_does_not_hold() -> None:
+    """Failure 4. A single node waits for its own write only; applying first would be quicker, but wrong."""
     group = leading(1)
     before = committed(group)
     group.propose("n1", b"r")
@@ -70,7 +70,7 @@ def test_a_single_node_acknowledges_nothing_that_its_disk_does_not_hold() -> Non
     group.restart("n1")
     group.sync("n1")
     group.run(30)
-    assert "1.2" not in group["n1"].disk.records(), "it was never acknowledged"
+    assert "1.2" not in group["n1"].disk.records(), "the record was never acknowledged"
     viewstamp = group.propose("n1", b"s")
     group.sync("n1")
     assert committed(group) > viewstamp.index
@@ -79,8 +79,8 @@ def test_a_single_node_acknowledges_nothing_that_its_disk_does_not_hold() -> Non
 
 
 @pytest.mark.parametrize("synced", [["n1", "n2"], ["n2", "n3"], ["n1", "n2", "n3"], ["n3", "n4", "n5"]])
-def test_five_members_that_all_lose_what_they_had_not_synced_keep_what_was_committed(synced: list[str]) -> None:
-    """Failure 4. All power fails at once; only those in ``synced`` had the record on their disks."""
+def test_five_members_that_all_lose_their_unsynced_writes_keep_committed_records(synced: list[str]) -> None:
+    """Failure 4. All power fails at once; only the members in ``synced`` had the record on their disks."""
     group = leading(5)
     group.propose("n1", b"r")
     group.deliver(AppendRequest)
@@ -103,7 +103,10 @@ def test_five_members_that_all_lose_what_they_had_not_synced_keep_what_was_commi
 
 @pytest.mark.parametrize("with_snapshot", [False, True])
 def test_a_restart_with_the_settings_of_before_brings_no_removed_member_back(with_snapshot: bool) -> None:
-    """Failure 15. The membership has one home, the log (and the snapshot of it): settings count where it is empty."""
+    """Failure 15.
+
+    The membership has one home, the log with its snapshots; the settings count only while it is empty.
+    """
     group = leading(3)
     group.is_quick_disk = True
     group.add("n4")
@@ -121,19 +124,19 @@ def test_a_restart_with_the_settings_of_before_brings_no_removed_member_back(wit
     for me in group.members:
         group.crash(me)
     for me in group.members:
-        group.start(me)  # group.hint, the members of the first day, is what the settings still say
+        group.start(me)  # the settings still name the first members
     for me in ("n1", "n2", "n4"):
         assert {*group[me].core.membership.voters} == wanted
     group.run(60)
     assert {member.me for member in group.up() if member.core.role is Role.LEADER} <= wanted
     assert {*group["n2"].core.membership.voters} == wanted
     assert group["n3"].core.role is not Role.LEADER
-    assert group["n4"].core.role in (Role.LEADER, Role.FOLLOWER), "a promoted learner stays what it is"
+    assert group["n4"].core.role in (Role.LEADER, Role.FOLLOWER), "a promoted learner stays a voter"
 
 
 @pytest.mark.slow
 async def test_a_leader_whose_newest_snapshot_has_rotted_sends_the_one_before(tmp_path: Path) -> None:
-    """Failure 10. The newest one may turn out damaged, so the log is kept from the one before on, and that is sent."""
+    """Failure 10. The log is kept from the second-newest snapshot on, which is sent if the newest one is damaged."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group, 10)
@@ -163,7 +166,7 @@ async def test_a_leader_whose_newest_snapshot_has_rotted_sends_the_one_before(tm
 async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_member_behind_for_ever(
     tmp_path: Path,
 ) -> None:
-    """Failure 10. n3 needs a snapshot, and the one of the leader has rotted: it takes another, or gives way."""
+    """Failure 10. n3 needs a snapshot, but the leader's is damaged: the leader takes another, or steps down."""
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
         values = await fill(group, 10)
@@ -175,7 +178,7 @@ async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_membe
         await take_snapshots(group)
         values += await fill(group, 10, 22)
         await client.trim_topic("orders", 31)
-        await take_snapshots(group)  # The one before is the base: it holds no record that is still wanted.
+        await take_snapshots(group)  # The second-newest snapshot is the base, and holds no record that is still needed.
         await wait_for(
             lambda: all(node.wal is not None and node.wal.first_index > behind + 1 for node in group.nodes.values()),
             lambda: f"nothing dropped: {group.status()}",
@@ -193,10 +196,10 @@ async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_membe
 
 
 def test_each_of_the_fifteen_has_a_test_or_a_reason() -> None:
-    """The table in ``docs/proof.md``: its rows are all there, and none is a claim with nothing behind it."""
+    """The table in ``docs/proof.md`` has all rows, and each claim names a test or a reason."""
     text = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
     section = text.split("## Fifteen failures of others")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \|(.*)$", section, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 16))
     assert [number for number, row in rows if "::test_" not in row and "cannot happen" not in row] == []
-    assert [number for number, row in rows if "#" not in row and "Jepsen" not in row] == [], "where it was learnt"
+    assert [number for number, row in rows if "#" not in row and "Jepsen" not in row] == [], "a row without its source"

@@ -1,8 +1,8 @@
-"""``python -m tests.formats.build NAME``: write the directories of a cluster as today's code leaves them, as a fixture.
+"""``python -m tests.formats.build NAME``: write a cluster's directories with the present code, as a fixture.
 
-Run it once for each change of a format, *before* the change, and keep the file: ``test_formats.py`` opens every one.
-The cluster has what a real one has: several terms, a trimmed topic, keys and headers, a sink with a batch that is
-committed and one that is staged, an actor, snapshots, a segment boundary, a member that was killed.
+Run it once *before* each change of a format, and keep the file: ``test_formats.py`` opens every one. Like a real
+cluster, it has several terms, a trimmed topic, keys and headers, a sink with a committed batch and a staged one, an
+actor, snapshots, a segment boundary, and a member that was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIXTURES = Path(__file__).parent
 
 
 async def contents(client: Client) -> dict[str, Any]:
-    """Return all that a cluster shows: each topic's records, the actor's state, the sink's last batch."""
+    """Return the visible contents of a cluster: each topic's records, the actor's state, the sink's last batch."""
     topics = {}
     for topic in await client.list_topics():
         topics[topic.name] = [
@@ -42,7 +42,7 @@ async def contents(client: Client) -> dict[str, Any]:
 
 
 async def fill(group: ActorGroup) -> dict[str, Any]:
-    """Write what the fixture holds, over three terms and a restart; return what it shows."""
+    """Write the contents of the fixture, over three terms and a restart; return its visible contents."""
     await group.run()
     client = group.client()
     for name in ("orders", "trimmed"):
@@ -80,14 +80,14 @@ async def fill(group: ActorGroup) -> dict[str, Any]:
 
 
 async def build(path: Path) -> None:
-    """Write the fixture ``path``: n1 and n2 after a clean stop, n3 as a kill leaves it."""
+    """Write the fixture ``path``: n1 and n2 after a clean stop, n3 as after a kill."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary) / "running"
         kept = Path(temporary) / "kept"
         directory.mkdir()
         async with ActorGroup(directory, 3) as group:
             expected = await fill(group)
-            # The files of a node that runs, with nothing in flight, are those that SIGKILL leaves.
+            # The files of a running node without work in flight are those that SIGKILL leaves.
             shutil.copytree(directory / "n3", kept / "n3")
         for name in ("n1", "n2"):
             shutil.copytree(directory / name, kept / name)

@@ -1,9 +1,9 @@
 """Upgrade a running cluster of real processes node by node: ``python -m tests.formats.rolling_upgrade REVISION``.
 
-The older code is taken from git's history. While one node after the other is restarted with the newer code, both
-releases' clients append, read and call; each upgrade passes through a mixed cluster, with leaders of both releases.
-At the end every acknowledged record is there once and in order, each log verifies, and the older release's offline
-reader and the newer one agree. Exits 1 and says what differs otherwise.
+The older code is taken from git's history. While node after node is restarted with the newer code, both releases'
+clients append, read and call; each upgrade passes through a mixed cluster, with leaders of both releases. At the end
+every acknowledged record must be there once and in order, each log must verify, and the offline readers of both
+releases must agree. Otherwise the script prints the difference and exits with 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class Release:
         self._cluster = cluster
 
     def run(self, *arguments: str, text: str | None = None, path: str = "") -> str:
-        """Run a command on the cluster, or on the node directory ``path``; return its output. Exits where it fails."""
+        """Run a command on the cluster, or on the node directory ``path``; return its output.
+
+        Exits if the command fails.
+        """
         where = [str(self._cluster / path)] if path else ["--dir", str(self._cluster)]
         command = [sys.executable, "-m", "viewstamp", *arguments, *where]
         environment = {**os.environ, "PYTHONPATH": str(self._sources)}
@@ -67,14 +70,14 @@ def main() -> None:
 
 
 def upgrade(older: Release, newer: Release) -> None:
-    """Restart each node with the newer release; check after each step that nothing is lost."""
+    """Restart each node with the newer release; check after each step that no record is lost."""
     count = 0
     older.run("cluster", "start", "--nodes", str(len(NODES)))
     older.run("topic", "create", "orders")
     for step, node in enumerate(("", *NODES)):
         if node:
             newer.run("cluster", "restart", node)
-        for leader in NODES:  # A leader of each release, and followers of each, while the cluster is mixed.
+        for leader in NODES:  # Each release has leaders and followers while the cluster is mixed.
             if json.loads(newer.run("leader", "show", "--output", "json"))["leader"] != leader:
                 newer.run("leader", "transfer", leader)
             for client in (older, newer):

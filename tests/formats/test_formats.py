@@ -1,7 +1,7 @@
-"""Directories that earlier versions wrote open, show the same, take writes, and can be read offline.
+"""Directories of earlier versions open, show the same contents, accept writes, and can be read offline.
 
-Each fixture is an archive of three members' directories and of what the cluster showed (``build.py``). n1 and n2 were
-stopped cleanly, n3 was killed.
+Each fixture is an archive of three members' directories with the cluster's visible contents (``build.py``). n1 and n2
+were stopped cleanly, n3 was killed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def test_a_cluster_opens_shows_the_same_and_takes_writes(unpacked: Path, e
 
 
 async def test_a_member_that_lost_everything_is_rebuilt_from_old_directories(unpacked: Path, expected: Any) -> None:
-    """Snapshots and batches of the older version are what a new member is given."""
+    """The new member gets snapshots and batches of the older version."""
     for path in sorted((unpacked / "n3").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     async with ActorGroup(unpacked, 3) as group:

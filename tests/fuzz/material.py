@@ -1,6 +1,7 @@
-"""What fuzz tests are made of: any value that msgpack can carry, spoilt bytes, and a judge of what came of them.
+"""Material for fuzz tests: arbitrary msgpack values, spoilt bytes, and a check of the outcome.
 
-Quick in the default suite; ``make fuzz`` (``VIEWSTAMP_SOAK=1``) tries many times as much, and other examples each time.
+The tests are quick in the default suite; ``make fuzz`` (``VIEWSTAMP_SOAK=1``) tries many more examples, and other ones
+each time.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ T = TypeVar("T")
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
 SOAK_FACTOR = 40
 SECONDS_MAX = 5.0
-"""One decoder on some kilobytes: a hundred times what it may take on a busy machine, and far less than for ever."""
+"""For one decoder on some kilobytes: a hundred times the duration on a busy machine, but still a limit."""
 
 DEEP = b"\x91" * 1000 + b"\xc0"
-"""A list in a list in a list, as deep as msgpack reads them: Python's own ``repr`` gives up on that."""
+"""A list in a list in a list, at msgpack's maximum depth; Python's own ``repr`` fails on it."""
 
 
 def tries(count: int) -> settings:
-    """Return how often a fuzz test tries: ``count`` times by default, always the same examples."""
+    """Return settings with ``count`` tries by default, and always the same examples."""
     return settings(
         max_examples=count * SOAK_FACTOR if SOAK else count,
         derandomize=not SOAK,
@@ -41,13 +42,13 @@ def tries(count: int) -> settings:
 
 
 def numbers() -> st.SearchStrategy[int]:
-    """Return numbers, above all those at which something ends."""
+    """Return numbers, most of them at the limits of types."""
     edges = [0, 1, 2, 127, 128, 255, 256, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63]
     return st.sampled_from([*edges, 2**64 - 1, -1, -(2**31), -(2**63)]) | st.integers(-(2**63), 2**64 - 1)
 
 
 def packables() -> st.SearchStrategy[Any]:
-    """Return any value that msgpack can carry."""
+    """Return any value that msgpack can encode."""
     plain = (
         st.none()
         | st.booleans()
@@ -65,7 +66,7 @@ def packables() -> st.SearchStrategy[Any]:
 
 @st.composite
 def altered(draw: st.DrawFn, value: Any) -> Any:
-    """Return ``value`` with something in it replaced, left out or doubled; maps and lists are gone into."""
+    """Return ``value`` with a part replaced, left out or doubled, also inside maps and lists."""
     if isinstance(value, dict) and value and draw(st.integers(0, 5)):
         key = draw(st.sampled_from(sorted(value, key=repr)))
         rest = {name: each for name, each in value.items() if name != key}
@@ -82,7 +83,7 @@ def altered(draw: st.DrawFn, value: Any) -> Any:
 
 @st.composite
 def spoilt(draw: st.DrawFn, data: bytes, others: tuple[bytes, ...] = ()) -> bytes:
-    """Return ``data`` with bits flipped, bytes cut out or put in, numbers overwritten, pieces of ``others`` in it."""
+    """Return ``data`` with flipped bits, removed, inserted or overwritten bytes, and pieces of ``others``."""
     spoilt = bytearray(data)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, max(0, len(spoilt) - 1)))
@@ -113,9 +114,9 @@ def spoilt(draw: st.DrawFn, data: bytes, others: tuple[bytes, ...] = ()) -> byte
 
 
 def only(allowed: type[ViewstampError] | tuple[type[ViewstampError], ...], decode: Callable[[], T]) -> T | None:
-    """Decode, and return what came out; None = it was refused, with an error that a caller can show.
+    """Decode and return the value; None = it was refused with an error that can be shown to a caller.
 
-    Any other exception than ``allowed`` is the failure that these tests look for; so is one that takes for ever.
+    These tests look for any other exception than ``allowed``, and for a decoder that takes too long.
     """
     begun = time.monotonic()
     result, refusal = None, "refused"
@@ -125,17 +126,17 @@ def only(allowed: type[ViewstampError] | tuple[type[ViewstampError], ...], decod
         refusal = str(error)
     seconds = time.monotonic() - begun
     assert seconds < SECONDS_MAX, f"{seconds:.1f} s"
-    assert 0 < len(refusal) < 10_000, "an error is read by somebody"
+    assert 0 < len(refusal) < 10_000, "the message of an error must be short enough to read"
     return result
 
 
 @contextlib.contextmanager
 def at_most(bytes_max: int) -> Iterator[None]:
-    """Fail where more memory than that is asked for inside, also where it is given back at once."""
+    """Fail if more memory is allocated inside, even if it is freed at once."""
     tracemalloc.start()
     try:
         yield
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= bytes_max, f"{peak:,} bytes were asked for, at most {bytes_max:,} are well spent on this"
+    assert peak <= bytes_max, f"{peak:,} bytes were asked for, the limit is {bytes_max:,}"

@@ -1,4 +1,4 @@
-"""Whatever a node answers: the client gets its result, an error of ours, or the end of the connection."""
+"""For any answer of a node, the client gets a result or one of our errors, or the connection ends."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def frames_of(kind: int, body: Any, payload: bytes = b"") -> bytes:
 
 
 async def hear(data: bytes, kind: FrameKind | None) -> Any:
-    """Send ``data`` to a link, which has asked for ``kind`` unless it still waits for its welcome; what comes of it.
+    """Send ``data`` to a link that waits for an answer to ``kind``, or for its welcome if None; return the outcome.
 
-    As a network does it: what ``on_bytes`` raises ends the connection, and is the reason that waiters are told.
+    As in a network, an exception from ``on_bytes`` ends the connection, and is the reason that waiters get.
     """
     link = NodeConnection(runtime(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
     link.accept(Pipe())
@@ -90,7 +90,7 @@ def ask(data: bytes, kind: FrameKind | None) -> Any:
 
 @tries(80)
 @given(st.sampled_from(sorted(ANSWERS)), st.data())
-def test_an_answer_is_what_was_asked_for_or_ends_the_connection(kind: FrameKind, data: st.DataObject) -> None:
+def test_an_answer_fits_its_request_or_ends_the_connection(kind: FrameKind, data: st.DataObject) -> None:
     body = data.draw(altered({"id": 1, **ANSWERS[kind]}))
     frame = ask(frames_of(FrameKind.OK, body), kind)
     if frame is not None:
@@ -137,7 +137,7 @@ def test_an_answer_nested_a_thousand_deep_ends_the_connection(kind: FrameKind, a
 @tries(80)
 @given(altered([1, 2, 3, 4, 5]), altered([b"\x91\xc0"]))
 def test_a_receipt_or_a_result_that_is_none_is_refused(receipt: Any, results: Any) -> None:
-    """ValueError: the session, which reads them, ends the connection for it."""
+    """A ValueError, for which the session that reads them ends the connection."""
     for read, value in ((read_receipt, receipt), (read_results, results)):
         refusal = ""
         try:

@@ -1,8 +1,8 @@
-"""Whatever a disk gives back is what was written, a part of it from its begin, or refused by name: never anything else.
+"""Data read from a spoilt disk is a prefix of the written data, or is refused by name; it is never anything else.
 
-Files are spoilt as disks, people and bad copies spoil them: bits flipped, bytes cut out or put in, numbers overwritten,
-pieces of other files in their middle. Some get right checksums again, which no accident gives them: what is behind the
-checksums must not rely on them for more than that these bytes were written so by somebody.
+Files are spoilt as disks, people and bad copies spoil them: flipped bits, removed, inserted or overwritten bytes,
+pieces of other files. Some files get correct checksums again, which no accident would produce. The code behind the
+checksums may rely on them only as a proof that the bytes are as written, not that the writer was correct.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def with_files(files: dict[str, bytes]) -> SimulatedDisk:
 
 
 def open_any(disk: SimulatedDisk) -> list[bytes] | None:
-    """Open a log that may be anything; None = refused, and then nothing has been changed, and ``verify`` agrees."""
+    """Open an arbitrary log; None = refused, in which case nothing has changed, and ``verify`` agrees."""
     before = {name: bytes(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in disk.list_directory(DIRECTORY)}
     only(REFUSED, lambda: sum(1 for _ in inspect(disk, DIRECTORY)))
     only(REFUSED, lambda: sum(1 for _ in read_batches(disk, DIRECTORY)))
@@ -72,9 +72,9 @@ def open_any(disk: SimulatedDisk) -> list[bytes] | None:
         after = {name: bytes(disk.volume.find(f"{DIRECTORY}/{name}").data) for name in disk.list_directory(DIRECTORY)}
         assert after == before
         return None
-    assert verification is not None or not before, "an empty directory becomes a log, and is none before"
+    assert verification is not None or not before, "an empty directory becomes a log, but is none before"
     again = open_wal(disk)
-    assert again[1] == opened[1], "what was accepted once is accepted again"
+    assert again[1] == opened[1], "a log that was accepted once is accepted again"
     return opened[1]
 
 
@@ -87,13 +87,16 @@ def test_a_log_with_a_spoilt_file_is_read_from_its_begin_or_refused(data: st.Dat
     zeros = data.draw(st.sampled_from([0, 100, 4096]))
     found = open_any(with_files({**files, name: spoilt_file + bytes(zeros)}))
     if found is not None:
-        assert found == batches[: len(found)], "nothing is invented, and nothing left out in between"
+        assert found == batches[: len(found)], "no batch is invented, and none is left out in between"
 
 
 @tries(60)
 @given(st.data())
 def test_a_log_whose_files_are_mixed_up_with_anothers_is_a_log_or_refused(data: st.DataObject) -> None:
-    """Files swapped, missing, doubled, another node's: each group says its place, each segment what came before."""
+    """Files are swapped, missing, doubled or another node's.
+
+    But each group contains its place, and each segment its predecessor's end.
+    """
     (batches, files), (other_batches, other) = a_log(), a_log(2)
     names = sorted(files)
     sources = [*files.values(), *other.values(), b"", bytes(1000)]
@@ -106,7 +109,7 @@ def test_a_log_whose_files_are_mixed_up_with_anothers_is_a_log_or_refused(data: 
 
 
 def resealed(data: bytes) -> bytes:
-    """Return a segment with the checksums of all its headers, and of its batches, made right where they stand."""
+    """Return a segment with corrected checksums in all its headers and batches."""
     sealed = bytearray(data)
     if len(sealed) >= SEGMENT_HEADER_SIZE:
         struct.pack_into("<I", sealed, 4, crc32c(bytes(sealed[8:64]), crc32c(bytes(sealed[:4]))))
@@ -153,7 +156,7 @@ def test_a_length_of_gigabytes_in_a_segment_asks_for_no_memory(field: tuple[str,
 
 
 def test_records_that_look_like_group_headers_are_no_log() -> None:
-    """A search for what a later group says must not believe what a user wrote, nor take for ever over it."""
+    """The search for a later group must neither accept a user's bytes, nor take too long over them."""
     disk = new_disk()
     looks = b"VSG\x01" * 3000
     write_log(disk, [[make_batch(1, 1)], [make_batch(2, 1, fill=looks)], [make_batch(3, 1)]])
@@ -193,7 +196,7 @@ def sealed_mark(data: bytes) -> bytes:
 @tries(100)
 @given(st.data())
 def test_a_log_with_any_truncation_mark_is_a_log_or_refused(data: st.DataObject) -> None:
-    """A mark with a right checksum says what is to be done: what it says and what is there must fit, or nothing is."""
+    """A mark with a correct checksum must fit the files; otherwise nothing is done."""
     batches, files = a_log()
     kept = data.draw(st.sampled_from([MARK, Mark(end=20, segment=4, length=0, group=9, generation=4, resets=True)]))
     mark = data.draw(spoilt(kept.encode()))
@@ -243,14 +246,16 @@ def test_of_two_spoilt_copies_of_the_control_file_one_is_whole_or_both_are_refus
     disk = with_copies(*copies)
     found = only(REFUSED, lambda: read_control_state(disk, "/data"))
     if found is not None:
-        assert found in (STATE, ControlState(**IDENTITY, term=8)), "a forgotten vote would be another"
+        assert found in (STATE, ControlState(**IDENTITY, term=8)), (
+            "a forgotten vote could be given to another candidate"
+        )
         assert ControlFile.open(disk, "/data").state == found
 
 
 @tries(80)
 @given(altered(msgpack.unpackb(STATE.encode())))
-def test_a_copy_with_a_right_checksum_that_says_something_else_is_refused(body: Any) -> None:
-    """A later release may write it so, or a wrong one: what it says of a vote is not to be guessed."""
+def test_a_copy_with_a_right_checksum_and_wrong_contents_is_refused(body: Any) -> None:
+    """A later release or a faulty one may write such a copy; a vote in it must not be guessed."""
     copy = sealed_copy(msgpack.packb(body))
     found = only(REFUSED, lambda: read_control_state(with_copies(copy, copy), "/data"))
     if found is not None:

@@ -1,7 +1,7 @@
-"""Messages in a member's name with any numbers at all: what breaks a rule changes nothing, and nothing else fails.
+"""Messages with arbitrary numbers in a member's name: one that breaks a rule changes nothing, and nothing else fails.
 
-Who sends them passed for a member, so what keeps the rules is believed. The member must not fail by an assertion of its
-own: such an error would stop the node, and would be in the way of the two that say what is to be done.
+The sender passed for a member, so a message that keeps the rules is accepted. The receiver must not fail with an
+assertion of its own, because that would stop the node, and hide the two errors that describe the problem.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from viewstamp.wire.batch import Batch
 
 SEEDS = 4000 if os.environ.get("VIEWSTAMP_SOAK") else 150
 TIMERS = {"ticks_since_leader", "ticks_since_message"}
-"""What a leader's message changes in any case: it is alive."""
+"""Fields that any message of the leader changes, because it shows that the leader is alive."""
 
 
 @cache
 def group(kind: str) -> Group:
-    """Return three members, n1 leads them, with batches of several records, of which the last are not committed."""
+    """Return three members led by n1, with batches of several records, the last of which are uncommitted."""
     made = Group(3)
     made.elect("n1")
     made.run(5)
@@ -49,7 +49,7 @@ def group(kind: str) -> Group:
 
 
 def forged(core: Core, entropy: random.Random) -> m.Message:
-    """Return a message whose numbers are near those that would fit."""
+    """Return a message whose numbers are close to fitting ones."""
     others = [NodeId(name) for name in ("n1", "n2", "n3", "n9") if name != core.me]
     term = max(0, core.term + entropy.choice((-1, 0, 0, 0, 0, 1, 1, 2, 1 << 33, 1 << 61)))
     head = {"source": entropy.choice(others), "target": core.me, "term": Term(min(term, m.NUMBER_END - 1))}
@@ -104,14 +104,14 @@ def forged(core: Core, entropy: random.Random) -> m.Message:
 
 
 def picture(core: Core) -> dict[str, str]:
-    """Return all that the member holds, as text."""
+    """Return the whole state of a member, as text."""
     shown = {name: repr(value) for name, value in vars(core).items() if name not in ("entropy", *TIMERS)}
     return shown | {"log": repr({name: str(value) for name, value in vars(core.log).items()})}
 
 
 @pytest.mark.parametrize("kind", ["fresh", "second", "third"])
 @pytest.mark.parametrize("me", ["n1", "n2", "n3"])
-def test_a_forged_message_is_refused_whole_or_believed(me: str, kind: str) -> None:
+def test_a_forged_message_is_refused_whole_or_accepted(me: str, kind: str) -> None:
     refused = contradicted = 0
     for seed in range(SEEDS):
         entropy = random.Random(f"{me} {kind} {seed}")
@@ -123,7 +123,7 @@ def test_a_forged_message_is_refused_whole_or_believed(me: str, kind: str) -> No
             try:
                 message = forged(raft.core, entropy)
             except PeerError:
-                continue  # No history: the codec refuses it.
+                continue  # This is no valid history, so the codec refuses it.
             before = picture(raft.core)
             try:
                 raft.step(message)

@@ -1,4 +1,4 @@
-"""The pieces of a snapshot, under right checksums and yet not a state: refused by name, and the old state stays."""
+"""Snapshot pieces with right checksums that are no valid state are refused by name, and the old state stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consensus messages, term histories and membership records out of any bytes: they fit, or are refused by name."""
+"""Consensus messages, term histories and membership records from any bytes: they are valid, or refused by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from viewstamp.wire.frame import Frame, FrameKind
 
 
 def as_sent(body: object, payload: bytes = b"") -> Frame:
-    """Return a frame as it comes out of a decoder: what msgpack makes of tuples is a list."""
+    """Return a frame as a decoder returns it: msgpack turns tuples into lists."""
     return Frame(FrameKind.PEER, msgpack.unpackb(msgpack.packb(body), strict_map_key=False), memoryview(payload))
 
 
@@ -34,7 +34,7 @@ def test_an_altered_message_is_another_message_or_refused(message: Message, data
     payload = data.draw(spoilt(bytes(frame.payload)) | st.just(bytes(frame.payload)))
     found = only(FrameError, lambda: decode_message(as_sent(body, payload)))
     if found is not None:
-        assert shown(decode_message(sent(found))) == shown(found), "it travels on as it came"
+        assert shown(decode_message(sent(found))) == shown(found), "it is encoded again unchanged"
 
 
 @tries(100)
@@ -45,7 +45,7 @@ def test_anything_else_is_no_message(body: Any, payload: bytes) -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 4])
 def test_a_message_nested_a_thousand_deep_is_no_message(at: int) -> None:
-    """The error shows what was there; it must not fail over that."""
+    """The error contains the value, and must not fail because of it."""
     deep = msgpack.unpackb(DEEP)
     body: list[object] = [4, "n2", "n1", 3, [[0, 1]], 5]
     body[at] = deep
@@ -79,7 +79,7 @@ MEMBERSHIP = Membership({NodeId("n1"): "a:1", NodeId("n2"): "b:2"}, {NodeId("l1"
 
 
 def as_json(value: Any) -> bytes:
-    """Return ``value`` as JSON, of which it may not be: text then, that is none."""
+    """Return ``value`` as JSON; if it cannot be JSON, as its text."""
     return json.dumps(value, default=repr, skipkeys=True).encode()
 
 
@@ -98,7 +98,7 @@ def test_a_membership_record_is_one_or_refused(value: bytes) -> None:
     ids=str,
 )
 def test_a_membership_of_other_types_is_refused(name: str, value: object) -> None:
-    """Node ids and addresses are text: what is not would fail later, where a link is opened, on every member."""
+    """Node ids and addresses are text; other values would fail later, when a link is opened, on every member."""
     fields = {**json.loads(MEMBERSHIP), name: value}
     found = only(PeerError, lambda: Membership.decode(json.dumps(fields).encode()))
     if found is not None:

@@ -1,4 +1,4 @@
-"""Whatever a member answers another one that repairs itself or catches up: taken, refused, or asked for again."""
+"""Any answer of a member to another one that repairs itself or catches up is used, refused, or requested again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Answer = Callable[[Frame], list[Buffer]]
 
 
 class _Answering(Connection):
-    """The far end: it answers each frame by ``answer``."""
+    """The far end of a connection: answers each frame by ``answer``."""
 
     peer = "n2"
 
@@ -69,7 +69,7 @@ class _Answering(Connection):
             return
         try:
             self._handler.on_bytes(data)
-        except Exception as error:  # as the network does: what a handler raises ends its connection
+        except Exception as error:  # as in the network: an exception of a handler ends its connection
             self._is_over = True
             self._handler.on_closed(error)
 
@@ -101,7 +101,7 @@ class _OnePeer(Network):
 
 
 def answering(welcome: Any, kind: int, body: Any, payload: bytes) -> Answer:
-    """Return what answers HELLO with ``welcome``, and every question with ``body`` under its id, if it is a map."""
+    """Return a function that answers HELLO with ``welcome``, and requests with ``body`` under their id."""
 
     def answer(frame: Frame) -> list[Buffer]:
         if frame.kind == FrameKind.HELLO:
@@ -113,7 +113,7 @@ def answering(welcome: Any, kind: int, body: Any, payload: bytes) -> Answer:
 
 
 def ask(answer: Answer, work: Callable[[Refetcher, SnapshotStore, PeerSession], Any]) -> Any:
-    """Ask, as a node would, for some virtual seconds; what is refused comes back as its error."""
+    """Make requests as a node would, for some virtual seconds; return the result, or the error of a refusal."""
 
     async def run() -> Any:
         disk = SimulatedDisk()
@@ -148,7 +148,7 @@ def payloads(data: bytes) -> st.SearchStrategy[bytes]:
 
 @tries(50)
 @given(st.data())
-def test_what_a_member_says_that_it_keeps_of_the_log_is_checked(data: st.DataObject) -> None:
+def test_a_members_answer_about_its_log_is_checked(data: st.DataObject) -> None:
     payload = b"".join(bytes(batch.buffer) for batch in BATCHES)
     sent = data.draw(payloads(payload) | spoilt(bytes(BATCHES[0].buffer)).map(sealed_batch))
     kind = data.draw(
@@ -164,7 +164,7 @@ def test_what_a_member_says_that_it_keeps_of_the_log_is_checked(data: st.DataObj
 
 @tries(50)
 @given(st.data())
-def test_what_a_member_sends_of_a_snapshot_is_checked(data: st.DataObject) -> None:
+def test_a_members_snapshot_chunks_are_checked(data: st.DataObject) -> None:
     whole = two_snapshots()[0]
     body = data.draw(altered({"size": len(whole), "identity": 7}) | st.just({"size": len(whole), "identity": 7}))
     sent = data.draw(payloads(whole))

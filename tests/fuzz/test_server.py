@@ -1,7 +1,7 @@
-"""Any frames from clients and peers over a real connection: an answer, or the end of the connection; the node lives on.
+"""Any frames from clients and peers get an answer or end the connection, and the node keeps running.
 
-One node serves all examples of a test: what an example leaves behind (topics, sessions, sinks, half a commit) is what
-the next one finds.
+One node serves all examples of a test, so each example meets the topics, sessions, sinks and unfinished commits of
+earlier ones.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CHANGE_MEMBERS: {"action": "learn", "node": "n9", "address": "127.0.0.1:9", "replaces": ""},
     FrameKind.TRANSFER_LEADERSHIP: {"node": "n9"},
 }
-"""Every request without a payload, with fields that fit it."""
+"""Every request without a payload, with valid fields."""
 
 BATCHES = {
     FrameKind.APPEND: Kind.RECORDS,
@@ -112,7 +112,7 @@ class Served:
         self.loop.close()
 
     def send(self, hello: Any, frames: list[tuple[int, Any, bytes]]) -> None:
-        """Say hello, send frames, and see what comes: for each request one answer at most, and a node that lives."""
+        """Send a HELLO and frames, and check that each request gets at most one answer and that the node still runs."""
         self.loop.run_until_complete(self._send(hello, frames))
 
     async def _send(self, hello: Any, frames: list[tuple[int, Any, bytes]]) -> None:
@@ -142,7 +142,7 @@ class Served:
                 assert answer.body["id"] in asked
                 asked.remove(answer.body["id"])
                 if answer.kind == FrameKind.ERROR:
-                    assert len(answer.body["message"]) < 10_000, "an answer does not repeat what it refuses"
+                    assert len(answer.body["message"]) < 10_000, "an answer does not repeat the refused value"
         except (EOFError, ConnectionResetError):
             return
 
@@ -155,7 +155,7 @@ def _node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def requests(served: Served) -> st.SearchStrategy[tuple[int, Any, bytes]]:
-    """Return requests that are nearly right: kind, body, payload."""
+    """Return nearly valid requests: kind, body, payload."""
 
     @st.composite
     def one(draw: st.DrawFn) -> tuple[int, Any, bytes]:
@@ -174,7 +174,7 @@ def requests(served: Served) -> st.SearchStrategy[tuple[int, Any, bytes]]:
 
 
 def payloads(served: Served, kind: Kind) -> st.SearchStrategy[bytes]:
-    """Return batches of the session: whole ones, spoilt ones, and spoilt ones with right checksums."""
+    """Return batches of the session: intact ones, spoilt ones, and spoilt ones with right checksums."""
     served.sequence += 1
     names = {"session": SessionId(served.session), "sequence": Sequence(served.sequence)}
     records = [
@@ -216,7 +216,7 @@ def test_any_body_of_any_kind_of_frame_brings_no_node_down(node: Served, frames:
 @pytest.mark.slow
 @tries(60)
 @given(altered(HELLO))
-def test_who_introduces_himself_as_anything_brings_no_node_down(node: Served, hello: Any) -> None:
+def test_any_hello_brings_no_node_down(node: Served, hello: Any) -> None:
     node.send(hello, [(FrameKind.LIST_TOPICS, {"id": 1, "stale": True}, b"")])
 
 
@@ -234,8 +234,8 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", ADDRESSES, ids=lambda address: repr(address)[:20])
-def test_nobody_is_added_at_what_is_no_address(node: Served, address: str) -> None:
-    """It would stand in the log, where every member would meet it, at every start, and fail of it."""
+def test_no_member_is_added_at_an_invalid_address(node: Served, address: str) -> None:
+    """It would be in the log, and would fail every member at every start."""
 
     async def ask() -> None:
         async with call(node.group) as caller:
@@ -246,8 +246,8 @@ def test_nobody_is_added_at_what_is_no_address(node: Served, address: str) -> No
     node.loop.run_until_complete(ask())
 
 
-async def test_a_link_to_what_is_no_address_tries_on_and_stops_no_node() -> None:
-    """It may stand in a log from before it was checked; and who is not reachable today may have moved tomorrow."""
+async def test_a_link_to_an_invalid_address_keeps_trying_and_stops_no_node() -> None:
+    """It may be in a log from before such addresses were refused; and an unreachable peer may move."""
     for address in [*ADDRESSES, "é:1", "a" * 300 + ":1"]:
         link = PeerConnection(
             NodeId("n2"),
@@ -277,7 +277,7 @@ def deep() -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", REQUESTS, ids=lambda kind: kind.name)
 def test_a_field_that_is_nested_a_thousand_deep_or_a_megabyte_long_is_refused(node: Served, kind: FrameKind) -> None:
-    """What checks it has to say what was wrong with it: neither may that fail, nor the answer be as long as it was."""
+    """The check has to describe the value: it must not fail because of it, and the answer must stay short."""
     fields = REQUESTS[kind]
     frames = []
     for name in (*fields, "more"):
@@ -289,7 +289,7 @@ def test_a_field_that_is_nested_a_thousand_deep_or_a_megabyte_long_is_refused(no
 
 @pytest.mark.slow
 def test_commands_whose_arguments_are_nested_a_thousand_deep_bring_no_node_down(node: Served) -> None:
-    """Every member applies them, packs what came of them, and takes a snapshot of the state that keeps them."""
+    """Every member applies them, packs their results, and takes a snapshot of the state that keeps them."""
     records = [
         DEEP,
         b"\x96" + pack("ledger") + pack("") + pack(1) + pack("keep") + b"\x92\x07" + DEEP[60:] + b"\x80",
@@ -315,7 +315,7 @@ def test_commands_whose_arguments_are_nested_a_thousand_deep_bring_no_node_down(
 
 @pytest.fixture(scope="module", name="pair")
 def _pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Two of three members run; the third is played by the test."""
+    """Two of three members run; the test plays the third."""
     served = Served(tmp_path_factory.mktemp("two"), 3, ("n1", "n2"))
     yield served
     served.close()
@@ -340,10 +340,8 @@ def is_message(body: Any, payload: bytes) -> bool:
 @pytest.mark.slow
 @tries(60)
 @given(messages(), st.data())
-def test_what_a_peer_says_that_is_no_message_brings_no_node_down(
-    pair: Served, message: Message, data: st.DataObject
-) -> None:
-    """A message that *is* one is believed: peers keep to the protocol, or the node stops and says who did not."""
+def test_an_invalid_message_of_a_peer_brings_no_node_down(pair: Served, message: Message, data: st.DataObject) -> None:
+    """A valid message is accepted: peers keep to the protocol, or the node stops and names the one that did not."""
     frame = sent(message)
     body = list(frame.body)
     body[1:3] = ["n3", "n1"]
@@ -356,7 +354,7 @@ def test_what_a_peer_says_that_is_no_message_brings_no_node_down(
 @tries(40)
 @given(st.sampled_from(DIGESTS).flatmap(altered) | packables())
 def test_a_digest_that_is_none_brings_no_node_down(pair: Served, body: Any) -> None:
-    assume(not (isinstance(body, dict) and body.get("odd") == "n1"))  # which would say that n1 has diverged
+    assume(not (isinstance(body, dict) and body.get("odd") == "n1"))  # this would report that n1 has diverged
     pair.send(HELLO_N3, [(FrameKind.DIGEST, body, b"")])
 
 
@@ -377,5 +375,5 @@ def test_a_request_for_a_part_of_the_log_that_is_none_brings_no_node_down(pair: 
 @pytest.mark.slow
 @tries(40)
 @given(altered({**HELLO_N3, "address": "127.0.0.1:3"}), st.sampled_from(ADDRESSES) | packables())
-def test_who_asks_to_join_as_anything_brings_no_node_down(pair: Served, hello: Any, address: Any) -> None:
+def test_any_join_request_brings_no_node_down(pair: Served, hello: Any, address: Any) -> None:
     pair.send(hello, [(FrameKind.JOIN, {"address": address}, b""), (FrameKind.JOIN, address, b"")])

@@ -1,4 +1,4 @@
-"""Settings out of any bytes: a node's settings, or an error that says what to mend. A file is never half believed."""
+"""Settings from any bytes are a node's settings, or an error that names the problem; a file is never used in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever arrives on a connection is a frame, a batch, a command, or refused by name: nothing else comes of it."""
+"""Any bytes on a connection are a frame, a batch or a command, or are refused by name."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LIMIT = 1 << 16
 
 
 def sealed_frame(body: bytes, payload: bytes = b"", *, sizes: tuple[int, int] | None = None) -> bytes:
-    """Return a frame whose checksum is right, whatever is in it."""
+    """Return a frame with a correct checksum over any body."""
     body_size, payload_size = sizes or (len(body), len(payload))
     checked = struct.pack("<B3xII", 10, body_size % 2**32, payload_size % 2**32)
     return b"VSF\x01" + struct.pack("<I", crc32c(body, crc32c(checked))) + checked + body + payload
 
 
 def sealed_batch(data: bytes) -> bytes:
-    """Return the bytes of a batch with both checksums, and its length, made right again."""
+    """Return the bytes of a batch with both checksums and the length corrected."""
     batch = bytearray(data.ljust(HEADER_SIZE, b"\0"))
     batch[:4] = b"VSB\x01"
     struct.pack_into("<I", batch, 80, len(batch) - HEADER_SIZE)
@@ -107,7 +107,7 @@ def test_a_count_of_gigabytes_inside_a_body_asks_for_no_memory(code: int, count:
 
 
 def test_lists_that_all_promise_more_than_there_is_ask_for_a_bounded_memory() -> None:
-    """A thousand of them, one in the other, none of which could be kept: it costs the same whatever their size."""
+    """A thousand nested lists, none of which could be stored: the cost does not depend on their claimed size."""
     body = (b"\xdd" + (1_000_000).to_bytes(4, "big")) * 1000 + bytes(1_000_000)
     with at_most(128 * 1024 * 1024), pytest.raises(FrameError):
         FrameDecoder().feed(sealed_frame(body))
@@ -117,7 +117,7 @@ def test_lists_that_all_promise_more_than_there_is_ask_for_a_bounded_memory() ->
 
 
 def look_into(batch: Batch) -> None:
-    """Read all there is to read in a batch whose checksums are right."""
+    """Read everything in a batch whose checksums are right."""
     only(FrameError, batch.records)
     only(FrameError, batch.values)
     only(FrameError, batch.column)
@@ -140,7 +140,7 @@ def test_a_spoilt_batch_is_refused_unless_it_is_whole(data: bytes) -> None:
 @tries(200)
 @given(spoilt(BATCH, (OTHER,)) | spoilt(OTHER, (BATCH,)))
 def test_a_batch_with_right_checksums_and_a_wrong_layout_is_refused_by_its_readers(data: bytes) -> None:
-    """Who sends it is at fault, not the line: a server takes the checksums, and never looks inside."""
+    """The sender is at fault, not the network: a server checks the checksums, and never looks inside."""
     batch = only(FrameError, lambda: Batch.decode(sealed_batch(data)))
     if batch is not None:
         look_into(batch)
@@ -178,7 +178,7 @@ def test_headers_that_are_none_are_refused(packed: bytes) -> None:
     assert records is None or all(type(value) is bytes for value in (records[0].headers or {}).values())
 
 
-# -- What sinks and topics say of themselves --------------------------------------------------------------------
+# -- Bodies of sinks and topics -----------------------------------------------------------------------------------
 
 COMMIT = {"sink": "s", "owner": "o", "run": "r", "batch": 3, "parts": [[1, pack_entry(5, 1, 2, 300) * 2]]}
 
@@ -213,7 +213,7 @@ def test_a_command_that_is_no_msgpack_is_refused(packed: bytes) -> None:
     ids=["all of it", "a name", "a part"],
 )
 def test_a_command_that_is_nested_a_thousand_deep_is_refused_like_any_other(packed: bytes) -> None:
-    """Every member applies it: what raised something else than RequestError there would stop them all, for ever."""
+    """Every member applies it, so any other error than RequestError would stop them all, for ever."""
     only_refused = only(RequestError, lambda: decode_commit(command(Kind.COMMIT, packed)))
     assert only_refused is None
 
@@ -259,13 +259,13 @@ def test_a_description_of_an_actor_that_is_none_is_refused(data: st.DataObject) 
 
 @pytest.mark.parametrize("decode", [decode_command, decode_arguments, decode_result, unpack], ids=lambda f: f.__name__)
 def test_a_value_nested_a_thousand_deep_is_a_value_or_refused(decode: Any) -> None:
-    """The error says what was found: to show that must not fail, however deep or long it is."""
+    """The error describes the value, and must not fail because of its depth or length."""
     for packed in (DEEP, pack([1, 2, 3]), b"\x93\xa1a" + DEEP[:900] + b"\xc0\xc0", pack([2**40_000, 1])):
         only(RequestError, lambda packed=packed: decode(packed))  # type: ignore[misc]
 
 
 def test_values_in_values_that_all_promise_more_than_there_is_ask_for_a_bounded_memory() -> None:
-    """Each of 31 levels of tuples begins with a thousand lists that the rest of it could not fill."""
+    """Each of 31 levels of tuples begins with a thousand lists that the rest of the data could not fill."""
     data = b"\xc0"
     for _ in range(31):
         promised = max(10_000, len(data))

@@ -1,12 +1,12 @@
-"""Runs a guide as its reader would: writes the files that it shows, types its commands, compares what they print.
+"""Runs a guide as its reader would: writes its files, types its commands, and compares their output.
 
 In a guide, a fenced block whose language is
 
 * ``python`` or ``toml`` and that begins with ``# NAME`` is that file;
-* ``console`` is a terminal: lines after ``$ `` are commands, the others what they print. ``...`` stands for anything
-  within a line; a line ``...`` alone, for any lines. Empty lines at the end do not matter.
+* ``console`` is a terminal: lines after ``$ `` are commands, the others their output. ``...`` stands for any text
+  within a line; a line ``...`` alone for any lines. Empty lines at the end do not matter.
 
-Other blocks are only looked at.
+Other blocks are not run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def run_guide(path: Path, directory: Path, *, any_numbers: bool = False) -> int:
-    """Follow a guide in ``directory``; return how many commands were typed.
+    """Follow a guide in ``directory``; return the number of typed commands.
 
-    With ``any_numbers`` a page may show what was really printed once: a number then stands for any number, and a long
-    hexadecimal word for any such.
+    With ``any_numbers``, a page may show the output of one earlier run: a number then matches any number, and a long
+    hexadecimal word any other.
 
     Raises:
-      AssertionError: a command printed something else; the message shows both.
+      AssertionError: a command's output differs; the message shows both.
     """
     typed = 0
     for language, text in blocks(path.read_text(encoding="utf-8")):
@@ -52,14 +52,14 @@ def run_guide(path: Path, directory: Path, *, any_numbers: bool = False) -> int:
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (command, what it prints) of a terminal."""
+    """Yield (command, output) of a terminal."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         yield command, printed.rstrip("\n")
 
 
 def pattern(expected: str) -> str:
-    """Return a regular expression for what a guide says is printed; how wide a column is does not matter."""
+    """Return a regular expression for an expected output; the widths of columns do not matter."""
     lines = []
     for line in expected.splitlines():
         words = [re.escape(word).replace(re.escape("..."), ".*") for word in line.split()]
@@ -77,11 +77,11 @@ def without_numbers(text: str) -> str:
 
 
 def run(command: str, directory: Path) -> str:
-    """Run one command as in a terminal; return what it printed, both ways."""
+    """Run one command as in a terminal; return its output, stdout and stderr together."""
     bin_directory = os.path.dirname(sys.executable)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VIEWSTAMP_")}
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
-    environment.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Short jobs: start quickly.
+    environment.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Short jobs.
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=directory,
@@ -89,7 +89,7 @@ def run(command: str, directory: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,  # Spark takes its time to start.
+        timeout=180,  # Spark needs some time to start.
         check=False,
     )
     return done.stdout

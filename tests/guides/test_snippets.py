@@ -1,4 +1,4 @@
-"""The guides, followed to the letter: what they show is what happens."""
+"""The guides are followed to the letter: their commands print the shown output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory with the examples in it; whatever a guide leaves running there is ended."""
+    """An empty directory with the examples; processes that a guide leaves running there are ended."""
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
     with none_left(tmp_path):
@@ -29,35 +29,35 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "guide", ["actors", "embedding", pytest.param("replay", marks=pytest.mark.spark), "sinks", "snapshots", "topics"]
 )
-def test_a_guide_does_what_it_says(guide: str, directory: Path) -> None:
+def test_a_guide_works_as_shown(guide: str, directory: Path) -> None:
     assert run_guide(ROOT / "docs" / "guides" / f"{guide}.md", directory) > 3
 
 
 @pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
 @pytest.mark.slow
 @pytest.mark.spark
-def test_the_pages_on_spark_do_what_they_say(directory: Path) -> None:
-    """The job is pasted, and run twice; then each row is there once."""
+def test_the_pages_on_spark_work_as_shown(directory: Path) -> None:
+    """The job is pasted and run twice; then each row is there once."""
     assert run_guide(ROOT / "docs" / "spark.md", directory) > 5
 
 
 @pytest.mark.slow
-def test_the_readme_does_what_it_says(directory: Path) -> None:
-    """It shows what was printed once, so numbers may differ: ports, processes, times."""
+def test_the_readme_works_as_shown(directory: Path) -> None:
+    """The page shows the output of one run, so numbers may differ: ports, processes, times."""
     assert run_guide(ROOT / "README.md", directory, any_numbers=True) > 10
 
 
 @pytest.mark.slow
-def test_the_tutorial_does_what_it_says(directory: Path) -> None:
+def test_the_tutorial_works_as_shown(directory: Path) -> None:
     assert run_guide(ROOT / "docs" / "tutorial.md", directory) > 10
 
 
-def test_numbers_may_differ_where_a_page_shows_what_was_printed_once() -> None:
+def test_numbers_may_differ_if_a_page_shows_the_output_of_one_run() -> None:
     shown = "cluster 71c35dd1b1909ad2e4013c81ba9d22e6 leader n1, 1,009 of 16.0 MiB at 127.0.0.1:16838, bad"
     assert without_numbers(shown) == "cluster 0 leader n0, 0 of 0 MiB at 0:0, bad"
 
 
-def test_what_a_guide_expects_may_leave_out_words_and_lines() -> None:
+def test_an_expected_output_may_omit_words_and_lines() -> None:
     assert re.fullmatch(pattern("a  b ...\n...\nlast"), "a    b c d\nany\nthing\nlast\n")
     assert re.fullmatch(pattern("a\n...\nlast"), "a\nlast\n")
     assert not re.fullmatch(pattern("a\nlast"), "a\nany\nlast\n")

@@ -1,4 +1,4 @@
-"""Blocking calls that a cancellation does not leave behind."""
+"""Blocking calls that end before their cancellation does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def test_a_call_in_a_thread_returns_and_raises_what_the_function_does() ->
         await in_thread(divmod, 7, 0)
 
 
-async def test_what_is_cancelled_ends_first_however_often_it_is_cancelled() -> None:
+async def test_a_cancelled_call_ends_first_however_often_it_is_cancelled() -> None:
     release = threading.Event()
     done: list[bool] = []
     task = asyncio.create_task(in_thread(lambda: done.append(release.wait(10))))
@@ -38,7 +38,7 @@ async def test_an_error_after_the_cancellation_gives_way_to_it() -> None:
 
     async def fail() -> None:
         await release.wait()
-        raise ValueError("nobody is left to be told")
+        raise ValueError("no caller is left to get this")
 
     task = asyncio.create_task(to_the_end(fail()))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A host that obeys a file: with no fault it is the real one, with each it does what the fault says."""
+"""A host that is controlled by a file: without faults it is the real one, and each fault has its described effect."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ async def test_a_peer_is_cut_off_while_others_are_not_and_reached_again_after_th
         await listener.close()
 
 
-async def test_a_full_disk_has_little_free_takes_what_is_preallocated_and_soon_no_more(tmp_path: Path) -> None:
+async def test_a_full_disk_has_little_free_and_accepts_only_preallocated_bytes(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/segment", create=True)
     file.write(0, [bytes(100)])
     write_faults(str(tmp_path), [FULL])
-    chaos = Chaos(str(tmp_path), real_host())  # A node that starts again obeys from the beginning.
+    chaos = Chaos(str(tmp_path), real_host())  # A restarted node obeys from the beginning.
     full = chaos.host.disk
     assert full.free_bytes(str(tmp_path)) == 16 * MIB
     inside = full.open(f"{tmp_path}/segment")
@@ -117,7 +117,7 @@ async def test_a_full_disk_has_little_free_takes_what_is_preallocated_and_soon_n
     await snapshot.close()
 
 
-@pytest.mark.slow  # A disk is slow for as long as it takes to be sure of it.
+@pytest.mark.slow  # It takes time to be sure that a disk is slow.
 async def test_a_slow_disk_holds_each_sync_and_a_fault_that_ends_lets_it_go(tmp_path: Path) -> None:
     write_faults(str(tmp_path), [Fault(kind=FaultKind.SLOW_DISK, milliseconds=100)])
     chaos = Chaos(str(tmp_path), real_host())
@@ -136,7 +136,7 @@ async def test_a_slow_disk_holds_each_sync_and_a_fault_that_ends_lets_it_go(tmp_
     await bulk.close()
 
 
-def test_faults_that_have_ended_are_not_read_and_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_faults_that_have_ended_are_not_read_and_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     write_faults(str(tmp_path), [FULL, Fault(kind=FaultKind.SLOW_DISK, milliseconds=5, until=time.time() - 1)])
     assert read_faults(str(tmp_path)) == [FULL]
     (tmp_path / "chaos.json").write_text('{"fault": "fire"}')

@@ -1,4 +1,4 @@
-"""Every behaviour of the seam, shown by the real host and by the simulated one."""
+"""Every behaviour of the host interface, shown by the real host and by the simulated one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_simulated_clock_conforms(behaviour: ClockBehaviour) -> None:
 
 
 def test_the_suite_finds_a_disk_that_does_not_conform() -> None:
-    """A suite that passes everything would pass this, too."""
+    """A suite that passes everything would pass this disk, too."""
 
     class Forgetful(SimulatedDisk):
         def rename(self, source: str, target: str) -> None:
@@ -128,7 +128,7 @@ def test_a_simulated_power_cut_ends_a_boot_and_a_kill_does_not() -> None:
     world.close()
 
 
-def test_a_machine_without_a_boot_id_says_that_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_boot_id_reports_it_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_boot_id() != UNKNOWN_BOOT or not sys.platform.startswith("linux")
     monkeypatch.setattr(boot, "_PATH", "/proc/there/is/no/such/file")
     assert read_boot_id() == UNKNOWN_BOOT

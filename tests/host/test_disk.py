@@ -1,4 +1,4 @@
-"""What only the real disk shows: short writes, the errors of the system, locks between processes, threads."""
+"""Behaviour of the real disk only: short writes, the system's errors, locks between processes, threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def disk() -> RealDisk:
 
 
 def test_many_buffers_are_written_without_joining_them(disk: RealDisk, tmp_path: Path) -> None:
-    """More than the kernel takes in one call, of all kinds, some of them empty."""
+    """More buffers than the kernel takes in one call, of all types, some of them empty."""
     kinds = (bytes, bytearray, memoryview)
     buffers = [kinds[i % 3](b"%d," % i if i % 7 else b"") for i in range(2500)]
     file = disk.open(str(tmp_path / "a"), create=True)
@@ -38,7 +38,7 @@ def test_many_buffers_are_written_without_joining_them(disk: RealDisk, tmp_path:
 def test_a_short_write_goes_on_where_it_stopped(
     disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel may take less than it was given: on a nearly full disk, or after a signal."""
+    """The kernel may write less than requested, on a nearly full disk or after a signal."""
     real = os.pwritev
 
     def few(descriptor: int, buffers: list[bytes], offset: int) -> int:
@@ -51,7 +51,7 @@ def test_a_short_write_goes_on_where_it_stopped(
     file.close()
 
 
-def test_a_disk_that_is_full_is_told_from_one_that_fails(
+def test_a_full_disk_is_distinguished_from_a_failing_one(
     disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
@@ -75,7 +75,7 @@ def test_a_disk_that_is_full_is_told_from_one_that_fails(
 
 
 def test_a_limit_of_the_system_on_the_file_size_reads_as_full(disk: RealDisk, tmp_path: Path) -> None:
-    """A real refusal by the kernel, in another process: limits cannot be raised again."""
+    """A real refusal by the kernel, in another process, because limits cannot be raised again."""
     code = (
         "import resource, signal, sys\n"
         "from viewstamp.errors import StorageFullError\n"
@@ -94,7 +94,7 @@ def test_a_limit_of_the_system_on_the_file_size_reads_as_full(disk: RealDisk, tm
     assert answer.stdout == f"cannot write {path}: File too large\n"
 
 
-def test_what_is_allocated_has_its_blocks(disk: RealDisk, tmp_path: Path) -> None:
+def test_allocated_bytes_have_their_blocks(disk: RealDisk, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "file"), create=True)
     file.allocate(1024 * 1024)
     file.sync()
@@ -113,7 +113,7 @@ def test_a_missing_and_an_existing_file_are_ordinary_answers(disk: RealDisk, tmp
         disk.open(path, create=True)
 
 
-def test_a_directory_that_cannot_be_made_says_why(disk: RealDisk, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_raises_the_reason(disk: RealDisk, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(StorageError, match="file") as caught:
@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_made_says_why(disk: RealDisk, tmp_path: Path
         assert caught.value.remedy
 
 
-def test_a_missing_right_is_told_with_its_remedy(
+def test_a_missing_permission_is_reported_with_its_remedy(
     disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> int:
@@ -152,7 +152,7 @@ def test_a_directory_held_by_another_process_is_refused_with_its_number(disk: Re
             disk.lock(str(tmp_path))
         other.kill()
         other.wait()
-        disk.lock(str(tmp_path)).release()  # the end of a process, however it came, lets go
+        disk.lock(str(tmp_path)).release()  # the end of a process releases the lock in any case
 
 
 def test_the_lock_holds_within_a_process_too_and_is_released_once(disk: RealDisk, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ async def test_an_executor_that_is_closed_twice_at_once_finishes_once(disk: Real
 
 
 def test_an_executor_whose_loop_has_gone_ends_quietly(disk: RealDisk) -> None:
-    """The loop was closed without closing the executor: there is nobody left to be told."""
+    """The loop was closed without closing the executor, so there is no caller left."""
     release = threading.Event()
     worked = threading.Event()
 
@@ -254,7 +254,7 @@ async def test_an_executor_lets_the_writer_have_the_interpreter_soon(disk: RealD
         sys.setswitchinterval(before)
 
 
-async def test_bulk_work_tells_a_full_disk_from_one_that_fails(
+async def test_bulk_work_distinguishes_a_full_disk_from_a_failing_one(
     disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "a")
@@ -275,8 +275,8 @@ async def test_bulk_work_tells_a_full_disk_from_one_that_fails(
         await file.sync()
 
 
-def test_bulk_writes_that_the_system_takes_in_part_go_on_and_then_say_why(tmp_path: Path) -> None:
-    """A real refusal by the kernel, in another process: limits cannot be raised again."""
+def test_partial_bulk_writes_continue_and_then_raise_the_reason(tmp_path: Path) -> None:
+    """A real refusal by the kernel, in another process, because limits cannot be raised again."""
     code = (
         "import asyncio, resource, signal, sys\n"
         "from viewstamp.errors import StorageFullError\n"
@@ -306,7 +306,7 @@ async def test_a_cancelled_sync_is_over_before_the_file_is_closed(
     def slow(descriptor: int) -> None:
         began.set()
         release.wait(10)
-        os.fstat(descriptor)  # raises where it was closed meanwhile
+        os.fstat(descriptor)  # raises if it was closed meanwhile
         synced.set()
 
     file = await disk.open_async(str(tmp_path / "a"), create=True)

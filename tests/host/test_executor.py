@@ -1,4 +1,4 @@
-"""Executors of one thread and of a rotating pool: the same behaviour behind the same seam."""
+"""Executors of one thread and of a rotating pool behave the same behind the same interface."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_an_executor_conforms_however_many_threads_it_has(
 
 
 async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
-    """Have a pool of three work on items, each put while the one before is worked on, or long after; return by whom."""
+    """Let a pool of three work on items, each put during or long after the previous one; return the workers."""
     workers: list[str] = []
     reported: list[int] = []
     at_once = 0

@@ -1,4 +1,4 @@
-"""A listener that is closed while others connect leaves no socket behind."""
+"""A listener that is closed while peers connect leaves no socket behind."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from viewstamp.host.network import RealNetwork, parse_address
 
 class _Deaf:
     def on_bytes(self, data: bytes) -> None:
-        """Nobody says anything."""
+        """Ignore all bytes."""
 
     def on_closed(self, error: BaseException | None) -> None:
-        """It may end as it likes."""
+        """Ignore the end."""
 
 
 async def test_connections_accepted_in_the_turn_of_the_close_are_not_left_open() -> None:
-    """The event loop cannot attach them any more: it must not have accepted them by then, or have attached them."""
+    """The event loop can no longer attach them.
+
+    So it must not have accepted them by then, or must have attached them.
+    """
     loop = asyncio.get_running_loop()
     unheard: list[dict[str, Any]] = []
-    loop.set_debug(True)  # asyncio tells of such a connection in debug mode only.
+    loop.set_debug(True)  # asyncio reports such a connection in debug mode only.
     loop.set_exception_handler(lambda _, context: unheard.append(context))
     for turns in range(40):
         listener = await RealNetwork().listen("127.0.0.1:0", lambda _: _Deaf())
@@ -36,5 +39,5 @@ async def test_connections_accepted_in_the_turn_of_the_close_are_not_left_open()
         for caller in callers:
             caller.close()
     await asyncio.sleep(0.01)
-    gc.collect()  # An open socket that nobody holds is a warning, and so a failure.
+    gc.collect()  # An open socket without a reference is a warning, and so a failure.
     assert unheard == []

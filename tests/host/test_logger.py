@@ -1,4 +1,4 @@
-"""A line for each event, as JSON, with what every line has in front."""
+"""The log has one JSON line for each event, and all lines begin with the same fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_begins_with_what_every_line_has_whatever_the_order_in_which_it_was_said() -> None:
+def test_a_line_begins_with_the_common_fields_in_a_fixed_order() -> None:
     stream = io.StringIO()
     JsonLogger(stream).bind(reason="the disk", term=3).bind(node="n1").warning("! full", left=7)
     (line,) = lines(stream)
@@ -29,7 +29,7 @@ def test_a_line_begins_with_what_every_line_has_whatever_the_order_in_which_it_w
     assert list(line.values())[1:] == ["warning", "! full", "n1", 3, "the disk", 7]
 
 
-def test_the_timestamp_is_of_the_moment_and_says_that_it_is_utc() -> None:
+def test_the_timestamp_is_the_present_time_marked_as_utc() -> None:
     stream = io.StringIO()
     JsonLogger(stream).info("= node started")
     said = datetime.fromisoformat(str(lines(stream)[0]["timestamp"]))
@@ -37,7 +37,7 @@ def test_the_timestamp_is_of_the_moment_and_says_that_it_is_utc() -> None:
     assert abs(said.timestamp() - datetime.now().timestamp()) < 60
 
 
-def test_what_is_less_than_the_level_is_not_written_also_by_a_logger_that_was_bound() -> None:
+def test_events_below_the_level_are_not_written_even_by_a_bound_logger() -> None:
     stream = io.StringIO()
     log = JsonLogger(stream, "warning").bind(node="n1")
     log.info("= state")
@@ -46,7 +46,7 @@ def test_what_is_less_than_the_level_is_not_written_also_by_a_logger_that_was_bo
     assert [line["event"] for line in lines(stream)] == ["! refused", "! node failed"]
 
 
-def test_a_value_that_is_no_json_is_asked_what_it_shows_or_written_as_python_shows_it() -> None:
+def test_a_value_that_is_no_json_is_written_by_its_own_method_or_its_repr() -> None:
     class Term:
         def __structlog__(self) -> int:
             return 5
@@ -164,7 +164,7 @@ def numbers(path: Path) -> list[int]:
 
 
 def test_a_file_of_messages_is_set_aside_when_it_is_full_and_no_line_is_lost(tmp_path: Path) -> None:
-    """Without a bound it would in the end take the disk on which the log lies."""
+    """Without a bound, the file would in the end fill the disk of the log."""
     path = tmp_path / "log.jsonl"
     with open(path, "a", encoding="utf-8") as stream:
         log = JsonLogger(stream, path=str(path), bytes_max=4096).bind(node="n1")
@@ -179,7 +179,7 @@ def test_a_file_of_messages_is_set_aside_when_it_is_full_and_no_line_is_lost(tmp
 
 
 def test_messages_go_on_where_the_file_cannot_be_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk takes no new file: the old one is written on, and setting it aside is tried again later."""
+    """A full disk takes no new file, so the old one is written on, and setting it aside is tried again later."""
     path = tmp_path / "log.jsonl"
 
     def fail(*_: object, **__: object) -> int:

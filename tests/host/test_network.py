@@ -1,4 +1,4 @@
-"""Addresses as people write them."""
+"""Addresses in their textual form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_address_is_split_into_host_and_port_and_back(address: str, expected:
 @pytest.mark.parametrize(
     "address", ["", "host", "host:", ":7001", "host:x", "host:-1", "host:65536", "::1:7001", "h:²"]
 )
-def test_anything_else_is_refused_with_the_shape_that_is_wanted(address: str) -> None:
+def test_anything_else_is_refused_with_the_expected_form(address: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address(address)
     assert repr(address) in caught.value.message

@@ -1,4 +1,4 @@
-"""New files and directories of a node are for its user alone, whatever the umask; existing ones keep their modes."""
+"""New files and directories of a node are private to its user under any umask; existing ones keep their modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mode(path: str | Path) -> int:
     return os.stat(path).st_mode & 0o777
 
 
-async def test_what_the_disk_makes_is_private(tmp_path: Path) -> None:
+async def test_new_files_and_directories_are_private(tmp_path: Path) -> None:
     disk, directory = RealDisk(), f"{tmp_path}/data/wal"
     disk.make_directory(directory)
     disk.open(f"{directory}/segment", create=True).close()
@@ -34,7 +34,7 @@ async def test_what_the_disk_makes_is_private(tmp_path: Path) -> None:
     assert {mode(f"{directory}/{name}") for name in ("segment", "snapshot", "lock")} == {0o600}
 
 
-async def test_what_exists_stays_as_it_is(tmp_path: Path) -> None:
+async def test_existing_files_keep_their_modes(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
     (shared / "file").touch(mode=0o644)

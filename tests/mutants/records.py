@@ -116,7 +116,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "keep-history-at-install",
         Case(
-            "tests/consensus/test_snapshots.py::test_a_member_behind_the_begin_of_the_log_gets_the_snapshot_and_then_what_follows"
+            "tests/consensus/test_snapshots.py::test_a_member_behind_the_begin_of_the_log_gets_the_snapshot_and_then_the_log"
         ),
         "",
         Seed("short logs", 1),
@@ -262,7 +262,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "count-old-answers",
-        Case("tests/consensus/test_rules.py::test_rule_6_what_is_said_under_an_older_announcement_counts_no_more"),
+        Case("tests/consensus/test_rules.py::test_rule_6_answers_under_an_older_announcement_do_not_count"),
     ),
     Record(
         "take-commit-unbounded",
@@ -277,37 +277,35 @@ RECORDS: tuple[Record, ...] = (
     Record("announce-by-memory", Schedule("snapshots", 79), "FollowsLeader"),
     Record(
         "refuse-a-vote-given",
-        Case(
-            "tests/consensus/test_election.py::test_a_vote_that_was_given_is_given_again_whatever_the_voter_holds_by_now"
-        ),
+        Case("tests/consensus/test_election.py::test_a_vote_is_repeated_even_after_the_voters_log_has_grown"),
     ),
     Record(
         "depose-who-is-heard",
-        Case("tests/consensus/test_election.py::test_a_member_that_hears_its_leader_gives_no_pre_vote_and_no_vote"),
+        Case("tests/consensus/test_election.py::test_a_member_with_a_leader_gives_no_pre_vote_and_no_vote"),
     ),
-    Record("lead-unheard", Case("tests/consensus/test_election.py::test_a_leader_that_nobody_hears_makes_room")),
+    Record("lead-unheard", Case("tests/consensus/test_election.py::test_a_leader_without_answers_steps_down")),
     Record(
         "stand-at-a-loss",
         Case(
-            "tests/consensus/test_election.py::test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others"
+            "tests/consensus/test_election.py::test_a_member_that_loses_its_leader_writes_nothing_and_gives_its_vote_to_others"
         ),
     ),
     Record(
         "lose-anybody",
         Case(
-            "tests/consensus/test_election.py::test_whom_its_leader_is_dead_for_writes_nothing_and_gives_its_vote_to_others"
+            "tests/consensus/test_election.py::test_a_member_that_loses_its_leader_writes_nothing_and_gives_its_vote_to_others"
         ),
     ),
     Record(
         "stand-together",
         Case(
-            "tests/consensus/test_election.py::test_those_who_lose_their_leader_stand_one_after_the_other_and_learners_never"
+            "tests/consensus/test_election.py::test_members_that_lose_their_leader_campaign_one_after_another_and_learners_never"
         ),
     ),
     Record(
         "remember-full-ticks",
         Case(
-            "tests/consensus/test_state.py::test_a_full_disk_costs_the_leader_its_office_only_while_it_is_full_without_a_break"
+            "tests/consensus/test_state.py::test_a_full_disk_deposes_the_leader_only_if_it_stays_full_without_a_break"
         ),
     ),
     Record(
@@ -348,12 +346,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        "promote-at-once", Case("tests/consensus/test_changes.py::test_a_learner_that_hears_nothing_is_not_promoted")
+        "promote-at-once", Case("tests/consensus/test_changes.py::test_a_learner_that_receives_nothing_is_not_promoted")
     ),
     Record(
         "promote-while-it-answers",
         Case(
-            "tests/consensus/test_changes.py::test_nobody_is_promoted_in_the_place_of_a_member_whose_disk_still_answers"
+            "tests/consensus/test_changes.py::test_no_learner_is_promoted_in_the_place_of_a_member_whose_disk_still_answers"
         ),
     ),
     Record(
@@ -380,7 +378,9 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "believe-any-disk",
-        Case("tests/consensus/test_changes.py::test_what_a_member_says_counts_only_where_a_record_names_its_disk"),
+        Case(
+            "tests/consensus/test_changes.py::test_the_acknowledgements_of_a_member_count_only_if_a_record_names_its_disk"
+        ),
     ),
     Record(
         "transfer-at-once",
@@ -397,7 +397,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/consensus/test_changes.py::test_a_transfer_to_one_that_does_not_answer_is_given_up"),
     ),
     Record(
-        "stand-for-anybody", Case("tests/consensus/test_changes.py::test_nobody_but_its_leader_makes_a_member_stand")
+        "stand-for-anybody", Case("tests/consensus/test_changes.py::test_only_its_leader_can_make_a_member_campaign")
     ),
     Record("recovering-votes", Case("tests/consensus/test_rules.py::test_rule_17_a_recovering_member_answers_no_vote")),
     Record(
@@ -408,9 +408,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "recovering-counts",
-        Case(
-            "tests/consensus/test_changes.py::test_a_recovering_member_votes_for_nobody_and_does_not_count_for_commit"
-        ),
+        Case("tests/consensus/test_changes.py::test_a_recovering_member_does_not_vote_and_does_not_count_for_commit"),
         "",
         Seed("rotten disks", 2),
         "CommitOnQuorum",
@@ -492,7 +490,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "verdict-without-hint",
         Case(
-            "tests/sim/test_lost_tail.py::test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one"
+            "tests/sim/test_lost_tail.py::test_a_member_that_lost_the_end_of_its_log_elects_no_leader_with_a_lagging_one"
         ),
     ),
     Record(
@@ -702,7 +700,7 @@ RECORDS: tuple[Record, ...] = (
             "tests/node/test_address_check.py::test_a_voter_at_an_unrecorded_address_is_refused_and_continues_at_the_recorded_one"
         ),
     ),
-    Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_what_a_stranger_sends_changes_nothing")),
+    Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_frames_of_a_stranger_change_nothing")),
     Record(
         "offer-by-anybody", Case("tests/consensus/test_refused.py::test_an_offer_of_another_than_the_leader_is_refused")
     ),
@@ -715,7 +713,7 @@ RECORDS: tuple[Record, ...] = (
     Record("stop-at-a-broken-rule", Case("tests/node/test_strangers.py::test_a_second_leader_of_a_term_stops_no_node")),
     Record(
         "no-running-mark",
-        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody"),
+        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member"),
     ),
     Record(
         "mark-cleared-before-sync",
@@ -723,7 +721,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "count-recovering-votes",
-        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody"),
+        Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member"),
     ),
     Record(
         "end-of-another-life",
@@ -732,7 +730,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "cut-instead-of-set-aside",
         Case(
-            "tests/sim/test_interval.py::test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_log_aside"
+            "tests/sim/test_interval.py::test_after_the_wait_a_majority_continues_with_a_warning_and_the_absent_member_sets_its_log_aside"
         ),
     ),
 )

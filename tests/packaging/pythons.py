@@ -1,7 +1,7 @@
 """Runs the tests of the core under the oldest and the newest Python of this machine: ``make test-pythons``.
 
-The Python of ``.venv`` is left out, because ``make test`` runs everything under it. A machine that has only that one
-passes. Each other one gets an environment of its own below ``.venv/pythons``, which a later run uses again.
+The Python of ``.venv`` is left out, because ``make test`` runs everything under it; so a machine with only that one
+passes. Each other one gets its own environment below ``.venv/pythons``, which later runs reuse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv" / "pythons"
 OLDEST = (3, 11)
 PACKAGES = ("actors", "client", "config", "consensus", "embed", "host", "node", "streams", "trio", "wal", "wire")
-"""Directories below tests/ that run: versions of Python differ in event loops, typing and dataclasses."""
+"""Directories below tests/ that run, because versions of Python differ in event loops, typing and dataclasses."""
 
 CHECKERS = ("import-linter", "mypy", "ruff", "types-")
 """Development tools that read the sources instead of running them; one Python is enough for them."""
@@ -33,7 +33,7 @@ Version = tuple[int, int]
 
 
 def candidates() -> Iterator[Path]:
-    """Yield interpreters that may be there: on the path, and those that pyenv keeps."""
+    """Yield possible interpreters: on the path, and those that pyenv keeps."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     places = [(Path(each), "python3.[1-9][0-9]") for each in os.environ.get("PATH", "").split(os.pathsep)]
     for directory, pattern in (*places, (pyenv, "versions/3.[1-9][0-9]*/bin/python3")):
@@ -54,7 +54,7 @@ def interpreters() -> dict[Version, Path]:
 
 
 def requirements() -> list[str]:
-    """Return what the tests need, without the tools that only read the sources."""
+    """Return the requirements of the tests, without the tools that only read the sources."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     group: list[str] = project["dependency-groups"]["dev"]
     return [each for each in group if not each.startswith(CHECKERS)]

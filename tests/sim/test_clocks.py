@@ -1,4 +1,4 @@
-"""Wall clocks that jump: records of a moment ago are not deleted by age, and ages go on."""
+"""Wall clocks that jump: recent records are not deleted because of their age, and ages continue to grow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ YEARS_US = 73 * 365 * 24 * 3_600_000_000
 
 
 class Cluster:
-    """A world without faults, at rest, of which a client asks something now and then."""
+    """An idle world without faults, in which a client makes occasional requests."""
 
     def __init__(self, nodes: int) -> None:
         self.world = World(1, Swarm(nodes=nodes, faults={}))
@@ -26,7 +26,7 @@ class Cluster:
         self._client = self.world.loop.process("client")
 
     def ask(self, question: Callable[[Client], Awaitable[None]]) -> None:
-        """Let a client ask, and wait until it has its answer."""
+        """Let a client make a request, and wait for its answer."""
         done: list[None] = []
 
         async def run() -> None:
@@ -42,7 +42,7 @@ class Cluster:
         assert self.world.loop.run_until(lambda: bool(done), seconds=10)
 
     def append(self, value: bytes) -> float:
-        """Append a record; return how far the time that it got is ahead of the true one, in seconds."""
+        """Append a record; return how far its time stamp is ahead of the true time, in seconds."""
         times: list[int] = []
 
         async def append(client: Client) -> None:
@@ -92,7 +92,7 @@ def test_a_leader_whose_clock_leaps_does_not_delete_records_of_a_moment_ago(node
 
 
 def test_ages_count_on_after_a_majority_was_wrong() -> None:
-    """Log time is 73 years ahead, and every clock is right again: half the rate of real time is left."""
+    """Log time is 73 years ahead, and every clock is right again: log time advances at half the rate of real time."""
     cluster = Cluster(3)
     cluster.create(retain_seconds=5)
     cluster.jump(YEARS_US, others=1)
@@ -101,7 +101,7 @@ def test_ages_count_on_after_a_majority_was_wrong() -> None:
     cluster.jump(0, others=1)
     cluster.world.loop.run_for(8)
     cluster.append(b"2")
-    assert cluster.kept() == (1, 2), "four seconds old, as log time goes"
+    assert cluster.kept() == (1, 2), "four seconds old in log time"
     cluster.world.loop.run_for(14)
     cluster.append(b"3")
     assert cluster.kept()[0] > 1
@@ -121,4 +121,4 @@ def test_ages_count_on_where_nothing_is_written_and_the_leader_changes() -> None
     cluster.world.bring_up(leader)
     assert cluster.world.loop.run_until(lambda: cluster.world.has_settled, seconds=10)
     cluster.world.loop.run_for(20)
-    assert before - 25 <= cluster.append(b"2") <= before - 8, "it is nearer to the true time, and never goes back"
+    assert before - 25 <= cluster.append(b"2") <= before - 8, "log time approaches the true time, and never goes back"

@@ -1,4 +1,4 @@
-"""Who is damaged, and when a damage is over: what the checkers of the disks reckon with."""
+"""The damage budget: which members are damaged, and when a damage is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from viewstamp.sim.world import World
 
 
 def add(world: World, *, replaces: str = "") -> Member:
-    """Begin one more machine, and have it added."""
+    """Start one more machine, and have it added."""
     newcomer = world.join()
     assert newcomer is not None
     world.bring_up(newcomer)
@@ -26,7 +26,7 @@ def add(world: World, *, replaces: str = "") -> Member:
 
 
 def test_a_disk_that_was_lost_before_any_record_named_it_leaves_no_damage_behind() -> None:
-    """Nothing that it said has ever counted: the disk that comes in its place is the member's, under the old name."""
+    """The old disk's messages have never counted, so the new disk is the member's, under the old id."""
     world = World(3, Swarm(nodes=3, faults={}))
     n1, n2, n3 = world.members
     for other in (n1, n3):
@@ -86,7 +86,7 @@ def test_a_membership_that_only_a_lagging_member_still_holds_has_no_budget() -> 
 
 
 def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None:
-    """Its settings name it alone, so it takes itself for the only voter: nobody has a copy of what it lost."""
+    """Its settings name it alone, so it considers itself the only voter, without any copy of the lost data."""
     world = World(3, Swarm(nodes=1, faults={}))
     (n1,) = world.members
     world.bring_up(n1)
@@ -104,13 +104,16 @@ def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None
     assert world.damages.inflict("lose-tail", n1, lambda _: lose_all())
     world.bring_up(n1)
     world.loop.run_for(2.0)
-    assert n1.starts > 3, "it refuses, and is started again like any service"
+    assert n1.starts > 3, "it refuses to start, and is started again like any service"
     assert world.leader is n2
     world.close()
 
 
 def test_before_the_first_record_no_voter_may_be_damaged() -> None:
-    """No record names a disk yet, so none of the three can help to elect (protocol rule 18): the budget is spent."""
+    """No record names a disk yet.
+
+    So none of the three can help to elect (protocol rule 18), and the budget is used up.
+    """
     world = World(1, Swarm(nodes=3, faults={}, sync_seconds=1.0))
     for member in world.members:
         world.bring_up(member)

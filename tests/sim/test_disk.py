@@ -33,7 +33,7 @@ def test_a_kill_loses_nothing_that_was_written(disk: SimulatedDisk) -> None:
     assert disk.open_read("/d/file").read(0, 10) == b"written"
 
 
-def test_a_power_cut_keeps_what_was_synced_and_maybe_the_rest(loop: SimulatedLoop) -> None:
+def test_a_power_cut_keeps_synced_bytes_and_maybe_the_rest(loop: SimulatedLoop) -> None:
     found = set()
     for seed in range(60):
         disk = SimulatedDisk(loop=loop)
@@ -48,7 +48,7 @@ def test_a_power_cut_keeps_what_was_synced_and_maybe_the_rest(loop: SimulatedLoo
     assert found == {b"synced", b"SYNCED"}
 
 
-def test_what_survived_a_power_cut_is_durable_from_then_on(disk: SimulatedDisk) -> None:
+def test_bytes_that_survived_a_power_cut_are_durable_from_then_on(disk: SimulatedDisk) -> None:
     disk.open("/d/file", create=True).write(0, [bytes(range(256)) * 100])
     disk.crash(random.Random(3))
     survived = {name: disk.open_read(f"/d/{name}").read(0, 100_000) for name in disk.list_directory("/d")}
@@ -136,7 +136,7 @@ def test_a_failed_sync_raises_once_and_leaves_the_bytes_in_doubt_until_they_are_
     def left() -> set[bytes]:
         return {disk.volume.after_cut(random.Random(seed)).files["/d/file"] for seed in range(20)}
 
-    file.sync()  # It succeeds, and writes nothing: the system takes the page for clean.
+    file.sync()  # The sync succeeds, but writes nothing, because the system considers the page clean.
     assert left() == {b"old", b"new"}
     file.write(0, [b"new"])
     file.sync()
@@ -220,7 +220,7 @@ def test_nothing_of_an_executor_happens_after_its_process_or_disk_died(
 
 
 def test_a_process_may_die_between_two_calls_of_an_executor(loop: SimulatedLoop, disk: SimulatedDisk) -> None:
-    """The hazard that group commit lives with: written, not yet synced, and nobody was told."""
+    """Group commit has to handle this: the bytes are written but not synced, and no caller has an answer."""
     process = loop.process("n1")
     told: list[object] = []
 
@@ -267,7 +267,7 @@ def test_an_asynchronous_file_takes_time_and_lets_others_run(loop: SimulatedLoop
     disk.crash(random.Random(1))
 
 
-def test_a_power_cut_keeps_of_an_asynchronous_file_what_was_synced(loop: SimulatedLoop) -> None:
+def test_a_power_cut_keeps_the_synced_bytes_of_an_asynchronous_file(loop: SimulatedLoop) -> None:
     async def write(disk: SimulatedDisk) -> None:
         file = await disk.open_async("/d/file", create=True)
         await file.write(0, b"synced")
@@ -286,7 +286,7 @@ def test_a_power_cut_keeps_of_an_asynchronous_file_what_was_synced(loop: Simulat
 
 
 def test_a_process_may_die_inside_each_call_of_an_asynchronous_file(loop: SimulatedLoop) -> None:
-    """In a write with any part of it done, and always without anything that comes after."""
+    """A write may be done in part, but nothing after it is ever done."""
     lengths = set()
     for call in range(1, 5):
         for seed in range(20):

@@ -1,4 +1,4 @@
-"""The fault injector: what it does when a fault itself goes wrong, and where damages may fall."""
+"""The fault injector: faults that raise errors themselves, and the files that damages may affect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_fault_that_raises_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damage_may_fall_on_every_file_of_a_member(kind: str) -> None:
-    """Each kind is drawn many times, because a fifth of the damages fall on snapshots and the others on the log."""
+    """Each kind is drawn many times, because a fifth of the damages affect snapshots and the others the log."""
     for seed in range(20):
         world = World(seed, Swarm(nodes=3, faults={}))
         for member in world.members:

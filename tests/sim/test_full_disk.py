@@ -1,4 +1,4 @@
-"""A machine whose disk is full to the last byte: its node stays up, does not stand for election, and comes back."""
+"""A machine whose disk is full to the last byte: its node stays up, does not campaign, and recovers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def ends(world: World) -> set[int]:
     }
 
 
-def test_a_node_without_room_for_one_more_record_leads_nobody_and_recovers_when_there_is_room() -> None:
-    """Found on a small file system: it was elected, could not write its membership record, and ended."""
+def test_a_node_without_room_for_one_more_record_does_not_lead_and_recovers_when_there_is_room() -> None:
+    """Found on a small file system: such a node was elected, could not write its membership record, and ended."""
     world = World(5, Swarm(nodes=3, faults={}))
     for member in world.members:
         world.bring_up(member)
@@ -37,7 +37,7 @@ def test_a_node_without_room_for_one_more_record_leads_nobody_and_recovers_when_
 
     loop.run_until_complete(append(50))
     full = world.members[0]  # The hinted leader.
-    # A clean stop cuts off the zeros ahead, so that not even the open segment has room.
+    # A clean stop cuts off the prepared zeros, so that not even the open segment has room.
     assert full.node is not None
     assert full.process is not None
     loop.run_until_complete(full.process.spawn(full.node.stop()))
@@ -49,10 +49,10 @@ def test_a_node_without_room_for_one_more_record_leads_nobody_and_recovers_when_
     assert loop.run_until(lambda: running(world.members[1:]), seconds=20)
     loop.run_until_complete(append(50))
     loop.run_for(5.0)
-    assert full.starts == 2, "it did not end for want of space"
+    assert full.starts == 2, "the node did not end for lack of space"
     assert full.node is not None
     assert full.node.status["role"] == "follower"
-    assert len(ends(world)) == 2, "it takes nothing, and the others go on"
+    assert len(ends(world)) == 2, "the full node accepts nothing, and the others continue"
     full.disk.capacity_bytes *= 1000
     assert loop.run_until(lambda: len(ends(world)) == 1 and running(world.members), seconds=20)
     world.close()

@@ -1,4 +1,4 @@
-"""A member dies between the steps of an installation: it finishes it, because the control file marks the snapshot."""
+"""A member that dies between the steps of an installation finishes it, because the control file marks the snapshot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Three members with short logs, of which n3 lacks what the others have dropped."""
+    """Three members with short logs; n3 lacks records that the others have dropped."""
     world = World(11, Swarm(nodes=3, faults={}, bytes_max=512 * 1024, segment_bytes=16 * 1024, snapshot_bytes=8 * 1024))
     for member in world.members:
         world.bring_up(member)
@@ -29,7 +29,7 @@ def world() -> Iterator[World]:
     stop(world, world.members[2])
     for _ in range(3):
         append(world, 25)
-        world.loop.run_for(2.0)  # The topic is trimmed, and the log behind it.
+        world.loop.run_for(2.0)  # The topic is trimmed, and the log with it.
     assert all(world.disks.by_name[member.name].first > 5 for member in world.members[:2])
     yield world
     world.close()
@@ -69,10 +69,10 @@ def test_a_death_after_the_file_has_its_name_is_finished_at_the_next_start(
     n3 = world.members[2]
     before = set(installed_to(n3))
     world.bring_up(n3)
-    assert world.loop.run_until(lambda: bool(set(installed_to(n3)) - before), seconds=10), "it gets a snapshot"
+    assert world.loop.run_until(lambda: bool(set(installed_to(n3)) - before), seconds=10), "n3 gets a snapshot"
     end = max(set(installed_to(n3)) - before)
     mark = control_of(n3).installing
-    assert mark is not None, "the mark is there before the name is"
+    assert mark is not None, "the mark is stored before the rename"
     assert mark[1] >= end > control_of(n3).commit_hint
     at = world.loop.events + events
     world.loop.run_until(lambda: world.loop.events >= at, seconds=10)

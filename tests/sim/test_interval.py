@@ -1,4 +1,4 @@
-"""Interval mode with several members: what a power loss costs, and what it does not (docs/design/0007)."""
+"""Interval mode with several members: the possible and the impossible losses of a power cut (docs/design/0007)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from viewstamp.wal.control_file import ControlState, read_control_state
 ResultT = TypeVar("ResultT")
 
 NEVER_SYNCED = 50.0
-"""Seconds between syncs: within these tests only what syncs for another reason is synced."""
+"""Seconds between syncs: within these tests, only syncs for other reasons happen."""
 
 
 class Scene:
-    """A world in interval mode, and a client of it."""
+    """A world in interval mode, with a client."""
 
     def __init__(self, *, nodes: int = 3, **swarm: Any) -> None:
         self.lines: list[str] = []
@@ -72,7 +72,7 @@ class Scene:
         return self.run(read(self.new_client()))
 
     def cut_power(self, *members: Member) -> None:
-        """Take what was not synced from these members; within the budget, or without one."""
+        """Cut the power of these members, which loses their unsynced writes; within the budget, or without one."""
         for member in members:
             if not self.world.swarm.majority_loses_power:
                 assert self.world.damages.lose_power(member), "only a minority may lose power here"
@@ -124,8 +124,8 @@ def acknowledged_by_the_leader_and(scene: Scene, value: bytes) -> tuple[Member, 
     return leader, holder, absent
 
 
-def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody(scenes: Scenes) -> None:
-    """The member that lost power and the one that never had the record elect nobody until the third one answers."""
+def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member(scenes: Scenes) -> None:
+    """The member that lost power and the one without the record elect no leader until the third one answers."""
     scene = scenes()
     leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
     scene.cut_power(holder)
@@ -145,7 +145,7 @@ def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_nobody(scenes: 
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_a_member_that_lost_power_counts_again_in_the_term_of_its_leader(scenes: Scenes, nodes: int) -> None:
-    """Within a second and without an election; of two voters the other one could not even hand over."""
+    """Within a second and without an election; with two voters the other one could not even transfer its leadership."""
     scene = scenes(nodes=nodes, majority_loses_power=nodes == 2)
     scene.append(b"1")
     leader, member = scene.leader, scene.others[0]
@@ -182,7 +182,7 @@ def test_a_killed_process_and_a_clean_stop_cost_nothing(scenes: Scenes) -> None:
 
 
 def test_the_mark_is_on_the_disk_before_anything_is_sent(scenes: Scenes) -> None:
-    """A member that is killed as soon as it runs, and whose machine then loses power, knows that it did."""
+    """A member that is killed as soon as it runs, and whose machine then loses power, can detect that."""
     scene = scenes()
     for member in scene.world.members:
         assert scene.stored(member).running == (member.host.boot_id(), INTERVAL)
@@ -212,7 +212,7 @@ def test_after_a_power_cut_of_the_whole_site_the_group_goes_on_when_all_are_back
 
 
 def test_a_client_goes_on_in_its_session_though_acknowledged_batches_of_it_are_gone(scenes: Scenes) -> None:
-    """Its batch that was in flight is behind those that are gone: it is not out of order for ever."""
+    """Its batch in flight follows lost ones, but does not stay out of order for ever."""
     scene = scenes(majority_loses_power=True)
     for number in range(3):
         scene.append(b"acknowledged %d" % number)
@@ -231,8 +231,10 @@ def test_a_client_goes_on_in_its_session_though_acknowledged_batches_of_it_are_g
     assert [first, second] == [b"in flight", b"later"]
 
 
-def test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_log_aside(scenes: Scenes) -> None:
-    """It never failed, and must not be stopped; what it has stays on its disk."""
+def test_after_the_wait_a_majority_continues_with_a_warning_and_the_absent_member_sets_its_log_aside(
+    scenes: Scenes,
+) -> None:
+    """It never failed and must not be stopped; its records stay on its disk."""
     scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)
     leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
     scene.cut_power(holder)
@@ -246,7 +248,7 @@ def test_after_the_wait_a_majority_goes_on_aloud_and_the_absent_member_sets_its_
     scene.world.network.heal()
     scene.settles()
     assert leader.is_up
-    assert leader.starts == 1, "it began again in its process"
+    assert leader.starts == 1, "the node restarted its parts within its process"
     assert scene.says("the log is set aside")
     assert leader.disk.list_directory(f"{leader.data_dir}/damaged-1/wal") != []
     assert b"acknowledged" not in scene.values()
@@ -277,7 +279,7 @@ def test_a_death_on_the_way_of_setting_the_log_aside_is_no_crash_loop(scenes: Sc
 
 @pytest.mark.slow
 def test_a_power_cut_at_any_call_of_a_clean_stop_is_noticed(scenes: Scenes) -> None:
-    """The mark is there as long as anything is not synced; the checkers ask whether the member knows what it lost."""
+    """The mark stays while anything is unsynced; the checkers verify that the member detects its loss."""
     scene = scenes()
     member = scene.others[0]
     for calls in range(1, 16):

@@ -1,4 +1,4 @@
-"""A cluster keeps a leader that is of use, and changes it for no less: scenarios, each in simulated time."""
+"""A cluster keeps a useful leader, and replaces it only by another one: scenarios in simulated time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import World
 
 TIMEOUT = 0.3
-"""The least election timeout of the simulated nodes, in seconds."""
+"""The shortest election timeout of the simulated nodes, in seconds."""
 
 
 class Cluster:
-    """A world without faults, in which a client appends all the time."""
+    """A world without faults in which a client appends all the time."""
 
     def __init__(self, nodes: int, seed: int = 1) -> None:
         self.world = World(seed, Swarm(nodes=nodes, faults={}))
@@ -70,7 +70,7 @@ class Cluster:
 
     @property
     def highest_term(self) -> int:
-        """The highest term that anybody is in."""
+        """The highest term of any member."""
         nodes = [member.node for member in self.world.members if member.node is not None]
         return max(node.replica.raft.core.term for node in nodes if node.replica is not None)
 
@@ -79,7 +79,7 @@ class Cluster:
         return [member for member in self.world.members if member is not self.leader]
 
     def hand_over(self, member: Member) -> None:
-        """Have ``member`` lead."""
+        """Transfer the leadership to ``member``."""
         if self.leader is not member:
             assert self.leader.node is not None
             assert self.leader.node.replica is not None
@@ -96,9 +96,12 @@ def three() -> Iterator[Cluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hears", [True, False], ids=["hears and is not heard", "is heard and does not hear"])
-def test_a_leader_that_only_one_direction_reaches_makes_room_for_one_of_use(three: Cluster, hears: bool) -> None:
-    """Its heartbeats alone would keep the others from standing; what it hears alone would let it go on for ever."""
+@pytest.mark.parametrize("hears", [True, False], ids=["only receives", "only sends"])
+def test_a_leader_with_links_in_one_direction_only_is_replaced(three: Cluster, hears: bool) -> None:
+    """Its heartbeats alone would keep the others from campaigning.
+
+    The received messages alone would let it lead for ever.
+    """
     useless = three.leader
     for other in three.followers:
         pair = (useless.name, other.name) if hears else (other.name, useless.name)
@@ -107,7 +110,7 @@ def test_a_leader_that_only_one_direction_reaches_makes_room_for_one_of_use(thre
     assert three.leader is not useless
     term = three.term
     assert three.run(3.0) > 40
-    assert three.term == term, "the useless one does not come back as a candidate either"
+    assert three.term == term, "the useless leader does not campaign again, either"
 
 
 @pytest.mark.slow
@@ -136,8 +139,8 @@ def test_slow_links_cost_a_few_terms_and_then_a_leader_stays(links: LinkOptions,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["both", "in", "out"])
-def test_a_member_that_was_away_and_comes_back_deposes_nobody(three: Cluster, way: str) -> None:
-    """However long it was alone and wanted to be elected: the others hear their leader, and its term has not risen."""
+def test_a_member_that_was_away_and_comes_back_deposes_no_leader(three: Cluster, way: str) -> None:
+    """It was alone for a long time and campaigned, but the others follow their leader, and its term has not risen."""
     leader, term = three.leader, three.term
     away = three.followers[0]
     for other in three.world.members:
@@ -154,7 +157,7 @@ def test_a_member_that_was_away_and_comes_back_deposes_nobody(three: Cluster, wa
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1, 3], ids=["n1 led", "n2 led", "n4 led"])
 def test_five_members_of_which_two_reach_only_one_other_keep_a_leader_and_go_on(first: int) -> None:
-    """1, 2 and 3 are connected, 4 only to 2, 5 only to 3: whoever led before, one of the three leads and goes on."""
+    """1, 2 and 3 are connected, 4 only to 2, 5 only to 3: one of the three leads and stays, whichever led before."""
     cluster = Cluster(5)
     cluster.hand_over(cluster.world.members[first])
     n1, n2, n3, n4, n5 = (member.name for member in cluster.world.members)
@@ -166,12 +169,12 @@ def test_five_members_of_which_two_reach_only_one_other_keep_a_leader_and_go_on(
     assert cluster.leader.name in (n1, n2, n3)
     term = cluster.term
     assert cluster.run(5.0) > 60
-    assert cluster.term == term, "those at the edge call for no election"
+    assert cluster.term == term, "the members at the edge cause no election"
     cluster.world.close()
 
 
 @pytest.mark.slow
-def test_nobody_is_elected_while_an_event_loop_stands_still_for_less_than_the_timeout(three: Cluster) -> None:
+def test_no_leader_is_elected_while_an_event_loop_stands_still_for_less_than_the_timeout(three: Cluster) -> None:
     leader, term = three.leader, three.term
     for member in three.world.members * 3:
         assert member.process is not None
@@ -184,8 +187,8 @@ def test_nobody_is_elected_while_an_event_loop_stands_still_for_less_than_the_ti
 
 
 @pytest.mark.slow
-def test_nobody_is_elected_while_disks_are_slow(three: Cluster) -> None:
-    """A sync of a second on any disk, or on all, holds up what waits for it, and no heartbeat."""
+def test_no_leader_is_elected_while_disks_are_slow(three: Cluster) -> None:
+    """A sync of a second, on any disk or on all, delays the work that waits for it, but no heartbeat."""
     leader, term = three.leader, three.term
     for slow in ([leader], three.followers, three.world.members):
         for member in slow:
@@ -212,20 +215,20 @@ def test_a_leader_whose_clock_is_slow_is_followed_all_the_same(three: Cluster) -
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", [3, 5])
 def test_a_leader_that_dies_is_replaced_before_any_timeout_is_over(nodes: int) -> None:
-    """Its connections end, and nobody listens there any more: the others need not wait to know."""
+    """Its connections end and its port refuses new ones, so the others need not wait for a timeout."""
     cluster = Cluster(nodes)
     world = cluster.world
     dead, term = cluster.leader, cluster.term
     world.take_down(dead, power=False)
     assert world.loop.run_until(lambda: world.leader not in (None, dead), seconds=TIMEOUT / 2)
-    assert cluster.term == term + 1, "one election, no votes split"
+    assert cluster.term == term + 1, "one election without split votes"
     assert cluster.run(0.5) > 5
     world.close()
 
 
 @pytest.mark.slow
-def test_reads_that_a_dead_leader_was_asked_about_are_asked_of_the_next_at_once(three: Cluster) -> None:
-    """The question was on its way to the dead one, or there was nobody to ask."""
+def test_reads_in_flight_to_a_dead_leader_are_sent_to_the_next_one_at_once(three: Cluster) -> None:
+    """The request was in flight to the dead leader, or there was no leader."""
     world = three.world
     answered: list[float] = []
 
@@ -250,7 +253,7 @@ def test_reads_that_a_dead_leader_was_asked_about_are_asked_of_the_next_at_once(
 
 @pytest.mark.slow
 def test_a_leader_whose_connections_all_break_leads_on(three: Cluster) -> None:
-    """They are made anew at once: that is what tells it from a dead one."""
+    """They are re-established at once, which distinguishes this leader from a dead one."""
     leader, term = three.leader, three.term
     for _ in range(10):
         for end in list(three.world.network.connections.values()):

@@ -1,4 +1,4 @@
-"""The simulated loop runs ordinary asyncio code, in simulated time, the same for the same seed."""
+"""The simulated loop runs ordinary asyncio code in simulated time, identically for the same seed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_timeouts_queues_events_and_groups_of_asyncio_work(loop: SimulatedLoop) 
     assert loop.run_until_complete(main()) == [0, 1, 2, 3, ["a", "b"], 14.0]
 
 
-def test_what_can_never_happen_is_reported_with_who_waits_where(loop: SimulatedLoop) -> None:
+def test_a_deadlock_is_reported_with_every_waiting_task(loop: SimulatedLoop) -> None:
     async def wait_in_vain() -> None:
         await asyncio.Event().wait()
 
@@ -126,7 +126,7 @@ def test_an_exception_in_a_callback_ends_the_run_at_once_and_names_the_seed(loop
     assert "seed 1" in caught.value.__notes__[0]
 
 
-def test_an_exception_of_a_task_that_nobody_looked_at_fails_the_run(loop: SimulatedLoop) -> None:
+def test_an_unretrieved_exception_of_a_task_fails_the_run(loop: SimulatedLoop) -> None:
     kept = []
 
     async def fail() -> None:
@@ -215,7 +215,7 @@ def test_everything_that_a_process_starts_belongs_to_it(loop: SimulatedLoop) -> 
     assert owners == ["n1", "n1", "n1", "n1", "n1", None]
 
 
-def test_killing_tells_those_who_asked(loop: SimulatedLoop) -> None:
+def test_killing_calls_the_registered_callbacks(loop: SimulatedLoop) -> None:
     told: list[str] = []
     process = loop.process("n1")
     process.on_death(lambda: told.append("first"))
@@ -246,7 +246,7 @@ def test_a_process_that_dies_inside_its_own_code_does_not_fail_the_run(loop: Sim
     assert seen == []
 
 
-def test_a_paused_process_does_later_what_came_due_meanwhile(loop: SimulatedLoop) -> None:
+def test_a_paused_process_later_runs_the_work_that_came_due_meanwhile(loop: SimulatedLoop) -> None:
     seen: list[tuple[str, float]] = []
     process = loop.process("n1")
 
@@ -321,7 +321,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_the_same_seed_does_the_same_in_two_processes_with_different_hash_seeds() -> None:
-    """Sets of tasks inside asyncio are where order leaks: ``wait`` and ``TaskGroup`` iterate over them."""
+    """Order can leak through sets of tasks inside asyncio, because ``wait`` and ``TaskGroup`` iterate over them."""
 
     def digest(seed: int, hash_seed: int) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
@@ -350,7 +350,7 @@ def test_run_runs_one_coroutine_in_a_world_of_its_own() -> None:
 
 
 def test_clean_up_code_of_a_world_that_ends_starts_nothing_in_another_loop() -> None:
-    """Without a loop to be found, ``ensure_future`` would make a real one, and leave it behind open."""
+    """If ``ensure_future`` found no loop, it would make a real one, and leave it open."""
     refused = []
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""A disk that loses the end of the log below what is known to be committed: the member is silent, nothing is lost."""
+"""A disk that loses the end of the log below the commit hint: the member is recovering, and no record is lost."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def cut(inode: Inode, at: int) -> bool:
 
 
 def garble(inode: Inode, at: int) -> bool:
-    """The end is other bytes, and nothing follows it."""
+    """Overwrite the end with other bytes; nothing follows it."""
     inode.spoil(at, b"\xa5" * 800)
     return True
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Three members that run."""
+    """Three running members."""
     world = World(7, Swarm(nodes=3, faults={}))
     for member in world.members:
         world.bring_up(member)
@@ -89,10 +89,10 @@ def is_recovering(member: Member) -> bool:
 
 @pytest.mark.parametrize("damage", [zeros, cut, garble])
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_a_member_that_lost_the_end_of_its_log_elects_nobody_with_a_lagging_one(
+def test_a_member_that_lost_the_end_of_its_log_elects_no_leader_with_a_lagging_one(
     world: World, damage: Damage, is_clean: bool
 ) -> None:
-    """Before: it read as a torn tail, the two elected a leader, and what n1 and n2 had acknowledged was gone."""
+    """A former bug: the loss read as a torn tail, and the leader that the two elected lacked acknowledged records."""
     n1, n2, n3 = world.members
     append(world, 0, 5)
     world.loop.run_for(1.0)
@@ -134,7 +134,7 @@ def test_a_log_whose_only_segment_is_cut_short_is_repaired_from_the_others(world
 
 @pytest.mark.parametrize("idle_seconds", [0.05, 0.1, 0.2, 0.3, 1.0])
 def test_a_power_cut_of_all_members_is_no_lost_end(world: World, idle_seconds: float) -> None:
-    """The hint is never above what was synced: nobody is silent who has lost nothing durable."""
+    """The hint is never above the synced end, so a member that lost nothing durable is not recovering."""
     append(world, 0, int(50 * idle_seconds) + 3)
     world.loop.run_for(idle_seconds)
     for member in world.members:

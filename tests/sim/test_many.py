@@ -1,4 +1,4 @@
-"""Seeds in many processes: none of them outlives the one that asked."""
+"""Seeds in many processes: no worker process outlives its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated network delays, loses, doubles and reorders as told, and never breaks a byte stream otherwise."""
+"""The simulated network delays, loses, doubles and reorders as configured, and never breaks a byte stream otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 
 class Heard:
-    """A handler that keeps what it hears."""
+    """A handler that keeps the received chunks."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -30,7 +30,7 @@ class Heard:
 
 
 class World:
-    """Two nodes, n1 which connects and n2 which listens."""
+    """Two nodes: n1 connects and n2 listens."""
 
     def __init__(self, seed: int = 1, options: LinkOptions | None = None) -> None:
         self.loop = SimulatedLoop(seed)
@@ -106,7 +106,7 @@ def test_a_split_chunk_is_still_the_same_stream(world: World) -> None:
 
 
 def test_a_late_datagram_never_stands_inside_a_chunk_that_is_split(world: World) -> None:
-    """No stream is torn by what its network does to whole frames: a decoder would wait for ever for what comes next."""
+    """The network must not tear a stream inside a frame, because the decoder would then wait for ever for the rest."""
     connection = world.connect()
     world.network.options = LinkOptions(delay_mean=0.05, split=0.5, reorder=0.5, reorder_seconds=0.5)
     for number in range(200):
@@ -138,7 +138,7 @@ def test_datagrams_are_dropped_doubled_and_reordered_and_other_chunks_are_not(wo
     assert order != sorted(order)
 
 
-def test_a_one_way_partition_stops_one_direction_and_healing_delivers_what_waited(world: World) -> None:
+def test_a_one_way_partition_stops_one_direction_and_healing_delivers_the_waiting_chunks(world: World) -> None:
     connection = world.connect()
     world.network.partition("n1", "n2")
     connection.send([_peer(1)])
@@ -166,7 +166,7 @@ def test_a_partition_that_lasts_breaks_the_connection_at_the_sender_first(world:
     assert world.theirs[0].chunks == []
 
 
-def test_an_orderly_close_in_a_partition_is_heard_after_healing(world: World) -> None:
+def test_an_orderly_close_in_a_partition_arrives_after_healing(world: World) -> None:
     connection = world.connect()
     world.network.partition("n1", "n2")
     connection.send([b"last words"])
@@ -185,7 +185,7 @@ def test_a_killed_node_ends_its_connections_and_its_address_refuses(world: World
     world.n2.kill()
     world.loop.run_for(1)
     assert [type(error) for error in world.mine[0].closed] == [ConnectionResetError]
-    assert world.theirs[0].closed == [], "the dead hear nothing"
+    assert world.theirs[0].closed == [], "a dead process receives nothing"
     with pytest.raises(ConnectionRefusedError):
         world.connect()
     world.n2 = world.loop.process("n2")
@@ -194,7 +194,7 @@ def test_a_killed_node_ends_its_connections_and_its_address_refuses(world: World
     assert len(world.theirs) == 2
 
 
-def test_an_isolated_node_dies_without_a_word_until_it_is_back(world: World) -> None:
+def test_an_isolated_node_dies_without_a_reset_until_it_is_back(world: World) -> None:
     connection = world.connect()
     world.network.isolate("n2", ["n1"])
     world.n2.kill()
@@ -225,7 +225,7 @@ def test_a_broken_connection_ends_both_sides_with_an_error(world: World) -> None
         assert [type(error) for error in heard.closed] == [ConnectionResetError]
 
 
-def test_with_breaking_links_what_arrives_is_a_prefix_of_what_was_sent(world: World) -> None:
+def test_with_breaking_links_a_prefix_of_the_sent_chunks_arrives(world: World) -> None:
     world.network.options = LinkOptions(break_connection=0.05, split=0.3)
     for _ in range(20):
         connection = world.connect()
@@ -249,7 +249,7 @@ def test_a_slow_link_shows_in_unsent_bytes_and_drain_waits_for_it(world: World) 
     assert connection.unsent_bytes <= 64 * 1024
 
 
-def test_a_paused_process_hears_afterwards_what_arrived_meanwhile(world: World) -> None:
+def test_a_paused_process_later_receives_the_chunks_that_arrived_meanwhile(world: World) -> None:
     connection = world.connect()
     world.n2.pause()
     connection.send([b"one"])

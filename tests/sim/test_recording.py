@@ -1,4 +1,4 @@
-"""What a power cut may leave of real files: rebuilt from a recording, by the rules of the simulated disk."""
+"""The remains of real files after a power cut, rebuilt from a recording by the rules of the simulated disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = 100
 
 
 def _append_lines(disk: Disk, recording: Recording, directory: str, count: int, *, careless: str = "") -> None:
-    """Write a log as it should be written; ``careless`` leaves one of the syncs out. Marks what it would promise."""
+    """Write a log correctly, or without the sync that ``careless`` names. Marks the promises that it would give."""
     disk.make_directory(directory)
     file = disk.open(f"{directory}/temporary", create=True)
     file.write(0, [bytes(count * _LINE)])
@@ -65,11 +65,11 @@ def test_a_log_that_syncs_keeps_every_promise_at_every_cut(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("careless", ["data", "file", "directory"])
-def test_a_log_that_leaves_one_sync_out_is_found_out(tmp_path: Path, careless: str) -> None:
+def test_a_log_that_omits_one_sync_is_detected(tmp_path: Path, careless: str) -> None:
     assert _losses(tmp_path / "live", tmp_path / "after", careless) > 0
 
 
-def test_the_whole_recording_without_a_cut_page_is_what_stands_on_the_disk(tmp_path: Path) -> None:
+def test_the_whole_recording_without_a_cut_page_equals_the_disk(tmp_path: Path) -> None:
     root = tmp_path / "live"
     recording = Recording(str(root))
     disk = recording.disk(RealDisk())
@@ -97,7 +97,7 @@ def _tree(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_what_stood_there_before_the_recording_is_durable(tmp_path: Path) -> None:
+def test_files_from_before_the_recording_are_durable(tmp_path: Path) -> None:
     root = tmp_path / "live"
     root.mkdir()
     (root / "old").write_bytes(b"old")
@@ -123,7 +123,7 @@ def test_marks_before_the_cut_are_returned_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data_file", [False, True])
 def test_many_threads_share_one_order(tmp_path: Path, data_file: bool) -> None:
-    """Each thread's own operations keep their order, and every file comes out whole."""
+    """Each thread's own operations keep their order, and every file is complete."""
     root = tmp_path / "live"
     recording = Recording(str(root), data_file=data_file)
     disk = recording.disk(RealDisk())
@@ -159,7 +159,7 @@ def test_a_write_during_a_sync_is_not_covered_by_it(tmp_path: Path) -> None:
     assert {b"-----", b"later"} <= found
 
 
-def test_what_an_asynchronous_file_synced_survives_every_cut_that_follows(tmp_path: Path) -> None:
+def test_synced_bytes_of_an_asynchronous_file_survive_every_later_cut(tmp_path: Path) -> None:
     recording = Recording(str(tmp_path / "live"))
     disk = recording.disk(RealDisk())
     root = str(tmp_path / "live")
@@ -188,7 +188,7 @@ def test_what_an_asynchronous_file_synced_survives_every_cut_that_follows(tmp_pa
         for seed in range(5):
             files = replay.image(random.Random(seed)).files
             content = files.get(f"{root}/file")
-            assert content is None or content == b"a" * 10_000 + b"b" * 10_000, "a name never comes before its bytes"
+            assert content is None or content == b"a" * 10_000 + b"b" * 10_000, "the bytes are durable before the name"
             survived.add(content is not None)
             assert content is not None or not recording.marks(cut_at)
     assert survived == {False, True}

@@ -1,4 +1,4 @@
-"""Whole clusters from one seed: the invariants hold, and the same seed is the same run."""
+"""Whole clusters from one seed: the invariants hold, and the same seed gives the same run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from viewstamp.sim.swarm import FAULTS, Swarm
 SEEDS = range(1, 201)
 FRESH_SECONDS = 30.0
 WHAT_DOES_NOT_COME = ("Liveness", "TopicsAreReadable")
-"""Invariants of which a find among fresh seeds is told, and stops no change; see docs/simulator.md."""
+"""Invariants whose violations among fresh seeds are reported, but block no change; see docs/simulator.md."""
 JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
     clients=5,
@@ -31,14 +31,14 @@ FALLEN_LEADERS = Swarm(
     visit_seconds=0.2,
     read_seconds=0.02,
 )
-"""Clients that come anew write to the new leader; those that stay read of the one that has been cut off."""
+"""New clients write to the new leader, while old ones still read from the isolated one."""
 
 
 @pytest.mark.slow
 def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
     verdicts = list(run_many(SEEDS, jobs=JOBS, steps=2500))
     assert wrong(verdicts) == []
-    # A run in which nothing happened would prove nothing.
+    # A run without events would prove nothing.
     assert len(verdicts) == len(SEEDS)
     assert sum(verdict.acknowledged for verdict in verdicts) > 1000
     assert sum(verdict.commits for verdict in verdicts) > 100
@@ -48,8 +48,8 @@ def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
 
 
 @pytest.mark.slow
-def test_no_invariant_is_violated_by_seeds_that_nobody_has_run_before(capsys: pytest.CaptureFixture[str]) -> None:
-    """What fails here is a find: the command that is shown repeats it, as long as the code is the same."""
+def test_no_invariant_is_violated_by_fresh_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A failure here is a new finding; the shown command repeats it as long as the code is the same."""
     first = int.from_bytes(os.urandom(4))
     with capsys.disabled():
         sys.stdout.write(f" seeds from {first} on ")
@@ -59,7 +59,7 @@ def test_no_invariant_is_violated_by_seeds_that_nobody_has_run_before(capsys: py
     assert [find for find in finds if find[1] not in WHAT_DOES_NOT_COME] == []
     assert verdicts
     if finds:
-        pytest.xfail(f"the change at hand need not be the reason, but somebody has to look: {finds}")
+        pytest.xfail(f"the present change need not be the reason, but this has to be investigated: {finds}")
 
 
 def wrong(verdicts: list[SeedVerdict]) -> list[tuple[str, str, str]]:
@@ -68,10 +68,10 @@ def wrong(verdicts: list[SeedVerdict]) -> list[tuple[str, str, str]]:
 
 @pytest.mark.slow
 def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader that answers reads at once, cut off or not: nothing but the clients' history shows it.
+    """A leader that answers reads without a confirmation, even when it is cut off; only the clients' history shows it.
 
-    A leader that is cut off soon steps down. A read is stale only if another member leads, and has acknowledged a
-    record, before that, and this is so in one seed of four. So the test tries some seeds, until one finds the mistake.
+    A leader that is cut off soon steps down. A read is stale only if another member leads and has acknowledged a record
+    before that, which happens in one seed of four. So the test tries several seeds until one finds the mistake.
     """
     confirm = reads._confirm
 
@@ -90,7 +90,7 @@ def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyP
                 found = seed
                 break
     assert found
-    assert run_seed(found, swarm=FALLEN_LEADERS).invariant == "", "it is the mistake that was found"
+    assert run_seed(found, swarm=FALLEN_LEADERS).invariant == "", "without the mistake, the seed passes"
 
 
 @pytest.mark.slow

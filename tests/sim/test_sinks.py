@@ -1,4 +1,4 @@
-"""The checker of sinks speaks where a history is wrong, and the drivers do what it is there to judge."""
+"""The checker of sinks reports a wrong history, and the drivers make the requests that it judges."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ FIRST = {"a": 1, "b": 1}
 
 
 class History:
-    """Two batches, of two attempts each, that were committed to two topics; a record of somebody else stands between.
+    """Two batches of two attempts each that were committed to two topics, with an append of another client in between.
 
-    Everything that was asked for, told and seen may be changed before it is judged.
+    Tests may change every request, answer and observation before they are judged.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class History:
         world.close()
         self.seen = self.sinks.topics.observed.topics
         self.first = self._batch(0, first_a=1, first_b=1, time=10)
-        self.seen["a"][5] = (b"somebody else's", 15)
+        self.seen["a"][5] = (b"another client's", 15)
         self.second = self._batch(1, first_a=6, first_b=3, time=20)
 
     def _batch(self, number: int, first_a: int, first_b: int, time: int) -> Commit:
@@ -61,7 +61,7 @@ class History:
         return commit
 
     def swap(self, one: tuple[str, int], other: tuple[str, int]) -> None:
-        """Exchange two records."""
+        """Swap two records."""
         topics = self.seen
         topics[one[0]][one[1]], topics[other[0]][other[1]] = topics[other[0]][other[1]], topics[one[0]][one[1]]
 
@@ -88,7 +88,7 @@ def lose_all(history: History) -> None:
 
 
 def name_a_part(history: History) -> None:
-    """All that was named is there; but a task's part was not named."""
+    """All named attempts are there, but one task's part was not named."""
     del history.second.attempts[1]
     for position in (8, 9):
         del history.seen["a"][position]
@@ -149,7 +149,7 @@ def tell_another_time(history: History) -> None:
 
 
 def fall_back_in_time(history: History) -> None:
-    history.seen["a"][5] = (b"somebody else's", 9)
+    history.seen["a"][5] = (b"another client's", 9)
 
 
 def stand_before_what_was_known(history: History) -> None:
@@ -225,7 +225,7 @@ def test_a_history_that_is_wrong_in_one_thing_is_found(change: Callable[[History
 
 
 @pytest.mark.parametrize("fate", [Fate.PENDING, Fate.UNKNOWN])
-def test_a_commit_of_which_nothing_is_known_was_carried_out_or_not(fate: Fate) -> None:
+def test_a_commit_with_an_unknown_outcome_may_or_may_not_have_been_applied(fate: Fate) -> None:
     for change in (lambda history: None, lose_all):
         history = History()
         history.second.fate, history.second.answer = fate, None
@@ -233,7 +233,7 @@ def test_a_commit_of_which_nothing_is_known_was_carried_out_or_not(fate: Fate) -
         history.check()
 
 
-def test_what_was_trimmed_before_anybody_saw_it_is_not_missed() -> None:
+def test_records_trimmed_before_any_reader_saw_them_are_not_missed() -> None:
     history = History()
     for position in range(1, 4):
         del history.seen["a"][position]
@@ -242,7 +242,7 @@ def test_what_was_trimmed_before_anybody_saw_it_is_not_missed() -> None:
         history.check()
 
 
-def test_readers_have_to_see_the_same_for_ever() -> None:
+def test_all_readers_have_to_see_the_same_for_ever() -> None:
     observed = Observed()
     observed.note("a", 1, b"x", 10)
     observed.note("a", 1, b"x", 10)

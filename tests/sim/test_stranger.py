@@ -1,4 +1,4 @@
-"""A process that is no member and sends forged frames changes nothing, whatever it calls itself."""
+"""Forged frames from a process outside the group change nothing, under whatever name it sends them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def running() -> World:
 
 
 def state(world: World) -> list[object]:
-    """Return what no stranger may change."""
+    """Return the state that no stranger may change."""
     found: list[object] = []
     for member in world.members:
         core = core_of(member)
@@ -59,7 +59,7 @@ class Sending(Stranger):
 
 @pytest.mark.parametrize("name", ["n9", "n9~x", "n2~x", "n3"])
 @pytest.mark.parametrize("word", [*FORGERIES, "join", "digest"])
-def test_what_a_stranger_sends_changes_nothing(word: str, name: str) -> None:
+def test_frames_of_a_stranger_change_nothing(word: str, name: str) -> None:
     world = running()
     before = state(world)
     for _ in range(3):

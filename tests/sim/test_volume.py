@@ -1,4 +1,4 @@
-"""What a power cut may leave, rule by rule: the table in ``viewstamp.sim.volume``."""
+"""The effects of a power cut, one test for each rule of the table in ``viewstamp.sim.volume``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def test_sync_data_does_not_make_a_grown_length_durable() -> None:
     inode.sync_data()
     outcomes = _after_cuts(inode)
     assert {len(content) for content in outcomes} == {100, 110}
-    assert all(content.startswith(b"a" * 90 + b"b" * 10) for content in outcomes), "below the length it is durable"
+    assert all(content.startswith(b"a" * 90 + b"b" * 10) for content in outcomes), (
+        "below the durable length, the bytes are durable"
+    )
     inode.sync()
     assert _after_cuts(inode) == {b"a" * 90 + b"b" * 20}
 
@@ -102,13 +104,13 @@ def test_a_truncation_is_durable_only_after_sync() -> None:
     assert _after_cuts(inode) == {b"a" * 5_000}
 
 
-def test_what_a_surviving_truncation_cut_off_never_comes_back() -> None:
+def test_bytes_cut_off_by_a_surviving_truncation_never_come_back() -> None:
     inode = Inode(1, b"old" * 5_000)
     inode.truncate(6_000)
     inode.write(6_000, [b"new" * 2_000])
     for content in _after_cuts(inode):
         if len(content) == 15_000:
-            # The page of the cut may hold its new bytes; what lies behind it is as it was durable.
+            # The page of the cut may have its new bytes; the bytes behind it have their durable version.
             assert content[8192:] == (b"old" * 5_000)[8192:]
         else:
             assert len(content) == 6_000 or b"old" not in content[6_002:]
@@ -122,7 +124,7 @@ def test_a_failed_sync_is_not_mended_by_a_later_one() -> None:
     assert b"\0" in {content[:1] for content in _after_cuts(inode)}
 
 
-def test_a_sync_covers_what_was_written_before_it_began() -> None:
+def test_a_sync_covers_the_writes_before_its_begin() -> None:
     inode = Inode(1, bytes(100))
     inode.write(0, [b"x"])
     began = inode.cursor
@@ -196,7 +198,7 @@ def test_syncing_one_directory_does_nothing_for_another() -> None:
     assert volume.list_directory("/d") == ["e", "new"]
 
 
-def test_a_directory_sync_covers_what_was_changed_before_it_began() -> None:
+def test_a_directory_sync_covers_the_changes_before_its_begin() -> None:
     volume = _volume()
     volume.create("/d/a")
     began = volume.cursor
@@ -221,7 +223,7 @@ def test_a_directory_sync_covers_what_was_changed_before_it_began() -> None:
 def test_every_byte_after_a_cut_is_one_that_the_place_held_since_the_last_sync(
     operations: list[tuple[str, int, int]], seed: int
 ) -> None:
-    """The model against a simpler one that keeps, for each byte, every value that it may have."""
+    """Compare the model with a simpler one that keeps every possible value of each byte."""
     inode = Inode(1)
     durable = b""
     values: list[set[int]] = [{0} for _ in range(16_000)]

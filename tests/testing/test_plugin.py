@@ -81,7 +81,7 @@ def test_the_example_finds_the_transfer_that_loses_money_and_passes_the_mended_b
 
 
 @pytest.mark.slow
-def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
+def test_the_guide_works_as_shown(tmp_path: Path) -> None:
     assert run_guide(ROOT / "docs" / "guides" / "testing.md", tmp_path) > 3
 
 

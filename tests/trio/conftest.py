@@ -1,4 +1,4 @@
-"""Peers for trio programs to talk to: they run on asyncio, in a thread of their own, as they would elsewhere."""
+"""Peers for trio programs: they run on asyncio in their own thread, as they would elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.in_thread import InThread, in_thread
 
 @pytest.fixture
 def peers() -> Iterator[InThread[Cluster]]:
-    """Three nodes that do what the test tells them."""
+    """Three nodes that follow the test's script."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Cluster]:

@@ -1,4 +1,4 @@
-"""The client in a trio program, against nodes that speak the real frames and do what the test tells them."""
+"""The client in a trio program, against nodes that speak the real frames and follow the test's script."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def run(peers: Peers, test: Callable[[Client], Awaitable[Any]], *, topic: str = 
 
 async def until(condition: Callable[[], bool]) -> None:
     with trio.fail_after(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the other side's state
+        while not condition():  # noqa: ASYNC110 - the condition is the other side's state
             await trio.sleep(0.001)
 
 
 async def gather(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
-    """Call all at once, each after the one before has waited; return the results, or errors of ours, in order."""
+    """Call all at once, each after the one before waits; return the results, or errors of ours, in order."""
     results: list[Any] = [None] * len(calls)
 
     async def call(at: int) -> None:
@@ -105,8 +105,8 @@ def test_appends_of_many_tasks_share_batches_and_stand_in_the_order_of_the_calls
     assert len(peers.held.arrived) < 500
 
 
-def test_those_who_wait_for_their_turn_are_let_in_by_the_order_of_the_calls(peers: Peers) -> None:
-    """Trio runs what was woken together in either order, so that nobody's place may depend on it."""
+def test_waiting_appends_are_admitted_in_the_order_of_the_calls(peers: Peers) -> None:
+    """Trio wakes tasks of one turn in either order, so the order of appends must not depend on it."""
 
     async def main(topic: str) -> None:
         async with connect(addresses(peers)) as client:
@@ -182,7 +182,7 @@ def test_every_public_call_is_a_checkpoint(peers: Peers) -> None:
 
 
 def test_an_append_that_is_cancelled_anywhere_is_written_once_or_never(peers: Peers) -> None:
-    """Cancelled after 0, 1, 2 ... steps of the scheduler, until one comes through."""
+    """Cancelled after 0, 1, 2 ... steps of the scheduler, until one append completes."""
 
     async def main() -> list[bytes]:
         acknowledged = []
@@ -221,7 +221,7 @@ def test_an_append_that_is_cancelled_anywhere_is_written_once_or_never(peers: Pe
     assert b"0" not in written
 
 
-def test_what_was_cancelled_before_it_was_sent_is_never_written(peers: Peers) -> None:
+def test_an_append_cancelled_before_it_was_sent_is_never_written(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers)
         async with trio.open_nursery() as nursery:
@@ -238,8 +238,8 @@ def test_what_was_cancelled_before_it_was_sent_is_never_written(peers: Peers) ->
     assert peers.held.values() == [b"first", b"1", b"2", b"last"]
 
 
-def test_whoever_is_cancelled_already_writes_nothing(peers: Peers) -> None:
-    """However trio orders the tasks of the turn in which the record would have been sent."""
+def test_a_caller_that_is_already_cancelled_writes_nothing(peers: Peers) -> None:
+    """This must hold for any order of the tasks in the turn in which the record would have been sent."""
 
     async def test(client: Client) -> None:
         for _ in range(20):
@@ -253,7 +253,7 @@ def test_whoever_is_cancelled_already_writes_nothing(peers: Peers) -> None:
     assert peers.held.values() == [b"first"]
 
 
-def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_nobody(peers: Peers) -> None:
+def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_no_other(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers)
         with trio.move_on_after(0.05) as scope:
@@ -266,7 +266,7 @@ def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_nobody(p
     assert peers.held.values() == [b"first", b"sent", b"last"]
 
 
-def test_a_timeout_of_what_was_sent_has_a_token_to_ask_with(peers: Peers) -> None:
+def test_the_timeout_of_a_sent_append_has_a_token(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers, Act.APPLY_AND_HOLD)
         with pytest.raises(OutcomeUnknownError) as unknown:
@@ -282,7 +282,7 @@ def test_a_timeout_of_what_was_sent_has_a_token_to_ask_with(peers: Peers) -> Non
         outcome = await client.outcome(token)
         assert outcome.applied
         assert [receipt.position for receipt in outcome.receipts] == [2]
-        # The batch is decided by now, so the leader is asked; and a foreign token is an outcome too.
+        # The batch is decided by now, so the leader is asked; and the outcome of a foreign token can be asked for, too.
         assert (await client.outcome(token)).applied
 
     run(peers, test)
@@ -317,7 +317,7 @@ def test_stale_records_come_with_their_age(peers: Peers) -> None:
     run(peers, test)
 
 
-def test_a_timeout_of_what_was_not_sent_says_that_nothing_was_written(peers: Peers) -> None:
+def test_the_timeout_of_an_unsent_append_reports_that_nothing_was_written(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers)
         async with trio.open_nursery() as nursery:
@@ -332,7 +332,7 @@ def test_a_timeout_of_what_was_not_sent_says_that_nothing_was_written(peers: Pee
 
 
 @pytest.mark.parametrize("act", [Act.LOSE, Act.APPLY_AND_LOSE, Refuse(OverloadedError("full"))], ids=str)
-def test_what_is_lost_or_refused_for_now_is_sent_again_and_applied_once(peers: Peers, act: str | Refuse) -> None:
+def test_a_lost_or_temporarily_refused_append_is_sent_again_and_applied_once(peers: Peers, act: str | Refuse) -> None:
     async def test(client: Client) -> None:
         peers.call(lambda: peers.held.script.extend([act, act]))
         assert (await client.append("orders", b"once")).position == 2
@@ -373,7 +373,7 @@ def test_bytes_that_are_held_are_bounded_and_callers_wait_in_order(peers: Peers)
     assert [int(value[:3]) for value in peers.held.values()[1:]] == list(range(50))
 
 
-def test_leaving_tells_everybody_who_waits(peers: Peers) -> None:
+def test_leaving_the_context_fails_all_waiting_calls(peers: Peers) -> None:
     hold(peers)
 
     async def main() -> list[Any]:
@@ -403,10 +403,10 @@ def test_leaving_tells_everybody_who_waits(peers: Peers) -> None:
     assert b"unsent" not in peers.held.values()
 
 
-def test_what_the_body_raises_leaves_as_it_is(peers: Peers) -> None:
+def test_an_exception_of_the_body_leaves_unchanged(peers: Peers) -> None:
     async def main() -> None:
         error = KeyError("mine")
-        with pytest.raises(KeyError) as raised:  # noqa: PT012 - the whole context is what is tried
+        with pytest.raises(KeyError) as raised:  # noqa: PT012 - the whole context is tested
             async with connect(addresses(peers)) as client:
                 await client.create_topic("orders")
                 raise error
@@ -457,7 +457,7 @@ def test_a_reader_follows_and_may_be_cancelled_and_read_on(peers: Peers) -> None
 
 
 def test_a_reader_that_is_dropped_half_way_leaves_nothing_behind(peers: Peers) -> None:
-    """A generator would be trio's to end, with a ResourceWarning, which is an error here."""
+    """A generator would end with a ResourceWarning of trio, which is an error here."""
 
     async def test(client: Client) -> None:
         await client.append_many("orders", [b"2", b"3"])
@@ -476,7 +476,7 @@ def test_a_reader_that_is_dropped_half_way_leaves_nothing_behind(peers: Peers) -
     run(peers, test)
 
 
-def test_a_deadline_holds_while_nobody_answers(peers: Peers) -> None:
+def test_a_deadline_holds_while_no_node_answers(peers: Peers) -> None:
     def silence() -> None:
         for node in peers.held.nodes:
             node.is_silent = True
@@ -491,7 +491,7 @@ def test_a_deadline_holds_while_nobody_answers(peers: Peers) -> None:
     run(peers, test, silence=0.05, connect_timeout=0.05)
 
 
-def test_wrong_addresses_and_strangers_are_told_apart(peers: Peers) -> None:
+def test_wrong_addresses_and_foreign_servers_are_distinguished(peers: Peers) -> None:
     async def main() -> None:
         with pytest.raises(ConfigError):
             async with connect("nowhere"):
@@ -509,7 +509,7 @@ def test_wrong_addresses_and_strangers_are_told_apart(peers: Peers) -> None:
     trio.run(main)
 
 
-def test_who_breaks_the_protocol_is_left(peers: Peers) -> None:
+def test_a_node_that_breaks_the_protocol_is_left(peers: Peers) -> None:
     async def test(client: Client) -> None:
         def spoil() -> None:
             peers.held.garbage = 1
@@ -521,7 +521,7 @@ def test_who_breaks_the_protocol_is_left(peers: Peers) -> None:
     run(peers, test)
 
 
-def test_a_batch_is_staged_sealed_and_committed_and_what_was_cancelled_is_not(peers: Peers) -> None:
+def test_a_batch_is_staged_sealed_and_committed_without_its_cancelled_records(peers: Peers) -> None:
     async def test(client: Client) -> None:
         sink = client.sink("lake", owner="query")
         kept = await sink.begin(0)
@@ -548,10 +548,10 @@ def test_a_batch_is_staged_sealed_and_committed_and_what_was_cancelled_is_not(pe
     run(peers, test, bytes_in_flight_max=10_000_000, stage_bytes_in_flight=1_000_000)
     staged = [batch for batch in peers.held.log.applied if batch.kind is Kind.STAGED]
     assert [value for batch in staged for value in batch.values()][:20] == [str(n).encode() for n in range(20)]
-    assert 20 <= len(staged) < 30, "what was not sent was dropped"
+    assert 20 <= len(staged) < 30, "unsent records were dropped"
 
 
-def test_leaving_tells_those_who_stage(peers: Peers) -> None:
+def test_leaving_the_context_fails_pending_stagings(peers: Peers) -> None:
     told = []
 
     async def stage(attempt: Attempt) -> None:

@@ -21,7 +21,7 @@ topics = (f"topic{n}" for n in count())
 
 
 class Short(vs.CommandError):
-    """There is not so much of it."""
+    """There is not enough of it."""
 
 
 class Account(vs.ReplicatedActor):
@@ -47,7 +47,7 @@ class Account(vs.ReplicatedActor):
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """Three real nodes, for all tests here: each makes topics of its own, and leaves the nodes running."""
+    """Three real nodes for all tests here; each test makes its own topics, and leaves the nodes running."""
     with in_thread(lambda: local_cluster(nodes=3, actors={"account": Account})) as cluster:
         yield cluster
 
@@ -66,7 +66,7 @@ def leader(nodes: Nodes) -> str:
     return next(node.id for node in nodes.held.nodes.values() if node.node_status["role"] == "leader")
 
 
-def test_what_is_appended_is_read_by_whom_it_concerns(nodes: Nodes) -> None:
+def test_appended_records_are_read_from_their_topic(nodes: Nodes) -> None:
     async def main() -> None:
         async with opened(nodes) as (client, topic):
             receipts = await client.append_many(topic, [b"a", b"b"])
@@ -79,7 +79,7 @@ def test_what_is_appended_is_read_by_whom_it_concerns(nodes: Nodes) -> None:
 
 
 def test_the_leader_is_killed_amid_appends_and_every_record_is_there_once(nodes: Nodes) -> None:
-    """Every append has a receipt, each at another position, and a reader that follows sees just these, in order."""
+    """Every append has a receipt with its own position, and a reader that follows sees exactly these, in order."""
     seen: list[bytes] = []
     receipts: dict[bytes, int] = {}
     total = 600
@@ -118,7 +118,7 @@ def test_the_leader_is_killed_amid_appends_and_every_record_is_there_once(nodes:
 
 
 def test_the_outcome_of_an_append_that_timed_out_can_be_asked_for(nodes: Nodes) -> None:
-    """Without a majority nothing is committed; when there is one again, the truth is known, and stays so."""
+    """Without a majority nothing is committed; once there is one again, the outcome is known, and final."""
 
     async def main() -> None:
         async with opened(nodes) as (client, topic):
@@ -130,7 +130,7 @@ def test_the_outcome_of_an_append_that_timed_out_can_be_asked_for(nodes: Nodes) 
                 await client.append(topic, b"second", timeout=0.2)
             assert unknown.value.token is not None
 
-            async with trio.open_nursery() as nursery:  # One alone does not get to RUNNING.
+            async with trio.open_nursery() as nursery:  # A single node does not become RUNNING.
                 for node in followers:
                     nursery.start_soon(trio.to_thread.run_sync, nodes.run, nodes.held.start(node))
             outcome = await client.outcome(unknown.value.token)

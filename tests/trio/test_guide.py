@@ -1,4 +1,4 @@
-"""The guide, followed to the letter, and what the package promises of its imports."""
+"""The guide is followed to the letter, and the package's promises about its imports hold."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_guide_does_what_it_says(tmp_path: Path) -> None:
+def test_the_guide_works_as_shown(tmp_path: Path) -> None:
     with none_left(tmp_path):
         assert run_guide(ROOT / "docs" / "guides" / "trio.md", tmp_path) == 5

@@ -1,4 +1,4 @@
-"""Members and leaders in a trio program: the same rules as in asyncio, so only that they are there."""
+"""Members and leaders in a trio program; the rules are those of asyncio, so this only tests that the calls exist."""
 
 from __future__ import annotations
 

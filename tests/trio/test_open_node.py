@@ -1,4 +1,4 @@
-"""A node hosted from a trio program: on an asyncio loop in a thread of its own, and gone when the context is left."""
+"""A node hosted from a trio program, on an asyncio loop in its own thread that ends with the context."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """See that a test leaves no thread of a node; trio keeps those of its pool for a while."""
+    """Check that a test leaves no thread of a node; trio keeps those of its pool for some time."""
     before = set(threading.enumerate())
     yield
     assert [each for each in set(threading.enumerate()) - before if "Trio" not in each.name] == []
@@ -135,7 +135,7 @@ def test_a_program_that_blocks_trio_does_not_cost_the_group_its_leader(tmp_path:
             for counter in counters:
                 await counter.add(2)
             before = [(node.node_status["term"], node.node_status["leader"]) for node in nodes]
-            time.sleep(1.0)  # noqa: ASYNC251 - the very mistake that must do no harm
+            time.sleep(1.0)  # noqa: ASYNC251 - this mistake must do no harm
             assert await counters[0].add(1) == 7
             assert [await counter.value() for counter in counters] == [7, 7, 7]
             assert [(node.node_status["term"], node.node_status["leader"]) for node in nodes] == before
@@ -144,7 +144,7 @@ def test_a_program_that_blocks_trio_does_not_cost_the_group_its_leader(tmp_path:
     trio.run(main)
 
 
-def test_what_is_wrong_is_raised_where_the_node_is_opened_and_in_no_group(tmp_path: Path) -> None:
+def test_a_problem_is_raised_by_open_node_and_not_in_an_exception_group(tmp_path: Path) -> None:
     first, *_ = cluster(tmp_path, 3)
 
     async def enter(file: str | Path, timeout: float = 20) -> None:
@@ -219,7 +219,7 @@ def test_appends_under_way_when_the_context_is_left_are_answered(tmp_path: Path)
 
 
 def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> None:
-    """Files that are taken away from under it, for one: the node stops; its program is told and lives on."""
+    """For example, its files are removed: the node stops, the program gets an error and continues."""
     (file,) = cluster(tmp_path, 1)
     with open(file, "a", encoding="utf-8") as stream:
         stream.write("\n[wal]\nsegment_bytes = 1048576\n")
@@ -228,7 +228,7 @@ def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> None:
         async with open_node(file) as node:
             await node.create_topic("orders")
             (tmp_path / "n1" / "wal").rename(tmp_path / "n1" / "taken")
-            with pytest.raises((vs.UnavailableError, vs.OutcomeUnknownError)):  # noqa: PT012 - whichever append it is
+            with pytest.raises((vs.UnavailableError, vs.OutcomeUnknownError)):  # noqa: PT012 - any of the appends
                 for _ in range(60):
                     await node.append("orders", b"." * 100_000, timeout=0.5)
             assert isinstance(node.failure, vs.StorageError)

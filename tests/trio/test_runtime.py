@@ -25,7 +25,7 @@ def run(test: Callable[[TrioRuntime], Awaitable[Any]]) -> Any:
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_a_future_wakes_who_waits_with_its_result() -> None:
+def test_a_future_wakes_its_waiters_with_its_result() -> None:
     async def test(runtime: TrioRuntime) -> None:
         future = runtime.create_future()
         runtime.call_later(3.0, future.set_result, "there")
@@ -66,7 +66,7 @@ def test_an_answer_that_came_before_the_cancellation_is_not_lost() -> None:
     run(test)
 
 
-def test_calls_come_in_the_order_of_asking_and_timers_in_the_order_of_time() -> None:
+def test_calls_come_in_the_order_of_their_requests_and_timers_in_the_order_of_time() -> None:
     async def test(runtime: TrioRuntime) -> list[str]:
         calls: list[str] = []
         runtime.call_later(2.0, calls.append, "late")
@@ -119,7 +119,7 @@ def test_an_error_of_ours_is_the_result_of_a_task() -> None:
     run(test)
 
 
-def test_cancelling_what_is_awaited_cancels_the_work() -> None:
+def test_cancelling_the_awaited_future_cancels_the_work() -> None:
     async def test(runtime: TrioRuntime) -> list[str]:
         ends: list[str] = []
 
@@ -156,7 +156,7 @@ def test_a_mistake_in_a_call_or_a_task_ends_the_program_and_not_just_itself() ->
         assert raised.group_contains(IndexError)
 
 
-def test_nobody_waits_for_work_that_ends_with_the_client() -> None:
+def test_work_that_ends_with_the_client_has_no_waiters() -> None:
     async def main() -> None:
         async def work() -> None:
             await trio.sleep_forever()
@@ -174,10 +174,10 @@ def test_nobody_waits_for_work_that_ends_with_the_client() -> None:
     trio.run(main)
 
 
-def test_what_the_body_raises_leaves_the_inner_nursery_as_it_is() -> None:
+def test_an_exception_of_the_body_leaves_the_inner_nursery_unchanged() -> None:
     async def main() -> None:
         error = KeyError("mine")
-        with pytest.raises(KeyError) as raised:  # noqa: PT012 - the whole context is what is tried
+        with pytest.raises(KeyError) as raised:  # noqa: PT012 - the whole context is tested
             async with inner_nursery() as nursery:
                 nursery.start_soon(trio.sleep_forever)
                 raise error

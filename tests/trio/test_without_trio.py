@@ -1,4 +1,4 @@
-"""``viewstamp.trio`` where trio is not installed says what to install."""
+"""Without trio, the ImportError of ``viewstamp.trio`` names the extra to install."""
 
 from __future__ import annotations
 

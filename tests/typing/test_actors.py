@@ -1,4 +1,4 @@
-"""Replicated actors as a type checker sees them: the proxy's methods are awaited, an instance's are plain."""
+"""Replicated actors for type checkers: the proxy's methods are awaited, an instance's are plain."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """What mypy says of each line of the snippet."""
+    """Return mypy's message for each line of the snippet."""
     directory = tmp_path_factory.mktemp("typing")
     (directory / "snippet.py").write_text(SNIPPET, encoding="utf-8")
-    # The project's own cache: without it, most of the time goes into reading what has been checked before.
+    # Use the project's own cache, because most of the time would otherwise go into unchanged modules.
     options = [
         "--strict",
         "--no-error-summary",
@@ -93,7 +93,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 
 
 @pytest.mark.slow
-def test_types_are_what_the_snippet_says(found: dict[int, str]) -> None:
+def test_types_are_those_in_the_snippet(found: dict[int, str]) -> None:
     revealed = {}
     for number, line in enumerate(SNIPPET.splitlines(), 1):
         if (match := re.search(r"reveal_type\(.*\) +# (.*)$", line)) is not None:
@@ -106,7 +106,7 @@ def test_types_are_what_the_snippet_says(found: dict[int, str]) -> None:
 
 
 @pytest.mark.slow
-def test_what_can_not_work_is_an_error_and_nothing_else_is(found: dict[int, str]) -> None:
+def test_impossible_calls_are_errors_and_nothing_else_is(found: dict[int, str]) -> None:
     expected = {
         number: match[1]
         for number, line in enumerate(SNIPPET.splitlines(), 1)

@@ -1,4 +1,4 @@
-"""Errors and answers as they travel: what a node sends is what a client raises."""
+"""Errors and answers on the wire: a client raises the error that a node sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DETAILED: list[errors.ViewstampError] = [
 ]
 NEVER_SENT = {"BrokenRuleError", "ContradictionError", "LostDiskError", "MovedError", "WrongNodeError"}
 NEVER_SENT |= {"ResultTooLargeError"}
-"""Errors that no client is answered: a class that knows nothing of them takes them for a plain ViewstampError."""
+"""Errors that no client receives as an answer; a client would raise them as a plain ViewstampError."""
 
 
 def again(error: errors.ViewstampError) -> errors.ViewstampError:
@@ -41,7 +41,7 @@ def again(error: errors.ViewstampError) -> errors.ViewstampError:
 
 
 @pytest.mark.parametrize("error", DETAILED, ids=lambda error: type(error).__name__)
-def test_an_error_comes_as_it_was_raised_with_all_that_its_class_has(error: errors.ViewstampError) -> None:
+def test_an_error_arrives_with_all_fields_of_its_class(error: errors.ViewstampError) -> None:
     found = again(error)
     assert type(found) is type(error)
     assert vars(found) == vars(error)
@@ -49,11 +49,11 @@ def test_an_error_comes_as_it_was_raised_with_all_that_its_class_has(error: erro
 
 
 def test_every_class_of_error_is_sent_with_its_fields_or_known_not_to_be() -> None:
-    """A class with a field that the table does not name would lose it on the way."""
+    """A field that the table does not name would be lost on the way."""
     named = set(ERRORS) | {type(error).__name__ for error in DETAILED} | {"OutcomeUnknownError"} | NEVER_SENT
     assert named == {each for each in errors.__all__ if each.endswith("Error")}
     for kind in ERRORS.values():
-        if kind is not errors.CorruptionError:  # Its text says where; the path is of the node's own disk.
+        if kind is not errors.CorruptionError:  # The message has the place; the path is the node's own.
             assert set(inspect.signature(kind).parameters) == {"message", "remedy"}, kind
         assert type(again(kind("no", remedy="r"))) is kind
 

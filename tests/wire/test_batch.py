@@ -1,4 +1,4 @@
-"""Batches: what goes in comes out, and no damage goes unseen."""
+"""Batches are decoded as they were encoded, and every damage is detected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sample() -> Batch:
 
 
 def reseal(buffer: bytearray) -> bytearray:
-    """Make both checksums fit whatever the bytes are: what a broken or hostile client may send."""
+    """Correct both checksums for the present bytes, as a broken or hostile client might."""
     struct.pack_into("<I", buffer, 48, crc32c(bytes(buffer[52:])))
     struct.pack_into("<I", buffer, 4, crc32c(bytes(buffer[8:HEADER_SIZE])))
     return buffer
@@ -94,7 +94,7 @@ def test_every_header_field_keeps_its_whole_range(
 
 
 def test_the_layout_is_the_one_that_the_docstring_draws() -> None:
-    """Bytes on disks outlive the code: a change here is a new format version."""
+    """Bytes on disks outlive the code, so a change here is a new format version."""
     buffer = bytes(sample().buffer)
     assert buffer[:4] == b"VSB" + bytes([FORMAT_VERSION])
     assert struct.unpack_from("<QQQqQ", buffer, 8) == (7, 100, 6, 1_700_000_000_000_000, 40)
@@ -124,7 +124,7 @@ def test_every_single_bit_flip_of_a_batch_is_refused() -> None:
 
 
 def test_every_single_bit_flip_inside_a_run_of_batches_is_refused() -> None:
-    """Also one in a length field, which moves the place where the next batch is looked for."""
+    """Even a flip in a length field, which moves the expected start of the next batch."""
     good = bytes(stamped(build_batch([b"a"])).buffer) + bytes(stamped(build_batch([b"b"])).buffer)
     assert [batch.values() for batch in Batch.decode_all(good)] == [[b"a"], [b"b"]]
     for bit in range(8 * len(good)):
@@ -162,9 +162,9 @@ def test_garbage_is_a_frame_error_and_nothing_else(garbage: bytes) -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_a_batch_whose_checksums_fit_lies_at_worst_with_a_frame_error(data: st.DataObject) -> None:
-    """A checksum proves that nothing happened on the way, not that the sender meant well.
+    """A checksum proves that the bytes arrived unchanged, not that the sender was correct.
 
-    A server stores such a batch unopened; its readers must get a FrameError and no crash.
+    A server stores such a batch unopened, so its readers must get a FrameError and must not crash.
     """
     buffer = bytearray(sample().buffer)
     changes = st.lists(st.tuples(st.integers(52, len(buffer) - 1), st.integers(0, 255)), max_size=6)
@@ -198,7 +198,7 @@ def test_a_record_count_that_the_body_cannot_hold_is_refused_before_memory_is_ta
 
 @pytest.mark.parametrize("packed", [b"\xc1", b"\x05", b"\x81\xa1x\x01", b"\x81\x01\xc4\x00", b"\x80\x80", b"\x91\xc0"])
 def test_headers_that_are_no_map_of_strings_to_bytes_are_refused(packed: bytes) -> None:
-    """A reader is promised ``Mapping[str, bytes]``."""
+    """The reader's interface promises ``Mapping[str, bytes]``."""
     good = build_batch([b"v"], headers=[{"": b"123"}])
     column = 96 + 16  # behind the column of the values: 2 offsets, padded value
     buffer = bytearray(good.buffer)
@@ -212,7 +212,7 @@ def test_headers_that_are_no_map_of_strings_to_bytes_are_refused(packed: bytes) 
     ("at", "value", "message"),
     [(52, 0, "unknown batch kind 0"), (52, 99, "unknown batch kind 99"), (54, 1, "compression codec 1")],
 )
-def test_what_a_newer_version_may_write_is_named(at: int, value: int, message: str) -> None:
+def test_fields_of_a_newer_version_are_named(at: int, value: int, message: str) -> None:
     buffer = bytearray(sample().buffer)
     buffer[at] = value
     with pytest.raises(FrameError, match=message):
@@ -238,7 +238,7 @@ def test_a_batch_without_records_is_refused() -> None:
 
 
 def test_stamping_touches_the_leaders_fields_and_the_header_checksum_only() -> None:
-    """The body checksum is the client's word, and no leader renews it."""
+    """The body checksum is the client's, and no leader renews it."""
     batch = build_batch([b"one", b"two"], topic=TopicId(3), session=SessionId(2), sequence=Sequence(9))
     before = bytes(batch.buffer)
     stamped(batch)
@@ -300,11 +300,11 @@ def test_pad_rounds_up_to_whole_words(size: int) -> None:
     assert size <= pad(size) < size + 8
 
 
-def test_a_batch_prints_what_a_person_asks_about() -> None:
+def test_a_batch_prints_its_main_fields() -> None:
     assert repr(sample()) == f"<Batch RECORDS 7.100..102 topic=3 session={2**63 + 5}#9 {sample().size} bytes>"
 
 
-# Columns: the same bytes without a look at any record.
+# Columns: the same bytes, without decoding any record.
 
 
 @given(RECORDS)
@@ -351,7 +351,7 @@ def test_a_placed_batch_has_another_position_and_time_and_the_same_body() -> Non
     assert staged.buffer == before
 
 
-def test_a_header_alone_says_all_but_the_records() -> None:
+def test_a_header_alone_contains_all_but_the_records() -> None:
     batch = sample()
     header = Batch.decode_header(bytes(batch.buffer[:HEADER_SIZE]))
     assert (header.size, header.count, header.first_position) == (batch.size, 3, 40)

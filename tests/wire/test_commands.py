@@ -1,4 +1,4 @@
-"""Commands, results and interfaces: as bytes and back, and a call that can not work is refused with what can."""
+"""Commands, results and interfaces to bytes and back; an impossible call is refused with the possible ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OutOfStockError(CommandError):
 def reserve(sku: str, n: int = 1, *, note: str = "") -> bool:
     """Set n aside.
 
-    Answers whether there were so many.
+    Answers whether enough were left.
     """
     raise AssertionError
 
@@ -73,7 +73,7 @@ def test_the_commands_of_a_batch_are_read_at_once() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 9, 11, 20])
 def test_values_that_are_commands_only_when_taken_together_are_refused(cut: int) -> None:
-    """Each record is a command of its own: it has an index, a result, and a caller."""
+    """Each record is a command of its own, with an index, a result and a caller."""
     both = encode_command("a", "k", 1, "m", [], {}) * 2
     parts = [both[:cut], both[cut:]]
     with pytest.raises(RequestError, match="no command"):
@@ -98,13 +98,13 @@ def test_a_head_and_arguments_are_a_command() -> None:
         {"actor": "a"},
     ],
 )
-def test_what_is_no_command_is_refused(value: object) -> None:
+def test_an_invalid_command_is_refused(value: object) -> None:
     with pytest.raises(RequestError, match="no command"):
         decode_command(pack(value))
 
 
 @pytest.mark.parametrize("value", [None, [], [1], [[], {}, 1], [{}, []]])
-def test_what_are_no_arguments_is_refused(value: object) -> None:
+def test_invalid_arguments_are_refused(value: object) -> None:
     with pytest.raises(RequestError, match="no arguments"):
         decode_arguments(pack(value))
 
@@ -130,7 +130,7 @@ def test_a_result_that_looks_like_a_failure_is_none() -> None:
     assert decode_result(encode_result(["ValueError", "bad"])) == ["ValueError", "bad"]
 
 
-def test_a_failure_is_raised_with_the_name_of_what_the_command_raised() -> None:
+def test_a_failure_is_raised_with_the_name_of_the_commands_error() -> None:
     with pytest.raises(CommandError) as caught:
         decode_result(encode_failure("ValueError", "n is negative"))
     assert (str(caught.value), caught.value.kind) == ("ValueError: n is negative", "ValueError")
@@ -140,7 +140,7 @@ def test_a_failure_is_raised_with_the_name_of_what_the_command_raised() -> None:
 
 
 def test_a_caller_that_knows_the_class_gets_the_class() -> None:
-    """Its own ``__init__`` is not run: it asks for what did not travel."""
+    """Its own ``__init__`` is not called, because the needed arguments are not transmitted."""
     with pytest.raises(OutOfStockError) as caught:
         decode_result(encode_failure("OutOfStockError", "0 of A left"), {"OutOfStockError": OutOfStockError})
     assert (str(caught.value), caught.value.kind) == ("0 of A left", "OutOfStockError")
@@ -153,7 +153,7 @@ def test_a_message_that_is_no_text_still_travels() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], [1, 2], ["a", "b", "c"], {}])
-def test_what_is_no_result_is_refused(value: object) -> None:
+def test_an_invalid_result_is_refused(value: object) -> None:
     with pytest.raises(RequestError, match="no result"):
         decode_result(pack(value))
 
@@ -166,7 +166,7 @@ def test_an_interface_travels_but_for_its_errors() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"name": "x", "version": "?", "commands": {}, "queries": {}}, {"name": 1}])
-def test_what_is_no_description_is_refused(data: dict[str, Any]) -> None:
+def test_an_invalid_description_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="no description of an actor"):
         Interface.from_wire(data)
 
@@ -206,7 +206,7 @@ def test_calls_that_can_work_pass(method: str, arguments: list[Any], named: dict
         ("spread", [], {}, False, "does not take ()"),
     ],
 )
-def test_a_call_that_can_not_work_is_refused_with_what_there_is(
+def test_an_impossible_call_is_refused_with_the_possible_ones(
     method: str, arguments: list[Any], named: dict[str, Any], query: bool, message: str
 ) -> None:
     with pytest.raises(UnknownActorError) as caught:

@@ -1,4 +1,4 @@
-"""Frames: any split of the bytes gives the same frames, and anything else is a FrameError."""
+"""Frames: any split of the bytes gives the same frames, and any other bytes are a FrameError."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def join(buffers: list[Buffer]) -> bytes:
 
 
 def raw(kind: int, packed: bytes, payload: bytes = b"") -> bytes:
-    """A frame whose checksum fits, whatever its body is."""
+    """Return a frame with a correct checksum over any body."""
     checked = struct.pack("<B3xII", kind, len(packed), len(payload))
     return b"VSF\x01" + struct.pack("<I", crc32c(checked + packed)) + checked + packed + payload
 
@@ -90,7 +90,7 @@ def test_a_frame_inside_one_chunk_is_a_view_of_it() -> None:
 
 
 def test_every_single_bit_flip_outside_the_payload_is_detected() -> None:
-    """Batches in the payload have checksums of their own. A flip is an error at once, or leaves a frame unfinished."""
+    """Batches in the payload have their own checksums. A flip is an error at once, or leaves a frame incomplete."""
     good = join(encode_frame(FrameKind.APPEND, {"id": 7}, [b"payload"]))
     for bit in range(8 * (len(good) - len(b"payload"))):
         damaged = bytearray(good)
@@ -195,7 +195,7 @@ def test_the_limit_counts_the_whole_frame_and_is_inclusive() -> None:
 
 
 def test_a_bad_frame_takes_the_good_ones_of_its_chunk_with_it() -> None:
-    """The connection ends, so its sender has to ask what became of all that was not answered anyway."""
+    """The connection ends, so its sender has to ask for the outcome of all unanswered requests anyway."""
     decoder = FrameDecoder(200)
     good = join(encode_frame(FrameKind.OK, {"id": 1}))
     for _ in range(2):
@@ -203,7 +203,7 @@ def test_a_bad_frame_takes_the_good_ones_of_its_chunk_with_it() -> None:
             decoder.feed(good + join(encode_frame(FrameKind.OK, {"id": 2}, [b"x" * 500])))
 
 
-def test_what_is_held_is_bounded_by_the_limit_and_one_chunk() -> None:
+def test_held_bytes_are_bounded_by_the_limit_and_one_chunk() -> None:
     limit = 100_000
     body = join(encode_frame(FrameKind.APPEND, {}, [b"x" * (limit - 100)]))
     stream = body * 5
@@ -216,7 +216,7 @@ def test_what_is_held_is_bounded_by_the_limit_and_one_chunk() -> None:
 
 
 def test_a_frame_in_many_chunks_is_joined_once() -> None:
-    """Joining at every chunk would be quadratic: a frame of 64 MiB comes in a thousand of them."""
+    """Joining at every chunk would be quadratic, because a frame of 64 MiB arrives in a thousand chunks."""
     frame = join(encode_frame(FrameKind.APPEND, {}, [bytes(4 << 20)]))
     decoder = FrameDecoder()
     chunks = [frame[at : at + 4096] for at in range(0, len(frame), 4096)]
@@ -239,7 +239,7 @@ def test_another_protocol_on_the_port_is_named() -> None:
 
 
 def test_another_protocol_is_refused_at_its_first_bytes() -> None:
-    """A peer that sends four wrong bytes and waits must not be waited for in return."""
+    """If a peer sends four wrong bytes and waits, the decoder must not wait, too."""
     with pytest.raises(FrameError, match="starts with"):
         FrameDecoder().feed(b"Q")
     decoder = FrameDecoder()
@@ -257,7 +257,7 @@ def test_after_an_error_the_decoder_is_finished() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 63, 1000, 1 << 20])
-def test_a_decoder_that_skips_what_is_too_large_goes_on_behind_it(step: int) -> None:
+def test_a_decoder_that_skips_an_oversized_frame_continues_after_it(step: int) -> None:
     frames = [
         encode_frame(30, {"id": 1, "receipt": None}),
         encode_frame(30, {"id": 2, "receipt": None, "results": [b"x" * 3000]}),

@@ -72,10 +72,10 @@ def test_a_node_takes_a_hello_or_refuses_it_by_the_first_rule_that_it_breaks(
         ({"node": "n2", "address": "a:1", "proof": b"p"}, None),
         ({"node": "n2", "address": None}, FrameError),
         ({"node": "n2", "proof": "p"}, FrameError),
-        ({"address": 5, "proof": 5}, None),  # Of a client they mean nothing.
+        ({"address": 5, "proof": 5}, None),  # In a client's HELLO they have no meaning.
     ],
 )
-def test_what_stands_beside_the_names_is_checked_too(
+def test_the_other_fields_of_a_hello_are_checked_too(
     changes: dict[str, object], expected: type[Exception] | None
 ) -> None:
     body = {"version": PROTOCOL_VERSION, "cluster": "c", "node": "", "incarnation": "i", **changes}
@@ -138,14 +138,14 @@ def test_an_opener_sends_hello_and_takes_one_welcome() -> None:
     side = opening(hello.to_map())
     (frame,) = FrameDecoder().feed(b"".join(side.frame))
     assert Hello.read(frame, "c") == hello
-    assert not side.receive(decoded(FrameKind.OK, {"id": 1})), "it is no part of the handshake"
+    assert not side.receive(decoded(FrameKind.OK, {"id": 1})), "an OK frame is not part of the handshake"
     welcome = Welcome(cluster="c", node="n1", durability="", identity={"proof": b"p"}, **LIMITS)
     assert side.receive(decoded(FrameKind.WELCOME, welcome.to_map()))
     assert side.welcome == welcome
     assert error_of(lambda: side.receive(decoded(FrameKind.WELCOME, welcome.to_map()))) is PeerError
 
 
-def test_an_opener_that_is_refused_learns_why() -> None:
+def test_a_refused_opener_gets_the_reason() -> None:
     with pytest.raises(PeerError, match="no room"):
         opening(Hello(cluster="c").to_map()).receive(decoded(FrameKind.REFUSED, {"message": "no room"}))
     assert error_of(lambda: opening({"cluster": "c"}).receive(decoded(FrameKind.REFUSED, [1]))) is FrameError

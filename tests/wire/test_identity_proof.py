@@ -1,4 +1,4 @@
-"""A directory's incarnation is proved and named without being shown."""
+"""A directory's incarnation is proved and named without being revealed."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def test_a_proof_never_changes_between_releases() -> None:
 
 def test_a_fingerprint_is_short_and_does_not_hold_the_incarnation() -> None:
     assert fingerprint("8c21f0aa00000001") == "037dedda"
-    assert fingerprint("\ud800") == fingerprint("?")  # Whatever a HELLO holds can be shown.
+    assert fingerprint("\ud800") == fingerprint("?")  # Any HELLO can be printed.

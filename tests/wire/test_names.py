@@ -1,4 +1,4 @@
-"""Which names a topic or a sink may have, and which a new one may be given."""
+"""Allowed names for existing and for new topics and sinks."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_an_ordinary_name_of_a_topic(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "-rf", "--help", ".hidden", "-"])
-def test_what_earlier_versions_accepted_is_a_name_still_and_no_new_one(name: str) -> None:
+def test_names_that_earlier_versions_accepted_stay_valid_but_not_for_new_topics(name: str) -> None:
     assert check_topic(name) == name
     with pytest.raises(RequestError, match="a new topic cannot be named") as caught:
         check_new_topic(name)
@@ -36,7 +36,7 @@ def test_a_new_sink_may_have_any_printable_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "-rf", "a\nb", "\x00", "\x1b[2J", "x" * 257, "é" * 129, "\ud800"])
-def test_what_a_new_sink_may_not_be_named(name: str) -> None:
+def test_forbidden_names_for_a_new_sink(name: str) -> None:
     with pytest.raises(RequestError) as caught:
         check_new_sink(name)
     assert caught.value.message.isprintable()

@@ -1,4 +1,4 @@
-"""The table of requests: one row for each kind, each field checked by name, and the bytes on record."""
+"""The table of requests: one row for each kind, each field checked by name, and the recorded bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRONG: list[object] = [None, True, 7, 2.5, "seven", b"seven", [7], {"seven": 7}]
 
 
 def in_range(field: BodyField) -> list[object]:
-    """Return values that the field may have, the bounds of its range among them."""
+    """Return values in the range of the field, including its bounds."""
     least, most = field.range.least, field.range.most
     values: dict[type, list[object]] = {
         int: [int(least), 1 << 31, (1 << 63) - 1 if most > 1 << 63 else int(most)],
@@ -62,7 +62,7 @@ def test_every_kind_of_frame_that_is_a_request_has_one_row() -> None:
 
 
 @pytest.mark.parametrize("line", SENT)
-def test_what_clients_have_always_sent_is_read_and_packed_again_to_the_same_bytes(line: str) -> None:
+def test_recorded_client_requests_are_read_and_packed_to_the_same_bytes(line: str) -> None:
     name, digits = line.split()
     if name == "HELLO":
         return
@@ -70,7 +70,7 @@ def test_what_clients_have_always_sent_is_read_and_packed_again_to_the_same_byte
     assert msgpack.packb({"id": 7, **REQUESTS[FrameKind[name]].decode(body).to_map()}).hex() == digits
 
 
-def test_what_peers_ask_is_packed_as_it_has_always_been() -> None:
+def test_the_keys_of_peer_requests_never_change() -> None:
     assert list(ReadLog(start=1, end=2, bytes_max=3).to_map()) == ["start", "end", "bytes_max"]
     assert list(ReadSnapshot(end=1, term=2, offset=3, bytes_max=4).to_map()) == ["end", "term", "offset", "bytes_max"]
     assert AskToJoin(address="a:1").to_map() == {"address": "a:1"}

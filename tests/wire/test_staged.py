@@ -1,4 +1,4 @@
-"""What a COMMIT says: read back as it was said, and refused where it is none."""
+"""The body of a COMMIT is read as it was written, and invalid bodies are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commit(**fields: Any) -> Batch:
 
 
 @given(st.lists(st.lists(ENTRIES)))
-def test_a_commit_is_read_as_it_was_said(parts: list[list[StagedBatch]]) -> None:
+def test_a_commit_is_read_as_it_was_written(parts: list[list[StagedBatch]]) -> None:
     packed = [[at + 1, b"".join(pack_entry(*entry) for entry in part)] for at, part in enumerate(parts)]
     request = decode_commit(commit(parts=packed))
     assert (request.sink, request.owner, request.run, request.batch) == ("s", "q", "r", 3)
@@ -58,5 +58,5 @@ def test_a_wrong_field_is_refused_by_its_name(fields: dict[str, Any]) -> None:
         decode_commit(commit(**fields))
 
 
-def test_fields_come_in_the_order_in_which_they_were_asked_for() -> None:
+def test_fields_are_returned_in_the_requested_order() -> None:
     assert decode_fields(commit(batch=9), run=str, batch=int) == ["r", 9]

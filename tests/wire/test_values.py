@@ -1,4 +1,4 @@
-"""Packed values: what comes out is what went in, the bytes are canonical, and what could not come out is refused."""
+"""Packed values are unpacked unchanged, the bytes are canonical, and a value that could not be restored is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def shape(value: object) -> object:
-    """The value with its types, so that 1, 1.0 and True are three things; -0.0 is not 0.0."""
+    """Return the value with its types, so that 1, 1.0 and True differ; and so do -0.0 and 0.0."""
     match value:
         case dict():
             return dict, [(shape(key), shape(each)) for key, each in value.items()]
@@ -67,8 +67,8 @@ def shape(value: object) -> object:
 
 @pytest.mark.slow
 @given(VALUES)
-def test_what_was_packed_comes_out_with_its_types_and_packs_to_the_same_bytes(value: object) -> None:
-    """The latter, since a member that was restored from a snapshot must have the digests of those that were not."""
+def test_an_unpacked_value_has_its_types_and_packs_to_the_same_bytes(value: object) -> None:
+    """The bytes must be equal because a member restored from a snapshot must have the same digests as the others."""
     packed = pack(value)
     assert shape(unpack(packed)) == shape(value)
     assert pack(unpack(packed)) == packed
@@ -94,7 +94,7 @@ print(pack([words, {word: {word, 1} for word in sorted(words)}, frozenset({("a",
 
 @pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_hash_seed() -> None:
-    """Two members are two processes, and each has a hash seed of its own."""
+    """Two members are two processes, and each has its own hash seed."""
     outputs = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],
@@ -150,7 +150,7 @@ SELF.append(SELF)
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) and value.isascii() else type(value).__name__,
 )
-def test_what_can_not_come_out_again_is_refused_by_type_and_path(value: object, message: str) -> None:
+def test_a_value_that_could_not_be_restored_is_refused_by_type_and_path(value: object, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         pack(value)
     assert caught.value.message.startswith(message)
@@ -170,7 +170,7 @@ def nested(depth: int) -> object:
 
 
 def test_the_depth_that_is_allowed_is_a_constant() -> None:
-    """Were it Python's recursion limit, then who calls would decide, and members would not agree."""
+    """If it were Python's recursion limit, it would depend on the caller's depth, and members would disagree."""
     assert unpack(pack(nested(DEPTH_MAX))) == nested(DEPTH_MAX)
     with pytest.raises(RequestError, match="nested too deep"):
         pack(nested(DEPTH_MAX + 1))

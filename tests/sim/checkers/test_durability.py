@@ -1,4 +1,4 @@
-"""What counts as durable is what a power cut leaves for certain; and a disk that lies about its syncs is found out."""
+"""Only data that every power cut leaves counts as durable, and a disk that lies about its syncs is detected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def complaint(logs: dict[NodeId, DiskLog], *, membership: Membership = THREE, da
     return ""
 
 
-def test_what_is_committed_stands_on_a_majority_in_the_term_in_which_it_was() -> None:
+def test_a_committed_record_is_on_a_majority_in_its_term() -> None:
     right, short, of_another_term = log(9, (1, 1), (2, 5)), log(7, (1, 1), (2, 5)), log(9, (1, 1), (3, 6))
     assert complaint({N1: right, N2: right, N3: short}) == ""
     assert complaint({N1: right, N2: short, N3: short}) == "CommittedIsDurable"
@@ -54,14 +54,14 @@ def test_of_a_joint_membership_the_incoming_voters_count() -> None:
     assert complaint({N1: short, N2: right, N3: right}, membership=joint) == ""
 
 
-def test_only_what_no_power_cut_takes_is_certain() -> None:
+def test_only_bytes_that_survive_every_power_cut_are_certain() -> None:
     file = Inode(1)
     file.write(0, [b"a" * 5000])
     assert file.certain_size() == 0
     file.sync()
     assert file.certain_size() == 5000
     file.write(4998, [b"aab"])
-    assert file.certain_size() == 5000, "two bytes are what they were, and the third is new"
+    assert file.certain_size() == 5000, "two bytes are unchanged, and the third is new"
     file.write(4200, [b"xy"])
     assert file.certain_size() == 4200
     file.sync()
@@ -72,8 +72,8 @@ def test_only_what_no_power_cut_takes_is_certain() -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_says_it_has_synced_and_has_not_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log, core and node believe it; a run without a power cut shows no other sign of it."""
+def test_a_disk_that_lies_about_its_syncs_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log, core and node believe the disk, and a run without a power cut shows no other sign of the lie."""
     swarm = Swarm(faults={}, seconds=1.0)
     assert run_seed(1, swarm=swarm).invariant == ""
     monkeypatch.setattr(Inode, "sync_data", lambda self, through=None: None)

@@ -1,4 +1,4 @@
-"""The checker of linearizability is itself checked: by histories whose verdict is known, and against brute force."""
+"""The checker of linearizability is checked itself, by histories with a known verdict and against brute force."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_a_read_behind_a_write_that_was_answered_must_see_it() -> None:
     assert verdict(Register(), op(Write(1), 1, 2), op(Read(), 3, 4, 0)) is Answer.VIOLATED
 
 
-def test_what_one_reader_saw_a_later_reader_sees() -> None:
-    """The write is under way all the time; but it happens at one moment for all."""
+def test_a_later_reader_sees_the_writes_of_an_earlier_one() -> None:
+    """The write is pending all the time, but it takes effect at one moment for all readers."""
     write = op(Write(1), 1, 10)
     assert verdict(Register(), write, op(Read(), 2, 3, 1), op(Read(), 4, 5, 1)) is Answer.LINEARIZABLE
     assert verdict(Register(), write, op(Read(), 2, 3, 1), op(Read(), 4, 5, 0)) is Answer.VIOLATED
@@ -56,17 +56,17 @@ def test_a_write_that_was_never_answered_may_happen_much_later_or_never() -> Non
     assert verdict(Register(), lost, op(Read(), 2, 3, 1), op(Read(), 4, 5, 0)) is Answer.VIOLATED
 
 
-def test_what_was_called_afterwards_explains_nothing() -> None:
+def test_a_later_call_explains_no_answer() -> None:
     assert verdict(Register(), op(Read(), 1, 2, 1), op(Write(1), 3, 4)) is Answer.VIOLATED
 
 
 def test_a_write_of_what_is_there_may_still_have_to_wait() -> None:
-    """It leaves the state as it is where it first fits; the read at the end needs it behind the other one."""
+    """It leaves the state unchanged where it first fits, but the read at the end needs it after the other write."""
     history = [op(Write(5), 1, 2), op(Write(5), 3, 8), op(Write(7), 4, 7), op(Read(), 9, 10, 5)]
     assert verdict(Register(), *history) is Answer.LINEARIZABLE
 
 
-def test_a_sum_that_two_were_told_was_added_up_twice() -> None:
+def test_the_same_sum_in_two_answers_is_a_violation() -> None:
     assert verdict(Register(), op(Add(1), 1, 4, 1), op(Add(1), 2, 3, 2)) is Answer.LINEARIZABLE
     assert verdict(Register(), op(Add(1), 1, 4, 1), op(Add(1), 2, 3, 1)) is Answer.VIOLATED
 
@@ -80,7 +80,7 @@ def test_partitions_are_judged_apart_and_the_one_that_fails_is_named() -> None:
 
 
 def test_a_history_that_would_take_for_ever_is_answered_by_unknown() -> None:
-    """Sixteen sums under way, each of its own size: every subset of them is a state that the read could have met."""
+    """With sixteen pending sums of different sizes, every subset of them is a state that the read could have seen."""
     history = [op(Add(1 << bit), 0) for bit in range(16)]
     history.append(op(Read(), 1, 2, -1))
     judgement = judge(history, Register(), steps_max=20_000)
@@ -95,7 +95,7 @@ def test_a_violation_elsewhere_outweighs_an_unknown() -> None:
     assert judge(hard + wrong, Register(), steps_max=1000).answer is Answer.VIOLATED
 
 
-def test_many_that_are_alike_and_were_never_answered_cost_no_more_than_one() -> None:
+def test_many_equal_operations_without_an_answer_cost_no_more_than_one() -> None:
     history = [op(Add(1), number) for number in range(200)]
     history.append(op(Read(), 300, 301, 150))
     judgement = judge(history, Register())
@@ -104,7 +104,7 @@ def test_many_that_are_alike_and_were_never_answered_cost_no_more_than_one() -> 
 
 
 def test_writers_and_readers_beside_each_other_cost_little_where_an_order_is_easily_found() -> None:
-    """Sixteen callers, of whom each reads or writes one of five values: very many orders fit, and one is enough."""
+    """Sixteen callers each read or write one of five values: very many orders fit, and one is enough."""
     entropy = random.Random(4)
     history: list[Operation] = []
     value = 0
@@ -132,7 +132,7 @@ def test_appends_stand_in_the_order_of_their_answers() -> None:
 
 
 def test_a_lost_append_is_violated_by_the_next_position() -> None:
-    """Acknowledged at 1, and a later one too."""
+    """Two appends were acknowledged at position 1."""
     assert verdict(Log(), op(Append(("a",)), 1, 2, 1), op(Append(("b",)), 3, 4, 1)) is Answer.VIOLATED
 
 
@@ -145,18 +145,20 @@ def test_an_end_that_is_too_small_is_stale_and_one_that_is_too_large_invented() 
 def test_half_of_an_append_is_never_seen() -> None:
     appended = op(Append(("a", "b")), 1, 9, 1)
     assert verdict(Log(), appended, op(ReadEnd(), 2, 3, 1)) is Answer.VIOLATED
-    assert verdict(Log(), appended, op(ReadFrom(1), 2, 3, ("a",))) is Answer.LINEARIZABLE, "a read need not give all"
+    assert verdict(Log(), appended, op(ReadFrom(1), 2, 3, ("a",))) is Answer.LINEARIZABLE, (
+        "a read need not return all values"
+    )
 
 
-def test_a_position_that_nobody_was_told_of_is_filled_by_a_lost_append_only() -> None:
+def test_an_unacknowledged_position_is_filled_by_a_lost_append_only() -> None:
     later = op(Append(("b",)), 5, 6, 2)
     assert verdict(Log(), later) is Answer.VIOLATED
     assert verdict(Log(), op(Append(("a",)), 1), later) is Answer.LINEARIZABLE
-    assert verdict(Log(), op(Append(("a", "c")), 1), later) is Answer.VIOLATED, "two do not fit"
-    assert verdict(Log(), op(Append(("a",)), 7), later) is Answer.VIOLATED, "it was called afterwards"
+    assert verdict(Log(), op(Append(("a", "c")), 1), later) is Answer.VIOLATED, "two values do not fit"
+    assert verdict(Log(), op(Append(("a",)), 7), later) is Answer.VIOLATED, "the append was called afterwards"
 
 
-def test_a_lost_append_that_was_seen_stands_where_it_was_seen() -> None:
+def test_a_lost_append_that_was_read_is_at_the_position_of_the_read() -> None:
     lost = op(Append(("a",)), 1)
     seen = op(ReadFrom(1), 3, 4, ("a",))
     assert verdict(Log(), lost, seen, op(ReadEnd(), 5, 6, 1)) is Answer.LINEARIZABLE
@@ -167,17 +169,17 @@ def test_a_position_holds_one_value_and_a_value_one_position() -> None:
     lost = [op(Append((value,)), 1) for value in "ab"]
     assert verdict(Log(), *lost, op(ReadFrom(1), 2, 3, ("a",)), op(ReadFrom(1), 4, 5, ("b",))) is Answer.VIOLATED
     assert verdict(Log(), *lost, op(ReadFrom(1), 2, 3, ("a",)), op(ReadFrom(2), 4, 5, ("a",))) is Answer.VIOLATED
-    assert verdict(Log(), op(ReadFrom(1), 2, 3, ("z",))) is Answer.VIOLATED, "nobody appended it"
+    assert verdict(Log(), op(ReadFrom(1), 2, 3, ("z",))) is Answer.VIOLATED, "the value was never appended"
 
 
-def test_a_read_that_finds_nothing_came_before_what_stands_there() -> None:
+def test_a_read_that_finds_nothing_precedes_the_append_at_its_position() -> None:
     appended = op(Append(("a",)), 1, 2, 1)
     assert verdict(Log(), appended, op(ReadFrom(1), 3, 4, ())) is Answer.VIOLATED
     assert verdict(Log(), appended, op(ReadFrom(2), 3, 4, ())) is Answer.LINEARIZABLE
 
 
 def test_a_long_history_of_a_log_costs_little() -> None:
-    """Sixteen callers at once, every tenth answer lost, a reader beside them: some steps for each operation."""
+    """Sixteen concurrent callers, every tenth answer lost, and a reader: a few steps for each operation."""
     clock = count(1)
     recorder = Recorder(lambda: next(clock))
     end = 0
@@ -204,7 +206,7 @@ def test_a_value_that_is_appended_twice_is_a_mistake_of_the_test() -> None:
 
 
 def brute_force(operations: Sequence[Operation], play: Callable[[Iterable[Operation]], bool]) -> bool:
-    """Try every order of every choice of the operations that were never answered."""
+    """Try every order of every subset of the operations without an answer."""
     answered = [each for each in operations if not each.is_open]
     lost = [each for each in operations if each.is_open]
     for chosen in range(1 << len(lost)):
@@ -249,7 +251,7 @@ def play_log(order: Iterable[Operation]) -> bool:
 
 
 def timed(requests: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[list[Operation]]:
-    """Some operations with answers, right or wrong, at times from a small range; some of them never answered."""
+    """Generate operations with right or wrong answers, at times from a small range; some have no answer."""
     call = st.tuples(requests, st.integers(0, 8), st.integers(0, 4), st.booleans())
     return st.lists(call, min_size=1, max_size=5).map(
         lambda calls: [
@@ -276,7 +278,7 @@ def test_the_verdict_on_a_register_is_that_of_brute_force(history: list[Operatio
 
 
 def distinct(history: list[Operation]) -> list[Operation]:
-    """Give every append values of its own, in the order of the list: a, b, c, ...."""
+    """Give every append its own values, in the order of the list: a, b, c, ...."""
     letters = iter("abcdefghijklmnop")
     for each in history:
         if isinstance(each.request, Append):
@@ -302,7 +304,10 @@ def test_the_verdict_on_a_log_is_that_of_brute_force(history: list[Operation]) -
 
 @st.composite
 def runs_of_a_log(draw: st.DrawFn) -> list[Operation]:
-    """A history of a real log: each operation takes effect at a moment within its time; then one answer may be bent."""
+    """Generate a history of a real log, in which each operation takes effect within its time.
+
+    Then one answer may be changed.
+    """
     history: list[Operation] = []
     held: list[str] = []
     for at in range(draw(st.integers(2, 5))):

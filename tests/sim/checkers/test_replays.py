@@ -1,4 +1,4 @@
-"""What a replay of a run's disks may show, and what it must."""
+"""The allowed and the required contents of a replay of a run's disks."""
 
 import pytest
 
@@ -39,7 +39,7 @@ def test_where_topics_are_trimmed_nothing_of_one_may_be_left() -> None:
     check_acknowledged("n1, n2", {}, KNOWN, WRITTEN, trims=True)
 
 
-def test_in_the_end_a_replay_shows_what_the_members_hold() -> None:
+def test_at_the_end_a_replay_shows_the_members_contents() -> None:
     held = {**kept(5, b"a", b"b"), "empty": Kept(3, [], [])}
     check_whole("n1, n2", kept(5, b"a", b"b"), held)
     for found in (kept(5, b"a"), kept(4, b"c", b"a", b"b"), {}, {**kept(5, b"a", b"b"), "other": Kept(1, [b"c"], [1])}):
