@@ -42,4 +42,4 @@ def test_new_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     before = (tmp_path / "n1.toml").read_bytes()
     assert main.run(["config", "new", str(tmp_path)]) == 2
     assert (tmp_path / "n1.toml").read_bytes() == before
-    assert "holds n1.toml, n2.toml, n3.toml already" in capsys.readouterr().err
+    assert "already holds n1.toml, n2.toml, n3.toml" in capsys.readouterr().err

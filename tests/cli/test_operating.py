@@ -93,7 +93,7 @@ def test_members_are_added_replaced_and_removed_without_loss(run: Run, doctor: D
     assert sorted(path.name for path in directory.glob("*.removed")) == ["n3.toml.removed", "n4.toml.removed"]
     assert (directory / "n4" / "wal").is_dir()
     assert [node["id"] for node in run("cluster", "start")["nodes"]] == ["n1", "n2", "n5"]
-    assert "is there already" in run("members", "add", "n4", code=2)["message"]
+    assert "exists already" in run("members", "add", "n4", code=2)["message"]
     assert "n9 is no member" in run("members", "remove", "n9", code=5)["message"]
     assert "n9 is no member" in run("leader", "transfer", "n9", code=5)["message"]
     doctor()

@@ -399,7 +399,7 @@ async def test_an_attempt_that_was_aborted_refuses_what_comes(cluster: Cluster) 
     assert (await client.describe_sink("lake")).attempts == 1
     await sink.abort(0)
     await other.stage("orders", block(b"c"))
-    with pytest.raises(StagingError, match="is gone"):
+    with pytest.raises(StagingError, match="does not exist"):
         await other.seal()
 
 

@@ -93,7 +93,7 @@ def test_a_name_that_was_used_before_is_not_given_again(tmp_path: Path) -> None:
     like = load_settings(like_file, environment={}).settings
     (tmp_path / "n2").mkdir()
     for name in ("n1", "n2"):
-        with pytest.raises(ConfigError, match=f"{name}.* is there already"):
+        with pytest.raises(ConfigError, match=f"{name}.* exists already"):
             create_node(str(tmp_path), name, like, like_file, like.cluster.members)
     with pytest.raises(ConfigError, match="is not allowed"):
         create_node(str(tmp_path), "-n3", like, like_file, like.cluster.members)
@@ -110,7 +110,7 @@ def test_two_clusters_have_different_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["n2.toml", "n1"])
 def test_what_is_there_already_is_never_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
-    with pytest.raises(ConfigError, match=f"holds {name} already"):
+    with pytest.raises(ConfigError, match=f"already holds {name}"):
         create_cluster(str(tmp_path), 3)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

@@ -101,15 +101,15 @@ def test_a_variable_that_names_no_section_is_left_alone(file: Path) -> None:
         ),
         ("[timeout]\ntick_ms = 1", "[timeout]: there is no section [timeout] (did you mean timeouts?)"),
         ("[wal]\nrecord_bytes_max = 1", "there is no key record_bytes_max in [wal], but there is one in [limits]"),
-        ("node = 3", "node = 3 is not allowed; allowed: a section of that name"),
+        ("node = 3", "node = 3 is not allowed; allowed: a section of this name"),
         ("[node]\nid = 7", "[node] id = 7 is not a string; allowed: a string: 1 to 64 of the characters"),
         ("[limits]\nrecord_bytes_max = true", "record_bytes_max = true is not an integer"),
         ("[limits]\nrecord_bytes_max = 1.5", "record_bytes_max = 1.5 is not an integer"),
         ("[timeouts]\nrequest_s = 'soon'", 'request_s = "soon" is not a number; allowed: a number of seconds'),
         ("[timeouts]\nrequest_s = nan", "request_s = NaN"),
         ("[cluster]\nmembers = { n1 = 7001 }", 'members = {"n1": 7001} is not a table of strings'),
-        ("[node]\nid = 'n1'\nid = 'n2'", "is no TOML: "),
-        ("[node\n", "is no TOML: "),
+        ("[node]\nid = 'n1'\nid = 'n2'", "is not valid TOML: "),
+        ("[node\n", "is not valid TOML: "),
         ('[node]\nid = "n1"\nlisten = "127.0.0.1:1"', "[node] data_dir is missing; allowed: a directory"),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_flag_without_a_section_says_how_to_write_it(file: Path) -> None:
-    with pytest.raises(ConfigError, match="no section is named"):
+    with pytest.raises(ConfigError, match="has no section"):
         load(file, listen="127.0.0.1:1")
 
 

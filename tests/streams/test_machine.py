@@ -181,7 +181,7 @@ def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_l
     log = Log(Streams(sessions_max=1))
     topic, session = log.topic(), log.session()
     log.propose(open_session())
-    with pytest.raises(UnavailableError, match="about to be forgotten"):
+    with pytest.raises(UnavailableError, match="about to end"):
         log.propose(records(topic, session, 1))
     with pytest.raises(OverloadedError):
         log.propose(open_session())
@@ -560,7 +560,7 @@ def test_where_a_commit_is_being_decided_nobody_knows_which_position_is_next(log
     topic, stager = log.topic(), Stager(log)
     session = log.session()
     log.propose(commit(stager.sealed((topic, 2))))
-    with pytest.raises(UnavailableError, match="being decided"):
+    with pytest.raises(UnavailableError, match="a commit is about to decide"):
         log.propose(records(topic, session, 1, expected=3))
     log.apply()
     assert first_position(log.propose(records(topic, session, 1, expected=3))) == 3

@@ -108,7 +108,7 @@ def test_a_batch_never_enters_the_log_behind_the_end_of_its_session(log: Log) ->
     assert batch is not None
     assert isinstance(log.propose(batch), Accepted)
     for late in (records(topic, session, 1), fence(session, 1)):
-        with pytest.raises(UnavailableError, match="about to be forgotten"):
+        with pytest.raises(UnavailableError, match="about to end"):
             log.propose(late)
     log.apply()
     with pytest.raises(StaleSessionError):

@@ -586,7 +586,7 @@ class History:
             for entry in entries_of(packed)
         )
         if deciding:
-            with pytest.raises(UnavailableError, match="being decided"):
+            with pytest.raises(UnavailableError, match="a commit is about to decide"):
                 self.log.propose(batch)
             self.happened["records wait for a commit"] += 1
         else:

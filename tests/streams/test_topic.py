@@ -56,7 +56,7 @@ def test_a_trim_lets_go_of_the_records_below_its_position(log: Log) -> None:
     assert receipts[149].first_index - SPAN // BATCH - 1 <= found <= receipts[149].first_index
     assert log.machine.keep_from() == found
     for position in (1, 149):
-        with pytest.raises(TrimmedError, match=f"position {position} .* begins at 150") as raised:
+        with pytest.raises(TrimmedError, match=f"position {position} .* first position is 150") as raised:
             log.machine.query(LocationQuery(topic=1, position=position))
         assert raised.value.first == 150
 
@@ -92,7 +92,7 @@ def test_a_trim_never_brings_anything_back_and_may_be_repeated(log: Log) -> None
 
 def test_a_trim_beyond_the_end_is_refused_before_and_in_the_log(log: Log) -> None:
     fill(log, 3)
-    with pytest.raises(RequestError, match="ends at position 3: it cannot be trimmed to 5"):
+    with pytest.raises(RequestError, match="ends at position 3, so it cannot be trimmed to 5"):
         log.propose(trim_topic("orders", 5))
     log.propose(trim_topic("orders", 4))
     early = log.unapplied.pop()

@@ -1,39 +1,39 @@
 """Settings: plain values from a TOML file, the environment and flags.
 
 Promises
-  * Flags win over the environment, the environment over the file, the file over the defaults.
-  * What is wrong is an error and never a guess: an unknown section or key (the nearest name is offered),
-    a wrong type, a value out of range, values that contradict each other. The error is a ConfigError that
-    names the file (or variable, or flag), the key, the value and what is allowed.
-  * A listen address that other machines can reach is refused unless ``insecure_network = true``, because
-    nothing is encrypted and nobody is authenticated.
-  * Every value knows where it came from: ``viewstamp config show`` prints that. A value that follows from
-    another one (``[wal] segment_bytes`` from ``bytes_max``) is shown as what it is, and from what it follows.
+  * Flags override the environment, the environment overrides the file, the file overrides the defaults.
+  * Every mistake is an error: an unknown section or key (with the nearest name), a wrong type, a value out of range,
+    values that contradict each other. The error is a ConfigError with the file (or variable, or flag), the key, the
+    value and the allowed values. Nothing is guessed.
+  * A listen address that other machines can reach is refused unless ``insecure_network = true``, because connections
+    are neither encrypted nor authenticated.
+  * The origin of every value is known: ``viewstamp config show`` prints it. A value that follows from another one (for
+    example ``[wal] segment_bytes`` from ``bytes_max``) is shown with that origin.
 
-Assumes
-  * Loading happens once, at start. Nothing is watched or read again.
+Assumptions
+  * Settings are loaded once, at start. Nothing is watched or read again.
 
 The pieces
-  ``model.py``   the frozen dataclasses with units, ranges and defaults: the one list of settings there is
+  ``model.py``   the frozen dataclasses with units, ranges and defaults: the only list of settings
   ``load.py``    file, environment and flags into those dataclasses
   ``create.py``  the files of a new local cluster, and of a node that joins one
 
-Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores): ``VIEWSTAMP_NODE__LISTEN``. A
-variable of this prefix without two underscores is not a setting (``VIEWSTAMP_CLUSTER`` is read by the
-command line). A table is written ``n1=127.0.0.1:7001,n2=127.0.0.1:7002`` there. ``[actors]`` is the one section
-whose keys are the user's: ``inventory = "shop.stock:Inventory"``; in the environment only names in small letters.
+Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores), for example ``VIEWSTAMP_NODE__LISTEN``. A
+variable with this prefix and without two underscores is not a setting (the command line reads ``VIEWSTAMP_CLUSTER``).
+A table in a variable has the form ``n1=127.0.0.1:7001,n2=127.0.0.1:7002``. ``[actors]`` is the only section with the
+user's own keys: ``inventory = "shop.stock:Inventory"``; in the environment they must be in small letters.
 
 Invariants
-  * A ``NodeSettings`` that ``load_settings`` returned has passed ``NodeSettings.check``; the invariants
-    stand there. Settings that a program builds by itself are to be checked by calling it.
+  * ``NodeSettings`` from ``load_settings`` have passed ``NodeSettings.check``, which lists the invariants. A program
+    that builds settings by itself must call it.
   * ``data_dir`` is absolute and ``advertise`` is not empty once loaded.
-  * Nothing here knows what a setting does: every part of the system has ``Options`` of its own, and
+  * This package does not know the effect of a setting: every part of the system has ``Options`` of its own, and
     ``embed`` builds them from these values. The classes of ``[actors]`` are imported there too, never here.
 
-Deliberately lacking
-  * Reloading while the node runs: a change of settings is a restart, one node after the other.
-  * Membership: ``members`` and ``learners`` are hints for a log that holds no membership yet. Afterwards
-    the log says who belongs, whatever the files say.
+Deliberate omissions
+  * Reloading while the node runs: to change settings, restart one node after the other.
+  * Membership: ``members`` and ``learners`` are only used for a log that holds no membership yet. Afterwards the log
+    decides, whatever the files contain.
   * Secrets; they come with TLS and tokens.
 """
 

@@ -1,4 +1,4 @@
-"""Makes the settings files of a local cluster and of nodes that join it: ids, free loopback ports, one file a node."""
+"""Creates the settings files of a local cluster and of nodes that join it: ids, free ports, one file for each node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from viewstamp.ids import ClusterId, NodeId, name_of
 __all__ = ["NODES_MAX", "create_cluster", "create_node", "free_addresses", "node_file"]
 
 NODES_MAX: Final = 9
-"""More voters than this cost every append and gain nothing."""
+"""More voters than this would slow down every append without a benefit."""
 
 _PORT_MIN: Final = 10_000
 _PORT_END_DEFAULT: Final = 32_768
@@ -33,7 +33,7 @@ _NO_MEMBERS: Final[Mapping[NodeId, str]] = MappingProxyType({})
 
 
 def node_file(directory: str, node: str) -> str:
-    """Return where the settings of a local cluster's node stand."""
+    """Return the path of the settings file of a local cluster's node."""
     return os.path.join(directory, f"{node}.toml")
 
 
@@ -42,12 +42,12 @@ def create_cluster(
 ) -> list[NodeId]:
     """Write ``directory``/n1.toml and so on for a new cluster; return the node ids. Durable on return.
 
-    ``settings`` maps ``section.key`` to text and goes into every file. n1.toml is written last: a directory in
-    which it stands holds the files of all its members, whatever interrupted the making of them. With ``chaos`` the
-    nodes obey ``viewstamp chaos``.
+    ``settings`` maps ``section.key`` to text and goes into every file. n1.toml is written last, so that a directory
+    that has it holds the files of all members, even if creating them was interrupted. With ``chaos`` the nodes obey
+    ``viewstamp chaos``.
 
     Raises:
-      ConfigError: the number or a setting is not allowed, or files are there already; nothing has been changed.
+      ConfigError: the number or a setting is not allowed, or files exist already; nothing has been changed.
       StorageError: the directory cannot be written.
     """
     if not 1 <= nodes <= NODES_MAX:
@@ -62,15 +62,15 @@ def create_cluster(
         taken = [name for name in sorted(os.listdir(directory)) if re.fullmatch(r"n[0-9]+(\.toml)?", name)]
         if taken:
             raise ConfigError(
-                f"{directory} holds {', '.join(taken)} already",
-                remedy="name another directory, or remove these if nobody needs them",
+                f"{directory} already holds {', '.join(taken)}; nothing was changed",
+                remedy="choose another directory, or remove these files if no cluster needs them",
             )
         for node in reversed(ids):
             _write(node_file(directory, node), texts[node] + more)
         _sync_directory(directory)
     except OSError as error:
         raise StorageError(
-            f"cannot write to {directory}: {error.strerror}",
+            f"cannot write to {directory}: {error.strerror}; the cluster was not created",
             remedy="choose a directory that this user may write, on a disk with free space",
         ) from error
     return ids
@@ -79,21 +79,22 @@ def create_cluster(
 def create_node(directory: str, node: str, like: NodeSettings, like_file: str, members: Mapping[NodeId, str]) -> str:
     """Write ``directory``/NODE.toml for a node that is going to join a cluster; return its path. Durable on return.
 
-    It is a learner until the cluster says otherwise, listens on a free loopback port, and has the settings of another
-    member, in ``like_file``, but for those that say who it is. ``members`` are the cluster's voters at present.
+    The node starts as a learner, listens on a free loopback port, and has the settings of another member, whose file is
+    ``like_file``, except those that identify that member. ``members`` are the cluster's present voters.
 
     Raises:
-      ConfigError: the name is not allowed, or its file or data directory is there already.
+      ConfigError: the name is not allowed, or its file or data directory exists already.
       StorageError: the directory cannot be written.
     """
     file = node_file(directory, node)
     for path in (file, os.path.join(directory, node)):
         if os.path.lexists(path):
             raise ConfigError(
-                f"{path} is there already", remedy="take another name: what an earlier node promised is not its own"
+                f"{path} exists already; nothing was changed",
+                remedy="choose another name, because a new node must not act for an earlier one",
             )
     address = free_addresses(1)[0]
-    # Settings name nodes: what the group calls one that has lost its disk is no name that they know.
+    # Settings name nodes, so an id of a member that has lost its disk (n2~8c21f0aa) is shortened to the node's name.
     hint = {name_of(member): at for member, at in members.items()}
     text = _text(node, address, like.cluster.id, hint, {NodeId(node): address}, chaos=like.node.chaos)
     try:
@@ -110,17 +111,17 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
 
 
 def _common_sections(text: str) -> str:
-    """Return the sections of a settings file that are the same on every node, as they are written there."""
+    """Return the sections of a settings file that are the same on every node, as text."""
     sections = re.split(r"^(?=[ \t]*\[)", text, flags=re.MULTILINE)
     kept = [section for section in sections[1:] if not re.match(r"\s*\[\s*(node|cluster)\b", section)]
     return "".join(["\n", *kept]) if kept else ""
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return ``count`` loopback addresses on which nobody listens now.
+    """Return ``count`` loopback addresses that are free now.
 
-    The ports lie below those that the operating system hands out to outgoing connections: one of these
-    could otherwise take the port of a node while the node is down.
+    The ports lie below those that the operating system uses for outgoing connections, because such a connection could
+    otherwise take the port of a node while the node is down.
     """
     random_port = random.SystemRandom().randrange
     addresses: list[str] = []
@@ -133,7 +134,9 @@ def free_addresses(count: int) -> list[str]:
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
                 addresses.append(f"127.0.0.1:{port}")
-    raise ConfigError("no free port was found on 127.0.0.1", remedy="write the settings files by hand")
+    raise ConfigError(
+        f"no {count} free ports were found on 127.0.0.1 in {_TRIES} tries", remedy="write the settings files by hand"
+    )
 
 
 def _ephemeral_port_min() -> int:
@@ -178,12 +181,12 @@ def _table(addresses: Mapping[NodeId, str]) -> str:
 
 
 def _more_text(text: str, file: str, settings: Mapping[str, str]) -> str:
-    """Return the sections that hold ``settings``, which have been checked together with the ``text`` of one file."""
+    """Return the sections for ``settings``, after checking them together with the ``text`` of one file."""
     for dotted in settings:
         if dotted.startswith(("node.", "cluster.")):
             raise ConfigError(
-                f"--set {dotted}: what a new cluster's files say of nodes and members is not to be chosen",
-                remedy="make the files with `viewstamp config new`, and change them before the first start",
+                f"--set {dotted}: the sections [node] and [cluster] of a new cluster cannot be chosen",
+                remedy="create the files with `viewstamp config new`, and change them before the first start",
             )
     loaded = settle(tomllib.loads(text), file, environment={}, overrides=settings)
     return "".join(_section_text(loaded, settings))
@@ -197,7 +200,7 @@ def _section_text(loaded: LoadedSettings, settings: Mapping[str, str]) -> Iterat
                 section = of
                 yield f"\n[{section}]\n"
             name = dotted.partition(".")[2]
-            # A JSON string, number or boolean is a TOML one too.
+            # A JSON string, number or boolean is also a TOML one.
             yield f"{json.dumps(name) if '.' in name else name} = {json.dumps(value, ensure_ascii=False)}\n"
 
 

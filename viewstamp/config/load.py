@@ -1,6 +1,6 @@
-"""Reads settings: a TOML file, then the environment, then flags, each over the one before.
+"""Reads settings: a TOML file, then the environment, then flags, each overriding the one before.
 
-Owns the file's syntax and the messages about it; what is allowed stands in ``model.py``.
+This module owns the file's syntax and the messages about it; ``model.py`` has the allowed values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """Settings and where each of them came from.
+    """Settings and the origin of each.
 
     ``origins`` maps (section, key) to "default", "file PATH", "environment VARIABLE", "flag --set" or
     "from SECTION.KEY". ``directory`` is the file's, absolute.
@@ -75,12 +75,12 @@ def load_settings(
 ) -> LoadedSettings:
     """Read the settings of one node and check them. Blocks on one small file.
 
-    ``environment`` holds ``VIEWSTAMP_SECTION__KEY`` variables, by default the process's own; ``overrides``
-    maps ``section.key`` to text, from flags. A relative ``data_dir`` starts at the file's directory where
-    the file gives it, else at the current directory.
+    ``environment`` holds ``VIEWSTAMP_SECTION__KEY`` variables, by default the process's own; ``overrides`` maps
+    ``section.key`` to text, from flags. A relative ``data_dir`` is relative to the file's directory if the file sets
+    it, else to the current directory.
 
     Raises:
-      ConfigError: names file (or variable, or flag), key, value and what is allowed; nothing has been changed.
+      ConfigError: a setting is wrong; the message gives file (or variable, or flag), key, value and allowed values.
     """
     file = os.fspath(path)
     return settle(
@@ -94,7 +94,7 @@ def load_settings(
 def settle(
     document: Mapping[str, Any], file: str, *, environment: Mapping[str, str], overrides: Mapping[str, str]
 ) -> LoadedSettings:
-    """Make settings of a TOML document, which stands or will stand in ``file``, and check them.
+    """Build settings from a TOML document and check them. ``file`` is its path, which need not exist yet.
 
     Raises:
       ConfigError: as :func:`load_settings`.
@@ -118,7 +118,7 @@ def settle(
         if key.required and origins[at] == "default":
             raise ConfigError(
                 f"{file}: {key} is missing; allowed: {key.allowed}",
-                remedy=f"add {key.name} to [{key.section}], or make the files of a cluster with `viewstamp config new`",
+                remedy=f"add {key.name} to [{key.section}], or create a cluster's files with `viewstamp config new`",
             )
     _complete(values, origins, file)
     settings = _build(values)
@@ -137,15 +137,19 @@ def _read_file(file: str) -> dict[str, Any]:
         with open(file, "rb") as stream:
             return tomllib.load(stream)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is no TOML: {error}", remedy="mend the line that it names") from error
+        raise ConfigError(
+            f"{file} is not valid TOML: {error}", remedy="correct the line that the message names"
+        ) from error
     except RecursionError as error:
-        raise ConfigError(f"{file} is no TOML of ours: it is nested too deep", remedy="mend the file") from error
+        raise ConfigError(
+            f"{file} is not a settings file: it is nested too deeply", remedy="correct the file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8: {error}", remedy="save it as UTF-8") from error
     except OSError as error:
         raise ConfigError(
             f"cannot read {file}: {error.strerror}",
-            remedy="check the path, or make the files of a cluster with `viewstamp config new --nodes 3 DIR`",
+            remedy="check the path, or create a cluster's files with `viewstamp config new --nodes 3 DIR`",
         ) from error
 
 
@@ -154,15 +158,15 @@ def _in_document(document: Mapping[str, Any], file: str) -> Iterator[tuple[Key, 
         _check_section(section, f"{file}: [{section}]")
         if not isinstance(table, dict):
             raise ConfigError(
-                f"{file}: {section} = {_shown(table)} is not allowed; allowed: a section of that name",
-                remedy=f"write [{section}] on a line of its own, and its keys below",
+                f"{file}: {section} = {_shown(table)} is not allowed; allowed: a section of this name",
+                remedy=f"write [{section}] on a line of its own, and its keys below it",
             )
         for name, value in table.items():
             yield _find(section, name, f"{file}: [{section}] {name} = {_shown(value)}"), value
 
 
 def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[Key, str, str]]:
-    """Yield (key, variable, text) of what names a setting; one without two underscores is somebody else's business."""
+    """Yield (key, variable, text) of each variable for a setting. Variables without two underscores are skipped."""
     for variable, text in sorted(environment.items()):
         section, separator, name = variable.removeprefix(_ENVIRONMENT_PREFIX).partition("__")
         if variable.startswith(_ENVIRONMENT_PREFIX) and separator:
@@ -172,7 +176,7 @@ def _in_environment(environment: Mapping[str, str]) -> Iterator[tuple[Key, str, 
 def _split(dotted: str) -> tuple[str, str]:
     section, dot, name = dotted.partition(".")
     if not dot:
-        raise ConfigError(f"--set {dotted}: no section is named", remedy="write --set section.key=value")
+        raise ConfigError(f"--set {dotted} has no section", remedy="write --set section.key=value")
     return section, name
 
 
@@ -186,7 +190,7 @@ def _check_section(section: str, where: str) -> None:
 
 
 def _find(section: str, name: str, where: str) -> Key:
-    """Return the setting of this name."""
+    """Return the setting of this name. Raises ConfigError."""
     _check_section(section, where)
     if section == _ACTORS:
         return actor_key(name)
@@ -209,13 +213,13 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _checked(key: Key, value: Any, where: str) -> Any:
-    """Return a value out of TOML, of the right type."""
+    """Return a value from TOML if it has the right type. Raises ConfigError."""
     if key.kind is dict:
         right = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     elif key.kind is float:
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
     else:
-        # bool is a subclass of int; a setting that is a number is not true.
+        # type() and not isinstance(), because bool is a subclass of int and true is not a number here.
         right = type(value) is key.kind
     if not right:
         raise _wrong_type(key, value, where)
@@ -223,7 +227,7 @@ def _checked(key: Key, value: Any, where: str) -> Any:
 
 
 def _parsed(key: Key, text: str, where: str) -> Any:
-    """Return a value out of the text of a variable or a flag."""
+    """Return a value from the text of a variable or a flag. Raises ConfigError."""
     try:
         if key.kind is bool:
             return {"true": True, "false": False}[text]
@@ -244,7 +248,7 @@ def _wrong_type(key: Key, value: Any, where: str) -> ConfigError:
 
 
 def _shown(value: Any) -> str:
-    """Write a value about as TOML does, on one line."""
+    """Return a value on one line, about as TOML writes it."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except TypeError:
@@ -253,7 +257,7 @@ def _shown(value: Any) -> str:
 
 
 def _complete(values: dict[tuple[str, str], Any], origins: dict[tuple[str, str], str], file: str) -> None:
-    """Make the data directory absolute, say what is advertised where nothing else is, and what follows from what."""
+    """Fill in the values that follow from others: the absolute data directory, the advertised address, the origins."""
     from_file = origins["node", "data_dir"].startswith("file ")
     base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
     if values["node", "data_dir"]:

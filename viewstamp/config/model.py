@@ -1,8 +1,8 @@
-"""The settings of a node as plain values, with what is allowed for each. Reads nothing; see ``load.py``.
+"""The settings of a node as plain values, with the allowed values for each. Reads nothing; see ``load.py``.
 
-The dataclasses are the only list of settings there is: ``load.py`` walks their fields, so that a key
-added here can be set in a file, in the environment and by a flag, and shows up in ``config show``. Only the
-names in ``[actors]`` are the user's own.
+The dataclasses are the only list of settings: ``load.py`` uses their fields, so that a key added here can be set in a
+file, in the environment and by a flag, and appears in ``config show``. Only the names in ``[actors]`` are the user's
+own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = [
 ]
 
 SYNC: Final = "sync"
-"""The durability in which nothing is acknowledged before it is synced."""
+"""The durability that acknowledges a write only after it is synced."""
 
 INTERVAL: Final = "interval_may_lose_acknowledged_writes"
-"""The durability that syncs now and then. Its name says what it costs: in settings, in ``status``, in receipts."""
+"""The durability that syncs at intervals. Its name states the risk: in settings, in ``status``, in receipts."""
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -51,14 +51,14 @@ _ADDRESS_ALLOWED = 'host:port with a port from 1 to 65535, such as "127.0.0.1:70
 
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _SEGMENTS_MIN: Final = 8
-"""A limited log drops whole segments: with fewer, it would have to be nearly empty before one comes free."""
+"""A limited log drops whole segments; with fewer than this, it would have to be nearly empty before one is free."""
 
 _Check = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One setting: its place, its type, and what is allowed.
+    """One setting: its section and name, its type, and the allowed values.
 
     ``kind`` is str, int, float, bool or dict (a table of node ids and addresses).
     """
@@ -122,7 +122,7 @@ def _is_address(value: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether ``host:port`` can be reached from this machine only. A name other than localhost is not resolved."""
+    """Return whether ``host:port`` can only be reached from this machine. Of names, only localhost counts as such."""
     host, _ = parse_address(address)
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -132,53 +132,55 @@ def is_loopback(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSection:
-    """``[node]``: this node alone."""
+    """``[node]``: settings of this node only."""
 
     id: NodeId = field(metadata=_text(_NAME_ALLOWED, _is_name))
-    """Its name in the cluster; never changes once the data directory exists."""
+    """The node's name in the cluster. It must never change once the data directory exists."""
 
     data_dir: str = field(metadata=_text("a directory, relative to this file", bool))
-    """Where its log lies. Absolute once loaded."""
+    """The directory of the node's log and snapshots. Absolute once loaded."""
 
     listen: str = field(metadata=_text(_ADDRESS_ALLOWED, _is_address))
-    """Where peers and clients connect, on one port."""
+    """The address on which the node accepts peers and clients, on one port."""
 
     advertise: str = field(
-        default="", metadata=_text(_ADDRESS_ALLOWED + ', or "" (what listen says)', lambda v: not v or _is_address(v))
+        default="",
+        metadata=_text(_ADDRESS_ALLOWED + ', or "" (the value of listen)', lambda v: not v or _is_address(v)),
     )
-    """What others are told to connect to. Never empty once loaded."""
+    """The address that other nodes and clients connect to. Never empty once loaded."""
 
     insecure_network: bool = field(default=False, metadata=_boolean())
-    """Allow a listen address that other machines can reach, although nothing is encrypted and nobody authenticated."""
+    """Allow a listen address that other machines can reach, although connections are not encrypted or authenticated."""
 
     chaos: bool = field(default=False, metadata=_boolean())
-    """Obey ``viewstamp chaos``: whoever may write into data_dir can then slow this node's disk, fill it, cut it off."""
+    """Obey ``viewstamp chaos``: a user who may write into data_dir can then slow the node's disk, fill it, or cut it
+    off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
-    """``[cluster]``: the same on every node.
+    """``[cluster]``: equal on every node.
 
-    Members and learners are hints: they count only where the log holds no membership yet.
+    Members and learners are only used if the log holds no membership yet.
     """
 
     id: ClusterId = field(metadata=_text(_NAME_ALLOWED, _is_name))
-    """Made once, when the cluster is; stands in every handshake and on every disk."""
+    """The id of the cluster, created with it. It is part of every handshake, and stored on every disk."""
 
     members: Mapping[NodeId, str] = field(
         default_factory=dict, metadata=_addresses('a table of voters, such as { n1 = "127.0.0.1:7001" }')
     )
-    """Who votes: node id to address."""
+    """The voters: node id to address."""
 
     learners: Mapping[NodeId, str] = field(
         default_factory=dict, metadata=_addresses('a table of learners, such as { n4 = "127.0.0.1:7004" }')
     )
-    """Who follows without a vote: node id to address."""
+    """The members without a vote: node id to address."""
 
     leader_hint: str = field(
         default="", metadata=_text('the id of a member, or "" (an election decides)', lambda v: not v or _is_name(v))
     )
-    """Who campaigns first where the log is new, so that a new cluster need not wait for an election timeout."""
+    """The member that campaigns first in a new log, so that a new cluster need not wait for an election timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,48 +188,48 @@ class WalSection:
     """``[wal]``: the log on disk."""
 
     durability: str = field(default=SYNC, metadata=_one_of(SYNC, INTERVAL))
-    """When a write counts as durable: when it is synced, or when it is written and a sync will follow soon."""
+    """When a write counts as durable: after its sync, or after the write itself, with a sync soon after."""
 
     sync_interval_ms: int = field(default=100, metadata=_integer(1, 60_000))
-    """How often the log is synced where durability is not "sync"."""
+    """The pause between syncs of the log, if durability is not "sync"."""
 
     interval_wait_all_seconds: float = field(default=300.0, metadata=_seconds(1, 86_400))
-    """How long an election waits for all voters, after a majority lost power where durability is not "sync"."""
+    """How long an election waits for all voters after a majority lost power, if durability is not "sync"."""
 
     bytes_max: int = field(default=0, metadata=_integer(MIB, 2**60, or_zero="as much as the disk holds"))
-    """The log's total size; a full log refuses appends and goes on serving reads."""
+    """The log's total size. A full log refuses appends and still serves reads."""
 
     segment_bytes: int = field(
         default=0, metadata=_integer(64 * KIB, GIB, or_zero="16 MiB, or a sixteenth of bytes_max where that is less")
     )
-    """The size of one segment file, prepared ahead and filled with zeros; the log shrinks by whole segments."""
+    """The size of one segment file, which is prepared in advance and filled with zeros. The log shrinks by segments."""
 
     reserve_bytes: int = field(default=64 * MIB, metadata=_integer(0, 2**60))
-    """Free space on the disk that the log leaves alone: appends are refused before a write can fail."""
+    """Free space on the disk that the log does not use: appends are refused before a write can fail."""
 
     queue_bytes_max: int = field(default=64 * MIB, metadata=_integer(MIB, GIB))
-    """Bytes that may wait for the writer before appends are refused as overload."""
+    """Bytes that may wait for the writer; further appends are refused as overload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotsSection:
-    """``[snapshots]``: when the state is written down, so that the log before it can be dropped."""
+    """``[snapshots]``: when snapshots are taken, so that the log before them can be dropped."""
 
     log_bytes: int = field(
         default=0, metadata=_integer(64 * KIB, 2**60, or_zero="64 MiB, or a quarter of bytes_max where that is less")
     )
-    """Take a snapshot whenever the log has grown by so much since the last one."""
+    """Take a snapshot when the log has grown by this many bytes since the last one."""
 
     restart_seconds_max: float = field(default=10.0, metadata=_seconds(0.1, 86_400, or_zero="no bound"))
-    """Never more than this to restart: a snapshot is taken before replaying the log would take longer."""
+    """The longest restart: a snapshot is taken before replaying the log would take longer."""
 
     kept_max: int = field(default=6, metadata=_integer(2, 1000))
-    """How many snapshots are kept, so that a damaged one can be skipped."""
+    """The number of snapshots that are kept, because a damaged one must not leave the node without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSection:
-    """``[limits]``: what one request may be, and how much of them may wait. Bytes."""
+    """``[limits]``: the largest requests, and the bytes that may wait."""
 
     record_bytes_max: int = field(default=MIB, metadata=_integer(1, GIB))
     """The largest record."""
@@ -239,67 +241,70 @@ class LimitsSection:
     """The largest frame that is accepted from a connection."""
 
     connections_max: int = field(default=8192, metadata=_integer(1, 65_536))
-    """Clients that may be connected; fewer where the process may have fewer file descriptors."""
+    """The largest number of connected clients; fewer if the process may open fewer file descriptors."""
 
     buffered_bytes_max: int = field(default=512 * MIB, metadata=_integer(MIB, 64 * GIB))
-    """What all clients together may have sent of unfinished frames, and not taken of answers."""
+    """The bytes of unfinished frames from all clients, and of responses that they have not read yet."""
 
     in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
-    """Appends taken from clients and not answered yet, all together; more are refused as overload."""
+    """The bytes of unanswered appends of all clients; further appends are refused as overload."""
 
     result_bytes_max: int = field(default=MIB, metadata=_integer(4 * KIB, 64 * MIB))
-    """The largest result, or error text, of one command or query of an actor; of commands the leader's counts."""
+    """The largest result, or error text, of one command or query of an actor. For commands the leader's value
+    counts."""
 
     staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
-    """What sinks may have staged and not committed, all together; at most an eighth of a limited log."""
+    """The bytes that all sinks may have staged and not committed; at most an eighth of a limited log."""
 
     session_seconds: float = field(default=7 * 24 * 3600.0, metadata=_seconds(1, 1e9))
-    """After so long without use a session is forgotten, with what became of its appends; the leader's counts."""
+    """A session that was unused for this long is forgotten, with the outcomes of its appends. The leader's value
+    counts."""
 
     scrub_bytes_per_second: int = field(default=8 * MIB, metadata=_integer(0, GIB))
-    """How fast the node reads its old segments and snapshots to find rot, once an hour at most; 0 = it does not."""
+    """The speed at which the node reads its old segments and snapshots to find damage, at most once an hour; 0 =
+    never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutsSection:
-    """``[timeouts]``: the pace of the cluster. Equal on all nodes, or the impatient one disturbs the rest."""
+    """``[timeouts]``: the pace of the cluster. Equal on all nodes, because a faster node would disturb the others."""
 
     tick_ms: int = field(default=10, metadata=_integer(1, 1000))
     """One step of logical time."""
 
     heartbeat_ms: int = field(default=50, metadata=_integer(1, 60_000))
-    """How often a leader lets followers hear from it."""
+    """The pause between the leader's heartbeats."""
 
     election_ms: int = field(default=300, metadata=_integer(10, 600_000))
-    """How long a follower waits before it campaigns: between this and twice this, at random."""
+    """A follower without a leader campaigns after a random time between this and twice this."""
 
     clock_bound_s: float = field(default=10.0, metadata=_seconds(1, 86_400))
-    """How far the time of records may be from the clocks of a majority of the voters, by the leader's own clock."""
+    """The largest difference between the time of records and the clocks of a majority of the voters."""
 
     request_s: float = field(default=30.0, metadata=_seconds(0.1, 3600))
-    """How long a node works on a request before it answers that it could not."""
+    """How long a node works on a request before it answers with an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingSection:
-    """``[logging]``: the log messages of a node process. A node inside another program logs as that program does."""
+    """``[logging]``: the log messages of a node process. An embedded node uses the logging of its program."""
 
     level: str = field(default="info", metadata=_one_of("info", "warning", "error"))
     """Messages below this level are not written."""
 
     bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 64 * GIB, or_zero="no bound"))
-    """At this size ``log.jsonl`` in ``data_dir`` becomes ``log.jsonl.1``, in the place of an earlier one."""
+    """When ``log.jsonl`` in ``data_dir`` reaches this size, it becomes ``log.jsonl.1`` and replaces the earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """Everything that ``node run`` and ``open_node`` need to know.
+    """All settings of ``node run`` and ``open_node``.
 
     Invariants, once :meth:`check` has passed:
-      * the node is a member or a learner of the cluster it names, and so is the leader hint a member
+      * the node is a member or a learner of its cluster, and the leader hint is a member
       * no two nodes have the same id or address
-      * the largest record fits into a batch, a batch into a frame, into what may be in flight and into the WAL's queue
-      * a limited log holds eight segments at least, two of the largest batches, and four times what asks for a snapshot
+      * the largest record fits into a batch; a batch fits into a frame, into the bytes in flight and the WAL's queue
+      * a limited log holds at least eight segments, two of the largest batches, and four times ``snapshots.log_bytes``
       * ``tick_ms <= heartbeat_ms`` and ``2 * heartbeat_ms <= election_ms``
       * listen is a loopback address, or ``insecure_network`` is set
     """
@@ -315,7 +320,7 @@ class NodeSettings:
     """``[actors]``: the name of each replicated actor, and the class that runs it, as ``module:Class``."""
 
     def __post_init__(self) -> None:
-        """Put sizes that follow from others in the place of their zeros."""
+        """Replace zeros by the sizes that follow from others."""
         total = self.wal.bytes_max
         if not self.wal.segment_bytes:
             share = max(1, total // 16) if total else 16 * MIB
@@ -326,12 +331,12 @@ class NodeSettings:
             object.__setattr__(self, "snapshots", replace(self.snapshots, log_bytes=log_bytes))
 
     def check(self, name: Callable[[str, str], str] = "[{}] {}".format) -> None:
-        """Check every value alone and all of them together; settings made by code are checked by calling this.
+        """Check every value alone and all of them together. A program that builds settings itself must call it.
 
-        ``name(section, key)`` says in an error where the value came from.
+        ``name(section, key)`` returns the place of a value, for messages.
 
         Raises:
-          ConfigError: names the key, the value and what is allowed.
+          ConfigError: a value is not allowed; the message gives the key, the value and the allowed values.
         """
         for key in keys_of(NodeSettings):
             value = getattr(getattr(self, key.section), key.name)
@@ -349,8 +354,8 @@ class NodeSettings:
         node = self.node
         if not is_loopback(node.listen) and not node.insecure_network:
             raise ConfigError(
-                f"{name('node', 'listen')} = {node.listen!r} can be reached from other machines, and nothing here "
-                "encrypts or authenticates: a loopback address is allowed, or any with insecure_network = true",
+                f"{name('node', 'listen')} = {node.listen!r} can be reached from other machines, but connections are "
+                "neither encrypted nor authenticated; allowed: a loopback address, or any with insecure_network = true",
                 remedy='listen on "127.0.0.1:PORT", or set insecure_network = true in [node] if the network is trusted',
             )
         if _is_wildcard(node.advertise or node.listen):
@@ -364,7 +369,7 @@ class NodeSettings:
         if both:
             _refuse(name("cluster", "learners"), both[0], "a node that is not also in members")
         if self.node.id not in cluster.members and self.node.id not in cluster.learners:
-            known = ", ".join(sorted([*cluster.members, *cluster.learners])) or "nobody is listed"
+            known = ", ".join(sorted([*cluster.members, *cluster.learners])) or "both are empty"
             _refuse(name("node", "id"), self.node.id, f"an id from [cluster] members or learners ({known})")
         if cluster.leader_hint and cluster.leader_hint not in cluster.members:
             known = ", ".join(sorted(cluster.members)) or "there are none"
@@ -401,7 +406,7 @@ class NodeSettings:
 
 
 def keys_of(settings: type[NodeSettings]) -> list[Key]:
-    """Return every setting that has a name of its own, section by section, in the order of the dataclasses."""
+    """Return every setting of the sections with fixed keys, in the order of the dataclasses."""
     return [
         Key(
             section=section.name,
@@ -419,7 +424,7 @@ def keys_of(settings: type[NodeSettings]) -> list[Key]:
 
 
 def actor_key(name: str) -> Key:
-    """Return what is allowed for an actor called ``name``."""
+    """Return the setting for an actor called ``name``."""
     return Key(
         section="actors",
         name=name,

@@ -1,4 +1,4 @@
-"""The admission view: what the applied state will be once everything in the leader's log is applied."""
+"""The admission view: the applied state as it will be once everything in the leader's log is applied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AdmissionView", "Pending"]
 
 
 class Pending:
-    """What the log holds of one session beyond what is applied.
+    """The batches of one session that are in the log and not applied.
 
     Invariants:
       * ``batches >= 1``: an entry without batches in the log is removed
@@ -26,20 +26,20 @@ class Pending:
     def __init__(self, last: Sequence) -> None:
         self.last = last
         self.batches = 0
-        """RECORDS, COMMANDS and FENCE batches of the session that are in the log and not applied."""
+        """The session's RECORDS, COMMANDS and FENCE batches that are in the log and not applied."""
         self.fenced: list[range] = []
         """Sequences that a fence in the log will decide; no batch with one of them is in the log."""
 
 
 class AdmissionView:
-    """The differences between the applied state and the leader's whole log. Lives for one leadership.
+    """The differences between the applied state and the leader's whole log. One object for each leadership.
 
     Invariants:
       * ``pending`` is ordered by the latest use in the log
-      * at most one batch in the log will forget sessions, an OPEN_SESSION or an EXPIRE_SESSIONS, and ``victims`` are
-        those that it forgets
-      * topics of a COMMIT in the log that is not applied take no records: which positions those would get is not known
-      * commands are kept for batches that are in the log and not applied: the node bounds how much that is
+      * at most one batch in the log will forget sessions, an OPEN_SESSION or an EXPIRE_SESSIONS; ``victims`` are the
+        sessions that it forgets
+      * topics of a COMMIT in the log that is not applied accept no records, because their next positions are unknown
+      * commands are kept for batches that are in the log and not applied; the node bounds their size
     """
 
     __slots__ = ("_commands", "_committing", "_opens", "_positions", "pending", "staged_bytes", "victims")
@@ -47,63 +47,66 @@ class AdmissionView:
     def __init__(self) -> None:
         self.pending: dict[SessionId, Pending] = {}
         self.victims: frozenset[SessionId] = frozenset()
-        """The sessions that a batch in the log is going to forget."""
+        """The sessions that a batch in the log will forget."""
         self._positions: dict[TopicId, Position] = {}
         self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
         self._committing: dict[int, int] = {}
-        """How many COMMITs in the log may give positions of a topic."""
+        """By topic, the number of COMMITs in the log that may assign positions of it."""
         self.staged_bytes = 0
-        """What staged batches in the log take that are not applied."""
+        """The size of staged batches that are in the log and not applied."""
         self._opens = 0
 
     def keep_commands(self, batch: Batch, commands: list[Command]) -> None:
-        """Keep what a batch that enters the log now holds, decoded, until it is applied."""
+        """Keep the decoded commands of a batch that enters the log, until it is applied."""
         self._commands[batch.session, batch.sequence] = commands
 
     def take_commands(self, batch: Batch) -> list[Command] | None:
-        """Return the commands of a batch that is being applied, once; None = it was not admitted here."""
+        """Return the decoded commands of a batch that is being applied, once; None = it was not admitted here."""
         return self._commands.pop((batch.session, batch.sequence), None)
 
     def commit(self, topics: Iterable[int]) -> None:
-        """Take note that a COMMIT enters the log now that may give positions of these topics."""
+        """Record that a COMMIT enters the log that may assign positions of these topics."""
         for topic in topics:
             self._committing[topic] = self._committing.get(topic, 0) + 1
 
     def committed(self, topics: Iterable[int]) -> None:
-        """Take note that a COMMIT, once admitted here, is applied: with or without effect."""
+        """Record that a COMMIT that was admitted here is applied, with or without effect."""
         for topic in topics:
             self._committing[topic] -= 1
             if not self._committing[topic]:
                 del self._committing[topic]
-            # Records behind it take the positions that are next now; none of those before it is left in the log.
+            # Records after it take the positions that are next now; no record before it is left in the log.
             self._positions.pop(TopicId(topic), None)
 
     def check_settled(self, topic: TopicId) -> None:
-        """Refuse records of a topic whose next position a COMMIT in the log is going to decide.
+        """Check that no COMMIT in the log is about to decide the topic's next position.
 
         Raises:
-          UnavailableError: certainly not in the log; a moment later they are taken.
+          UnavailableError: one is; the batch is certainly not in the log, and is accepted a moment later.
         """
         if topic in self._committing:
-            raise UnavailableError(f"a commit to topic {topic} is being decided", remedy="try again at once")
+            raise UnavailableError(
+                f"a commit is about to decide the next position of topic {topic}; nothing was written",
+                remedy="try again at once",
+            )
 
     def next_position(self, topic: TopicId, applied_next: Position) -> Position:
-        """Return a topic's next position in the whole log."""
+        """Return the topic's next position after everything in the log."""
         return self._positions.get(topic, applied_next)
 
     def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
-        """Give ``count`` positions of a topic to the batch that enters the log next; return the first."""
+        """Assign ``count`` positions of a topic to the batch that enters the log next; return the first."""
         first = self._positions.get(topic, applied_next)
         self._positions[topic] = Position(first + count)
         return first
 
     def last(self, session: SessionState) -> Sequence:
-        """Return the session's last sequence in the log."""
+        """Return the session's last sequence, including batches in the log that are not applied."""
         pending = self.pending.get(session.id)
         return session.last if pending is None else pending.last
 
     def use(self, session: SessionState, sequence: Sequence, *, fence: bool) -> None:
-        """Take note that a batch of ``session`` with ``sequence`` enters the log now."""
+        """Record that a batch of ``session`` with ``sequence`` enters the log."""
         pending = self.pending.pop(session.id, None) or Pending(session.last)
         if sequence > pending.last:
             if fence:
@@ -113,43 +116,44 @@ class AdmissionView:
         self.pending[session.id] = pending
 
     def open_session(self, applied: dict[SessionId, SessionState], sessions_max: int) -> None:
-        """Take note that an OPEN_SESSION enters the log now.
+        """Record that an OPEN_SESSION enters the log.
 
         Raises:
-          OverloadedError: which session it would forget cannot be told, because another batch that has to
-            forget sessions is in the log, or one that is not open yet might be the oldest.
+          OverloadedError: the session that it would forget is not known yet, because another batch that forgets
+            sessions is in the log, or a session that is still being opened might be the oldest.
         """
         if len(applied) + self._opens >= sessions_max:
             victim = next((session for session in applied if session not in self.pending), None)
             if self.victims or (victim is None and self._opens):
                 raise OverloadedError(
-                    f"{sessions_max} sessions are open and another one is being replaced", remedy="try again at once"
+                    f"{sessions_max} sessions are open, and another one is being replaced; no session was opened",
+                    remedy="try again at once",
                 )
             self.victims = frozenset([next(iter(self.pending)) if victim is None else victim])
         self._opens += 1
 
     def expire(self, sessions: Iterable[SessionId]) -> None:
-        """Take note that an EXPIRE_SESSIONS enters the log now.
+        """Record that an EXPIRE_SESSIONS enters the log.
 
         Raises:
-          UnavailableError: a batch that forgets sessions is in the log, or one of these is used there.
+          UnavailableError: another batch that forgets sessions is in the log, or one of these sessions is used there.
         """
         victims = frozenset(sessions)
         if self.victims or not victims.isdisjoint(self.pending):
-            raise UnavailableError("which sessions are left is being decided", remedy="try again at once")
+            raise UnavailableError("another batch in the log ends or uses these sessions", remedy="try again at once")
         self.victims = victims
 
     def check_kept(self, session: SessionId) -> None:
-        """Refuse a batch of a session that may be forgotten before the batch is applied.
+        """Check that no batch in the log forgets the session.
 
         Raises:
-          UnavailableError: certainly not in the log; a retry finds the session kept or gone.
+          UnavailableError: one does; the batch is certainly not in the log. A retry finds the session kept or gone.
         """
         if session in self.victims:
-            raise UnavailableError(f"session {session} is about to be forgotten", remedy="try again")
+            raise UnavailableError(f"session {session} is about to end; nothing was written", remedy="try again")
 
     def applied(self, batch: Batch) -> None:
-        """Take note that a batch with a session, once admitted here, is applied."""
+        """Record that a batch with a session, admitted here, is applied."""
         pending = self.pending.get(batch.session)
         if pending is None:
             return
@@ -160,11 +164,11 @@ class AdmissionView:
             del pending.fenced[0]
 
     def session_opened(self, *, forgot: bool) -> None:
-        """Take note that an OPEN_SESSION, once admitted here, is applied."""
+        """Record that an OPEN_SESSION, admitted here, is applied."""
         self._opens -= 1
         if forgot:
             self.victims = frozenset()
 
     def expired(self) -> None:
-        """Take note that an EXPIRE_SESSIONS, once admitted here, is applied."""
+        """Record that an EXPIRE_SESSIONS, admitted here, is applied."""
         self.victims = frozenset()

@@ -1,7 +1,7 @@
-"""Cuts: the state as it stood at one index, in pieces that are packed while the state goes on.
+"""Cuts: the state at one index, in pieces that are packed while batches are applied.
 
-A piece is the msgpack of [section, content]: first one of "state" (version, sinks and counts), then as many as it takes
-of "sessions" and "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``), last "end".
+A piece is the msgpack of [section, content]: first one "state" (version, sinks and counts), then as many as needed of
+"sessions" and "topics" (lists of images, in the state's order) and of "actors" (bytes of ``ActorHost``), last "end".
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
 _VERSION = 3
 _READABLE = (1, 2, _VERSION)
-"""1 knows no sinks, 2 not when sessions were last used."""
+"""Version 1 has no sinks; version 2 lacks the time of the last use of sessions."""
 
 
 class StateCut:
-    """Topics and sessions at one moment: who changes one of them afterwards says so before, until the cut is closed.
+    """Topics and sessions at one index. Until the cut is closed, it must be called before each change of one of them.
 
     Copy on write: an item is packed when its turn comes, or just before it changes for the first time.
 
     Invariants:
-      * an item of ``_sessions`` and ``_topics`` is itself until it is packed, then its bytes, then None: handed out
+      * an item of ``_sessions`` and ``_topics`` is the object until it is packed, then its bytes, then None: handed out
     """
 
     def __init__(self, state: State) -> None:
         self._header: list[object] | None = [_VERSION, *state.image()]
-        # Sessions first: they change the most.
+        # Sessions first, because they change the most.
         self._sessions: dict[SessionId, SessionState | bytes | None] = dict(state.sessions.by_id)
         self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)
         self._sections: list[tuple[str, dict[Any, Any], Iterator[Any]]] = [
@@ -46,27 +46,27 @@ class StateCut:
             ("topics", self._topics, iter(self._topics)),
         ]
         self._captured = 0
-        """How many items are held packed, since they changed before their turn came."""
+        """The number of items that are held packed, because they changed before their turn."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether items are held packed, since they changed before their turn came."""
+        """Whether items are held packed, because they changed before their turn."""
         return self._captured > 0
 
     def before_session(self, session: SessionState) -> None:
-        """Take note that ``session`` is about to change."""
+        """Pack ``session`` unless it is packed already, because it is about to change."""
         if type(self._sessions.get(session.id)) is SessionState:
             self._sessions[session.id] = _pack(session.image())
             self._captured += 1
 
     def before_topic(self, topic: Topic) -> None:
-        """Take note that ``topic`` is about to change."""
+        """Pack ``topic`` unless it is packed already, because it is about to change."""
         if type(self._topics.get(topic.id)) is Topic:
             self._topics[topic.id] = _pack(topic.image())
             self._captured += 1
 
     def next_piece(self, bytes_max: int) -> bytes | None:
-        """Return the next piece; None = that was all. A piece ends with the item that fills ``bytes_max``."""
+        """Return the next piece; None = there are no more. A piece ends with the item that fills ``bytes_max``."""
         if self._header is not None:
             header, self._header = self._header, None
             return _pack(["state", header])
@@ -91,7 +91,7 @@ class StateCut:
         return None
 
     def close(self) -> None:
-        """Let go of what was not handed out; nobody needs to tell of changes any more. Idempotent."""
+        """Release everything that was not handed out; changes need not be reported any more. Idempotent."""
         self._header = None
         self._sections = []
         self._sessions = {}
@@ -100,7 +100,7 @@ class StateCut:
 
 
 class StreamsCut:
-    """A cut of the whole machine: topics, sessions and actors. ``node.state_machine.Cut`` says what it is for."""
+    """A cut of the whole machine: topics, sessions and actors. See ``node.state_machine.Cut``."""
 
     def __init__(self, state: StateCut, actors: ActorCut, let_go: Callable[[StreamsCut], None]) -> None:
         self.state = state
@@ -112,20 +112,20 @@ class StreamsCut:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is held packed, since it changed before its turn came."""
+        """Whether items are held packed, because they changed before their turn."""
         return self.state.is_waiting or self._actors.held_bytes > 0
 
     def next_piece(self, bytes_max: int) -> bytes | None:
-        """Return the next piece; None = that was all. It ends with the item that fills ``bytes_max``.
+        """Return the next piece; None = there are no more. It ends with the item that fills ``bytes_max``.
 
         Raises:
-          RequestError: an actor's state can not be packed; the message says which. There will be no snapshot of it.
-          UnavailableError: the cut was closed, or another state was adopted, before all was handed out.
+          RequestError: an actor's state cannot be packed, so there is no snapshot; the message names the instance.
+          UnavailableError: the cut was closed, or another state was adopted, before all pieces were handed out.
         """
         if self._is_complete:
             return None
         if self._is_closed:
-            raise UnavailableError("the state is not handed out any more", remedy="begin another snapshot")
+            raise UnavailableError("the snapshot was abandoned before it was complete", remedy="begin another snapshot")
         piece = self.state.next_piece(bytes_max)
         if piece is not None:
             return piece
@@ -137,7 +137,7 @@ class StreamsCut:
         return _pack(["end", None])
 
     def close(self) -> None:
-        """Let go of what was not handed out. Idempotent."""
+        """Release everything that was not handed out. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self.state.close()
@@ -146,27 +146,27 @@ class StreamsCut:
 
 
 def load_state(pieces: Iterator[bytes]) -> State:
-    """Build a state from the first pieces of a cut; what is left of ``pieces`` is for :func:`load_actors`.
+    """Build a state from the first pieces of a cut; the rest of ``pieces`` is for :func:`load_actors`.
 
     Raises:
-      CorruptionError: the pieces are no state.
+      CorruptionError: the pieces are not a state.
       OutdatedCodeError: they are of a newer version.
     """
     with _reading():
         version, *image, topics, sessions = _load_section(pieces, "state")
     if version not in _READABLE:
         raise OutdatedCodeError(
-            f"a snapshot's state has version {version}, this release knows {_VERSION}",
+            f"a snapshot's state has version {version}, but this release reads versions up to {_VERSION}",
             remedy="start this node with the release that wrote the snapshot, or a newer one",
         )
     with _reading():
         if not type(topics) is type(sessions) is int:
-            raise TypeError("the numbers of topics and sessions are none")
+            raise TypeError("the numbers of topics and sessions are not integers")
         state = State.from_image(image)
     while len(state.sessions.by_id) < sessions:
         images = _load_section(pieces, "sessions")
         with _reading():
-            # All that is known of the use of older ones is that it was before.
+            # Older images lack the time of the last use, which was before this log time.
             state.sessions.restore(images, used_at=state.next_second)
     with _reading():
         state.sessions.restored()
@@ -179,19 +179,19 @@ def load_state(pieces: Iterator[bytes]) -> State:
 
 
 def load_actors(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the actors' pieces out of those that :func:`load_state` has left. Raises CorruptionError."""
+    """Yield the actors' pieces after those that :func:`load_state` has read. Raises CorruptionError."""
     while (piece := _load_section(pieces, "actors", "end")) is not None:
         if type(piece) is not bytes:
-            raise _damaged("a piece of actors that is none")
+            raise _damaged("a piece of actors is not bytes")
         yield piece
 
 
 def _load_section(pieces: Iterator[bytes], *names: str) -> Any:
-    """Return the content of the next piece, which belongs to one of the sections ``names``. Raises CorruptionError."""
+    """Return the content of the next piece, which must be of one of the sections ``names``. Raises CorruptionError."""
     with _reading():
         section, content = msgpack.unpackb(next(pieces), strict_map_key=False)
     if section not in names:
-        raise _damaged(f"{section!r} where {names[0]!r} was expected")
+        raise _damaged(f"section {section!r} instead of {names[0]!r}")
     return content
 
 
@@ -203,7 +203,7 @@ _MALFORMED = (
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Turn what malformed values raise into CorruptionError."""
+    """Convert the errors that malformed values cause into CorruptionError."""
     try:
         yield
     except StopIteration:
@@ -214,8 +214,8 @@ def _reading() -> Iterator[None]:
 
 def _damaged(why: str) -> CorruptionError:
     return CorruptionError(
-        f"the pieces of a snapshot are no state of topics and sessions: {why}",
-        remedy="take another snapshot; this one was written by something else",
+        f"the pieces of a snapshot are not a state of topics and sessions: {why}",
+        remedy="take another snapshot; this one is damaged, or was written by another program",
     )
 
 

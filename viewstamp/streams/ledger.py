@@ -1,7 +1,7 @@
-"""The ledger: what the log's batches do to topics and sinks. No sessions, no actors, no admission: those are around it.
+"""The ledger: the effect of the log's batches on topics and sinks, without sessions, actors and admission.
 
-A member applies through it what is committed; whoever replays the files of dead members applies the same, and so sees
-what the cluster's readers would have seen.
+A member applies committed batches through it. The offline replay of the files of dead members uses it too, and so
+computes the same positions as the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Answer = dict[str, object]
 class Ledger:
     """Applies committed batches to a :class:`State`, in log order. Never awaits.
 
-    ``before_topic``, where it is set, is told of each topic just before it changes.
+    ``before_topic``, if set, is called with each topic just before it changes.
     """
 
     def __init__(self, state: State, *, topics_max: int = TOPICS_MAX) -> None:
@@ -49,12 +49,12 @@ class Ledger:
 
         Raises:
           RequestError: a replicated refusal.
-          CorruptionError: the batch contradicts the state: members have diverged.
+          CorruptionError: the batch contradicts the state, so the members have diverged.
         """
         state = self.state
         log_bytes = state.log_bytes
         state.log_bytes = log_bytes + batch.size
-        # A NewType is a call at run time: too dear for what every batch does, here and below.
+        # Without Index(...): a NewType is a function call at run time, too slow for each batch. Also below.
         state.end = batch.first_index + batch.count  # type: ignore[assignment]
         if batch.log_time >= state.next_second:
             for aging in state.aging(batch.log_time):
@@ -137,7 +137,7 @@ class Ledger:
         if request.batch <= sink.batch:
             staging.note_idle(batch.first_index, state.first_visible)
             return {"commit": sink.committed(request.batch, duplicate=True)}
-        # What each topic gets: records, bytes, and the lowest index at which they lie; in order of first appearance.
+        # By topic, in order of first appearance: the number of records, their bytes, and their lowest index.
         parts: dict[int, tuple[int, int, int]] = {}
         for _, packed in request.parts:
             for index, topic_id, count, size in entries_of(packed):

@@ -1,4 +1,4 @@
-"""``Streams``: the state machine that a node runs, one synchronous call per batch."""
+"""``Streams``: the state machine that a node runs, with one synchronous call per batch."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ __all__ = [
 SESSIONS_MAX = 10_000
 SESSION_SECONDS = 7 * 24 * 3600.0
 RESULT_BYTES_MAX = 256 * 1024 * 1024
-"""What the results of all sessions take, beside those of the one that called last."""
+"""The limit for the results of all sessions together, without those of the session that called last."""
 ATTEMPTS_MAX = 10_000
 STAGED_BYTES_MAX = 1024 * 1024 * 1024
 _DIGEST_PIECE = 1024 * 1024
@@ -85,13 +85,21 @@ _NO_POSITION = Accepted(Position(0))
 
 
 class Streams:
-    """Topics, sessions and actors behind ``node.state_machine.StateMachine``; the package's docstring specifies it.
+    """Topics, sessions and actors as a ``node.state_machine.StateMachine``. The package's docstring specifies it.
 
-    ``sessions_max``, ``result_bytes_max`` and ``topics_max`` are part of the replicated behaviour: they must be equal
-    on all members. ``call_result_bytes_max``, the limit of one result, is the leader's and travels with each batch of
-    commands. ``session_seconds`` is after how long without use a leader lets a session go, and
-    ``staged_bytes_max`` what it lets sinks stage, all together: a quota that errors call by its setting,
-    ``staged_quota``. Never awaits.
+    Never awaits. ``sessions_max``, ``result_bytes_max`` and ``topics_max`` are part of the replicated behaviour, so
+    they must be equal on all members.
+
+    Args:
+      classes: the actors: name to class.
+      sessions_max: the largest number of sessions.
+      session_seconds: a leader ends a session that was unused for this long.
+      result_bytes_max: the limit for the kept results of all sessions, in bytes.
+      topics_max: the largest number of topics.
+      staged_bytes_max: the quota for the staged records of all sinks, in bytes; applied by the leader.
+      call_result_bytes_max: the limit of one command's or query's result, in bytes. The leader's value counts; it
+        travels with each batch of commands.
+      staged_quota: the name of the setting ``staged_bytes_max``, for error messages.
     """
 
     def __init__(
@@ -106,7 +114,7 @@ class Streams:
         call_result_bytes_max: int = CALL_RESULT_BYTES_MAX,
         staged_quota: str = "[limits] staged_bytes_max",
     ) -> None:
-        """Take the classes of actors by the names that callers use. Raises as ``ActorHost`` does."""
+        """Create a state machine without topics, sessions and instances. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
         self._actors = ActorHost(classes or {}, result_bytes_max=call_result_bytes_max)
         self._commands_accepted = Accepted(Position(call_result_bytes_max))
@@ -119,7 +127,7 @@ class Streams:
         self._ledger = Ledger(State(), topics_max=topics_max)
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
-        """The cut that is being handed out; it is told of every change before it happens."""
+        """The open cut. It is called before each change."""
 
     @property
     def _state(self) -> State:
@@ -128,19 +136,19 @@ class Streams:
     # Leading.
 
     def begin_leading(self) -> None:
-        """Start admitting from the applied state."""
+        """Start admitting batches, from the applied state."""
         self._view = AdmissionView()
 
     def stop_leading(self) -> None:
-        """Forget what was admitted and not applied. Idempotent."""
+        """Forget the batches that were admitted and not applied. Idempotent."""
         self._view = None
 
     def admit(self, batch: Batch) -> Admission:
-        """Decide what becomes of a client's batch; an ``Accepted`` one must be the next to enter the log.
+        """Decide about a client's batch. An ``Accepted`` batch must be the next to enter the log.
 
         Raises:
-          RequestError: wrong, and always will be: unknown topic, actor or session, no session, a forbidden name.
-          UnavailableError: certainly not in the log, and the same batch may be accepted later.
+          RequestError: the batch will always be refused: unknown topic, actor or session, no session, a forbidden name.
+          UnavailableError: the batch is certainly not in the log, and may be accepted later.
         """
         view = self._view
         assert view is not None, "only a leader admits"
@@ -170,10 +178,10 @@ class Streams:
         return _NO_POSITION
 
     def upkeep(self, log_time: int, now: int) -> Batch | None:
-        """Return what a leader proposes by itself; None = nothing. See :class:`StateMachine`.
+        """Return the batch that a leader proposes by itself; None = none is needed. See :class:`StateMachine`.
 
-        That is the end of sessions that are idle by now. Of none, where what is staged goes by the passing of time:
-        perhaps nothing else can be written before it has gone.
+        The batch ends the sessions that have been unused for too long. It may name none: if staged records expire by
+        log time, it is proposed to advance log time, because a full log may accept nothing else before they expire.
         """
         view = self._view
         assert view is not None, "only a leader proposes"
@@ -194,7 +202,10 @@ class Streams:
         if sink not in staging.sinks:
             check_new_sink(sink)
         if len(staging.attempts) >= ATTEMPTS_MAX:
-            raise OverloadedError(f"{len(staging.attempts)} attempts are being staged", remedy="try again later")
+            raise OverloadedError(
+                f"{len(staging.attempts)} attempts are being staged, which is the limit; none was begun",
+                remedy="try again later",
+            )
         return _NO_POSITION
 
     def _admit_commit(self, view: AdmissionView, batch: Batch) -> Admission:
@@ -206,7 +217,7 @@ class Streams:
         return _NO_POSITION
 
     def _check_staged(self, view: AdmissionView, batch: Batch) -> None:
-        """Refuse what nothing would refer to, and what is beyond the quota."""
+        """Refuse a staged batch whose attempt is not open, or that exceeds the quota."""
         staging = self._state.staging
         attempt = staging.open_attempt(batch.attempt)
         limit = self._staged_bytes_max
@@ -215,8 +226,8 @@ class Streams:
         own = sum(a.bytes for a in staging.attempts.values() if (a.sink, a.batch) == (attempt.sink, attempt.batch))
         if own + batch.size > limit:
             raise RequestError(
-                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, attempts that were given up"
-                f" among them; the staging quota is {limit} bytes for all sinks together ({self._staged_quota})",
+                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, including attempts that were"
+                f" given up; the staging quota is {limit} bytes for all sinks together ({self._staged_quota})",
                 remedy="write smaller batches (of a stream: fewer files or records a trigger; of a batch write: pieces"
                 " with a name each, because one write becomes visible at one moment), or raise"
                 f" {self._staged_quota}; if most of it was given up, abort the batch and write it again",
@@ -239,7 +250,8 @@ class Streams:
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
                 raise UnavailableError(
-                    f"sequence {sequence} of session {session.id} is being fenced", remedy="ask for its outcome"
+                    f"sequence {sequence} of session {session.id} is being fenced, because its outcome was requested",
+                    remedy="ask for its outcome",
                 )
             return _WAITING
         if sequence != last + 1:
@@ -267,7 +279,8 @@ class Streams:
             view.check_kept(session.id)
         expected = batch.first_position
         if expected and expected != view.next_position(topic.id, topic.next_position):
-            # What stands at that position may still be cut. If the refusal, behind it, is committed, so is that.
+            # The record at that position may still be truncated. The refusal stands after it in the log, so if the
+            # refusal is committed, the record is committed too.
             view.use(session, sequence, fence=True)
             return Accepted(Position(0), instead=_refusal(batch))
         view.use(session, sequence, fence=False)
@@ -288,9 +301,9 @@ class Streams:
 
         Raises:
           RequestError: a replicated refusal.
-          CorruptionError: the batch contradicts the state: members have diverged. The node must stop.
-          OutdatedCodeError: a command that this member's code does not know. The node must stop.
-          BaseException: a command failed for a reason of this process (``ActorHost.apply``). The node must stop.
+          CorruptionError: the batch contradicts the state, so the members have diverged. The node must stop.
+          OutdatedCodeError: this member's code does not know a command. The node must stop.
+          BaseException: a command failed because of this process (``ActorHost.apply``). The node must stop.
         """
         match batch.kind:
             case Kind.RECORDS | Kind.STAGED:
@@ -353,9 +366,9 @@ class Streams:
         try:
             return self._actors.decode(batch)
         except (RequestError, FrameError) as error:
-            # Its leader could read it, or it would not be in the log: no refusal that the others would share.
+            # The leader could decode it, or it would not be in the log. So this is no refusal that all members share.
             raise OutdatedCodeError(
-                f"{batch!r} holds commands that this node can not read: {error}",
+                f"{batch!r} holds commands that this node cannot decode: {error}",
                 remedy="upgrade this node and start it again",
             ) from error
 
@@ -400,7 +413,7 @@ class Streams:
         return {}
 
     def _use(self, batch: Batch) -> SessionState:
-        """Return the batch's session, now the most recently used, and about to change."""
+        """Return the batch's session as the most recently used one, and prepare it for a change."""
         by_id = self._ledger.state.sessions.by_id
         session = by_id.pop(batch.session, None)
         if session is None:
@@ -421,15 +434,15 @@ class Streams:
         if sessions.result_bytes > self._result_bytes_max:
             sessions.bound_results(self._result_bytes_max, self._before_session)
 
-    # Asking.
+    # Queries.
 
     def query(self, query: Query[AnswerT], /) -> AnswerT:
         """Read the applied state.
 
         Raises:
           UnknownTopicError, UnknownActorError, StaleSessionError: there is no such topic, actor or session here.
-          TrimmedError: the position or the changes are gone; ``first`` is the first position or index that is left.
-          UnavailableError: the outcome of a sequence that is not decided yet.
+          TrimmedError: the position or the changes are deleted; ``first`` is the first one that is kept.
+          UnavailableError: the sequence is not decided yet.
         """
         return cast("AnswerT", self._answer(query))
 
@@ -440,7 +453,7 @@ class Streams:
                 return index not in state.staging.idle_commits
             case LocationQuery(topic_id, position):
                 topic = state.topic(topic_id)
-                # A position that does not exist yet will stand behind all that has been applied.
+                # A position that does not exist yet will be after everything that has been applied.
                 return topic.locate(position) if position < topic.next_position else (state.end, topic.next_position)
             case LastPositionQuery(topic_id):
                 return state.topic(topic_id).next_position - 1
@@ -469,7 +482,7 @@ class Streams:
             case ActorChangesQuery(name, instance, index):
                 return self._actors.changes(name, instance, index)
             case _:
-                raise AssertionError(f"no answer to {query!r}")
+                raise AssertionError(f"Streams has no answer to {query!r}")
 
     def _split(self, name: str, start: int, end: int, size: int) -> list[int]:
         topic = self._state.named(name)
@@ -487,7 +500,7 @@ class Streams:
         return _answered(session, sequence).result
 
     def status(self) -> dict[str, object]:
-        """Return {"actors": {name: {class, version, instances, digest}}, "staged_bytes"} and how many other things."""
+        """Return the status: {"actors": {name: {class, version, instances, digest}}, "staged_bytes", ...}."""
         return {
             "actors": self._actors.status(),
             "sessions": len(self._state.sessions.by_id),
@@ -497,14 +510,14 @@ class Streams:
             "staged_bytes": self._state.staging.bytes,
         }
 
-    # What the log is kept for.
+    # The records that hold the log.
 
     def keep_from(self) -> Index | None:
         """Return the index of the oldest batch of records that a topic keeps; None = no topic holds records."""
         return self._state.keep_from
 
     def explain_kept(self) -> str:
-        """Say whose records hold the log at ``keep_from``, and how to let them go; "" = nobody's do."""
+        """Explain which records hold the log at ``keep_from``, and how to release them; "" = none do."""
         state = self._state
         kept_from = state.keep_from
         if kept_from is None:
@@ -514,25 +527,25 @@ class Streams:
             attempt = next(each for each in state.staging.attempts.values() if each.first_index == kept_from)
             return (
                 f"sink {attempt.sink!r} holds {attempt.bytes:,} bytes that were staged for its batch {attempt.batch}"
-                f" and not committed; they go when it commits or runs again, after {attempt.keep_seconds} s without"
-                f" either, or at once: viewstamp sink forget {attempt.sink}"
+                " and not committed; they are released when the sink commits or runs again, after"
+                f" {attempt.keep_seconds} s without either, or at once: viewstamp sink forget {attempt.sink}"
             )
         since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
         return (
             f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
-            f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; let go of those below a position, at most"
-            f" {topic.next_position}: viewstamp topic trim {topic.name} POSITION, or have old ones go by themselves:"
+            f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; delete those below a position, at most"
+            f" {topic.next_position}: viewstamp topic trim {topic.name} POSITION, or limit the topic:"
             f" viewstamp topic configure {topic.name} --retain-bytes N"
         )
 
     # Snapshots.
 
     def begin_snapshot(self) -> SnapshotView:
-        """Fix the present applied state; what was only admitted is no part of it. One cut at a time.
+        """Begin a cut of the present applied state, without batches that were only admitted. One cut at a time.
 
-        Takes time by the number of topics and sessions, not by what they hold: 10,000 sessions 0.2 ms.
+        Takes time by the number of topics and sessions, not by their size: 0.2 ms for 10,000 sessions.
         """
-        assert self._cut is None, "a cut of this state is being handed out already"
+        assert self._cut is None, "a cut of this state is open already"
         self._cut = StreamsCut(StateCut(self._state), self._actors.begin_cut(), self._let_go)
         self._ledger.before_topic = self._cut.state.before_topic
         return self._cut
@@ -543,10 +556,10 @@ class Streams:
         self._ledger.before_topic = None
 
     def prepare(self, pieces: Iterable[bytes]) -> object:
-        """Build a state from the pieces of a cut, in their order; may run in any thread, touches nothing here.
+        """Build a state from the pieces of a cut, in their order. May run in any thread; changes nothing here.
 
         Raises:
-          CorruptionError: the pieces are no state.
+          CorruptionError: the pieces are not a state.
           OutdatedCodeError: they are of newer code than this.
         """
         pieces = iter(pieces)
@@ -554,7 +567,7 @@ class Streams:
         return state, self._actors.prepare(load_actors(pieces))
 
     def adopt(self, prepared: object) -> None:
-        """Replace the applied state by what :meth:`prepare` returned. A cut that is open is closed."""
+        """Replace the applied state by one that :meth:`prepare` built. Closes an open cut."""
         assert self._view is None, "a leader does not adopt a state"
         if self._cut is not None:
             self._cut.close()
@@ -566,23 +579,23 @@ class Streams:
 
     @property
     def chain(self) -> int:
-        """64 bits over all that was applied and what came of it; comparable between members of equal ``lineage``."""
+        """A 64-bit checksum of all applied batches and results; comparable between members of equal ``lineage``."""
         return self._actors.chain ^ (self._ledger.state.chain * _SPREAD & _MASK)
 
     @property
     def lineage(self) -> int:
-        """Which code of actors has been in use, and since when."""
+        """A checksum of the code of actors in use, and of the index since which it is in use."""
         return self._actors.lineage
 
     def trail(self) -> list[tuple[int, int]]:
         """Return (index, checksum after it) of the newest commands, oldest first.
 
-        Where chains differ and trails do not, it is topics or sessions that differ, or a command of long ago.
+        If chains differ and trails do not, then topics or sessions differ, or a command that is no longer in the trail.
         """
         return list(self._actors.trail)
 
     def describe_index(self, index: int) -> str:
-        """Say which command has ``index``, if it is among the newest ones; else ""."""
+        """Return the command at ``index`` as text, if it is among the newest ones; else ""."""
         return self._actors.describe_index(index)
 
     def digest(self) -> bytes:
@@ -600,7 +613,7 @@ def _topics_of(request: CommitRequest) -> set[int]:
 
 
 def _refusal(batch: Batch) -> Batch:
-    """Return the FENCE that stands for an append whose topic goes on elsewhere; its value is the expected position."""
+    """Return the FENCE for an append whose expected position is not the next one; its value is that position."""
     return build_batch(
         [b"%d" % batch.first_position],
         kind=Kind.FENCE,
@@ -614,7 +627,7 @@ def _mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchEr
     return PositionMismatchError(
         f"the next position of topic {topic!r} is {actual}, not {expected}: nothing was written",
         actual=actual,
-        remedy=f"read what stands at {expected}, then decide again, or append without an expected position"
+        remedy=f"read the record at {expected}, then decide again, or append without an expected position"
         if actual > expected
         else f"expect position {actual}, or append without an expected position",
     )
@@ -622,5 +635,8 @@ def _mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchEr
 
 def _answered(session: SessionState, sequence: Sequence) -> Answered:
     if sequence < 1:
-        raise RequestError(f"a batch of session {session.id} needs a sequence from 1 on, not {sequence}")
+        raise RequestError(
+            f"a batch of session {session.id} has sequence {sequence}, but sequences begin at 1",
+            remedy="number the batches of a session from 1",
+        )
     return Answered(session.result(sequence))

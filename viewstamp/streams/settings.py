@@ -1,4 +1,4 @@
-"""What the records of CREATE_TOPIC, CONFIGURE_TOPIC and TRIM_TOPIC say: one msgpack map each."""
+"""The records of CREATE_TOPIC, CONFIGURE_TOPIC and TRIM_TOPIC: one msgpack map each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETAIN_SECONDS_MAX = 1e10
 
 
 class TopicSettings(NamedTuple):
-    """A topic's name and what it keeps; None = not said, 0 = everything."""
+    """A topic's name and retention; None = unspecified, 0 = keep everything."""
 
     name: str
     retain_bytes: int | None
@@ -30,7 +30,7 @@ def decode_settings(batch: Batch) -> TopicSettings:
     """Read the record of a CREATE_TOPIC or CONFIGURE_TOPIC batch: {"name", "retain_bytes", "retain_seconds"}.
 
     Raises:
-      RequestError: it is no such map, or a value is out of range.
+      RequestError: it is not such a map, or a value is out of range.
     """
     settings = _decode_map(batch)
     retain_bytes, retain_seconds = settings.get("retain_bytes"), settings.get("retain_seconds")
@@ -49,10 +49,10 @@ def decode_settings(batch: Batch) -> TopicSettings:
 
 
 def decode_trim(batch: Batch) -> tuple[str, Position]:
-    """Read the record of a TRIM_TOPIC batch: {"name", "position"}; the first position that stays.
+    """Read the record of a TRIM_TOPIC batch, {"name", "position"}: the topic and the first position to keep.
 
     Raises:
-      RequestError: it is no such map, or the position is none.
+      RequestError: it is not such a map, or the position is not one.
     """
     settings = _decode_map(batch)
     position = settings.get("position")

@@ -1,10 +1,10 @@
-"""Sinks: what is staged for them, and what each has committed. Replicated state, decided by the order of the log alone.
+"""Sinks: their staged attempts and their commits. Replicated state, decided by the order of the log alone.
 
     BEGIN ──▶ open ──SEAL──▶ sealed ──COMMIT──▶ its batches have positions
                │                │
-               └────────────────┴── ABORT, a later COMMIT or run or owner of the sink, age ──▶ gone
+               └────────────────┴── ABORT, a later COMMIT or run or owner of the sink, age ──▶ dropped
 
-No clock, no lease and no lock: of two drivers, a zombie task or a repeated COMMIT the log's order says who is late.
+There is no clock, lease or lock: with two drivers, a zombie task or a repeated COMMIT, the log's order decides.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["SINKS_MAX", "AttemptState", "SinkState", "Staging"]
 
 SINKS_MAX = 10_000
 RANGES_MAX = 1000
-"""Of a COMMIT over more topics than these the ranges are not kept."""
+"""The ranges of a COMMIT over more topics than this are not kept."""
 _NEVER = 1 << 62
 _SINK_FIELDS_BEFORE = ("batch", "former_owners", "former_runs", "index", "log_time", "name", "owner", "ranges", "run")
 """Fields of a sink in snapshots of releases that kept every sink until FORGET_SINK, in their order."""
 _SINK_FIELDS = (*_SINK_FIELDS_BEFORE, "forget_seconds", "used_time")
 _FORMER_MAX = 64
-"""How many former runs and owners of a sink are known as such: the newest."""
+"""The number of former runs and owners of a sink that are remembered: the newest."""
 
 
 class SinkState:
-    """Who writes to a sink, and how far it has come.
+    """The owner, the run and the last commit of a sink.
 
     Invariants:
       * ``batch`` never falls while the owner stays
@@ -62,27 +62,27 @@ class SinkState:
         self.run = ""
         self.former_runs: list[str] = []
         self.batch = -1
-        """The number of the last batch that was committed; -1 = none."""
+        """The number of the last committed batch; -1 = none."""
         self.index = 0
-        """Where in the log that COMMIT is."""
+        """The index of that COMMIT."""
         self.log_time = 0
         self.ranges: list[list[Any]] | None = None
         """[topic's name, first position, count] of that COMMIT; None = too many to keep."""
         self.forget_seconds = 0
-        """The sink is forgotten when no attempt is left and this much log time has passed since ``used_time``.
+        """Seconds of log time after ``used_time`` after which the sink is forgotten, if it has no attempt.
 
-        0 = it is kept until FORGET_SINK. Sinks that write one batch each ask for it: nobody would forget them by hand.
+        0 = only FORGET_SINK removes it. For sinks that write one batch each, because no user would forget them by hand.
         """
         self.used_time = 0
         """Log time of the latest BEGIN or COMMIT."""
 
     @property
     def forget_at(self) -> int:
-        """Log time behind which the sink is forgotten if no attempt is left."""
+        """The log time after which the sink is forgotten if it has no attempt."""
         return self.used_time + self.forget_seconds * 1_000_000 if self.forget_seconds else _NEVER
 
     def committed(self, batch: int, *, duplicate: bool) -> dict[str, object]:
-        """Return what is said of a batch that is committed."""
+        """Return the description of a committed batch, as COMMIT and BEGIN_ATTEMPT answer it."""
         is_last = batch == self.batch
         return {
             "sink": self.name,
@@ -99,7 +99,7 @@ class SinkState:
 
     @classmethod
     def from_image(cls, image: list[Any]) -> SinkState:
-        """Rebuild what :meth:`image` returned."""
+        """Rebuild a sink from :meth:`image`."""
         sink = cls("", "")
         fields = _SINK_FIELDS_BEFORE if len(image) == len(_SINK_FIELDS_BEFORE) else _SINK_FIELDS
         for name, value in zip(fields, image, strict=True):
@@ -108,11 +108,11 @@ class SinkState:
 
 
 class AttemptState:
-    """One try to stage one part of a batch.
+    """One attempt to stage one part of a batch.
 
     Invariants:
-      * ``checksum`` is the crc32c over the entries of what was staged, in log order
-      * a sealed one does not change any more
+      * ``checksum`` is the crc32c over the entries of the staged batches, in log order
+      * a sealed attempt does not change any more
     """
 
     __slots__ = (
@@ -136,16 +136,16 @@ class AttemptState:
         self.batch = batch
         self.name = name
         self.keep_seconds = 0
-        """It goes when nothing has happened to it for so long, by the log's time ..."""
+        """The attempt is dropped after this log time without activity, in seconds ..."""
         self.gone_at = _NEVER
-        """... and when the log has so many bytes: a limited log must not be held for ever by what stands still."""
+        """... and when the log has this many bytes, because an idle attempt must not hold a limited log for ever."""
         self.log_time = log_time
-        """When something happened to it last."""
+        """The log time of its last activity."""
         self.batches = 0
         self.bytes = 0
         self.checksum = 0
         self.first_index = 0
-        """Where the first staged batch is; 0 = there is none."""
+        """The index of its first staged batch; 0 = there is none."""
         self.is_sealed = False
 
     def image(self) -> list[object]:
@@ -154,7 +154,7 @@ class AttemptState:
 
     @classmethod
     def from_image(cls, image: list[Any]) -> AttemptState:
-        """Rebuild what :meth:`image` returned."""
+        """Rebuild an attempt from :meth:`image`."""
         attempt = cls(0, "", 0, "", 0)
         for name, value in zip(cls.__slots__, image, strict=True):
             setattr(attempt, name, value)
@@ -174,21 +174,21 @@ class Staging:
         self.sinks: dict[str, SinkState] = {}
         self.attempts: dict[int, AttemptState] = {}
         self.bytes = 0
-        """What is staged and not committed."""
+        """The size of all staged batches that are not committed."""
         self.next_gone_at = _NEVER
         """The lowest ``gone_at`` of all attempts."""
         self.next_forget_at = _NEVER
-        """No sink is forgotten before this log time."""
+        """A log time up to which no sink is forgotten."""
         self.idle_commits = array("Q")
-        """The indices of COMMITs in the log that had no effect, rising: a reader of the log passes over them."""
+        """The rising indices of COMMITs in the log that had no effect. A reader of the log skips them."""
 
-    # What the commands do; each raises RequestError for a refusal, which is the same on every member.
+    # The effects of the commands. Each raises RequestError for a refusal, which is the same on every member.
 
     def check_begin(self, batch: Batch) -> dict[str, object] | None:
-        """Return what a BEGIN_ATTEMPT is told where nothing has to be decided: its batch is committed; else None.
+        """Return the answer to a BEGIN_ATTEMPT whose batch is committed already; None = the attempt can begin.
 
         Raises:
-          FencedError: the sink is another owner's, or the run was superseded.
+          FencedError: the sink belongs to another owner, or a later run has superseded this one.
           RequestError: it cannot be read, or there would be too many sinks.
         """
         name, owner, run, number, reset = decode_fields(batch, sink=str, owner=str, run=str, batch=int, reset=bool)
@@ -197,8 +197,8 @@ class Staging:
         if sink is None:
             if len(self.sinks) >= SINKS_MAX:
                 raise RequestError(
-                    f"sink {name!r} would be one more than {SINKS_MAX}",
-                    remedy="forget those that nobody uses any more: viewstamp sink list, viewstamp sink forget NAME",
+                    f"sink {name!r} would exceed the limit of {SINKS_MAX} sinks; no attempt was begun",
+                    remedy="forget sinks that are not used any more: viewstamp sink list, viewstamp sink forget NAME",
                 )
             return None
         if owner != sink.owner:
@@ -207,17 +207,17 @@ class Staging:
             if not reset:
                 raise FencedError(
                     f"sink {name!r} belongs to {sink.owner!r}, which committed batch {sink.batch}; this is {owner!r}",
-                    remedy="take another sink id, or go on from the checkpoint that it was used with; to give it to a"
-                    " new query, whose batches count from 0 again, reset it once (sinkReset=true)",
+                    remedy="take another sink id, or continue from the checkpoint that the sink was used with; to give"
+                    " it to a new query, whose batches count from 0 again, reset it once (sinkReset=true)",
                 )
             return None
         _check_run(sink, run)
         return sink.committed(number, duplicate=True) if number <= sink.batch else None
 
     def begin(self, batch: Batch, log_bytes: int) -> dict[str, object]:
-        """Begin an attempt, or find it: {"attempt": id}; 0 = its batch is committed, {"commit": ...} says how.
+        """Begin an attempt, or find it: {"attempt": id}. Id 0 = its batch is committed, described by {"commit": ...}.
 
-        ``log_bytes``: bytes of all batches that were applied before.
+        ``log_bytes``: the bytes of all batches that were applied before.
         """
         committed = self.check_begin(batch)
         if committed is not None:
@@ -250,14 +250,14 @@ class Staging:
         return {"attempt": attempt.id}
 
     def open_attempt(self, attempt_id: int) -> AttemptState:
-        """Return an attempt into which may be staged. Raises StagingError."""
+        """Return an attempt that accepts staged batches. Raises StagingError."""
         attempt = self._attempt(attempt_id)
         if attempt.is_sealed:
-            raise StagingError(f"attempt {attempt_id} is sealed", remedy="begin another attempt")
+            raise StagingError(f"attempt {attempt_id} is sealed and accepts no records", remedy="begin another attempt")
         return attempt
 
     def stage(self, batch: Batch) -> None:
-        """Take a staged batch; where its attempt is gone or sealed nothing refers to it, which the SEAL finds out."""
+        """Add a staged batch. If its attempt is gone or sealed, it is ignored, and the SEAL fails."""
         attempt = self.attempts.get(batch.attempt)
         if attempt is None or attempt.is_sealed:
             return
@@ -269,7 +269,7 @@ class Staging:
         self.bytes += batch.size
 
     def seal(self, batch: Batch) -> dict[str, object]:
-        """Seal an attempt that holds exactly what is said."""
+        """Seal an attempt, if it holds exactly the batches that the caller names."""
         attempt_id, batches, checksum = decode_fields(batch, attempt=int, batches=int, checksum=int)
         attempt = self._attempt(attempt_id)
         if (attempt.batches, attempt.checksum) != (batches, checksum):
@@ -283,7 +283,7 @@ class Staging:
         return {}
 
     def abort(self, batch: Batch) -> dict[str, object]:
-        """Drop a run's attempts at a batch, or the one that is named (0 = all). What is committed stays."""
+        """Drop a run's attempts at a batch, or only the named one (0 = all). Committed records stay."""
         name, run, number, attempt_id = decode_fields(batch, sink=str, run=str, batch=int, attempt=int)
         sink = self.sinks.get(name)
         if sink is not None and sink.run == run:
@@ -295,11 +295,11 @@ class Staging:
         return {}
 
     def check_commit(self, request: CommitRequest) -> SinkState:
-        """Return the sink where the COMMIT would have an effect, or is a duplicate (``batch <= sink.batch``).
+        """Return the sink if the COMMIT would have an effect, or is a duplicate (``batch <= sink.batch``).
 
         Raises:
-          StagingError: an attempt is gone, not sealed, another's, or holds something else.
-          FencedError: the sink is another owner's or run's.
+          StagingError: an attempt is gone, is not sealed, belongs to another batch, or holds other records.
+          FencedError: the sink belongs to another owner or run.
         """
         sink = self.sinks.get(request.sink)
         if sink is None:
@@ -307,26 +307,31 @@ class Staging:
         if request.owner != sink.owner:
             raise _fenced(f"sink {sink.name!r} belongs to {sink.owner!r}, not to {request.owner!r}")
         _check_run(sink, request.run)
-        if request.batch <= sink.batch:  # A new run that is told "committed" at each BEGIN has not become the sink's.
+        if request.batch <= sink.batch:  # A new run that gets "committed" at each BEGIN has not become the sink's run.
             return sink
         if request.run != sink.run:
-            raise _fenced(f"run {request.run!r} never began an attempt for sink {sink.name!r}; {sink.run!r} did")
+            raise _fenced(f"run {request.run!r} began no attempt for sink {sink.name!r}; run {sink.run!r} did")
         named = set()
         for attempt_id, entries in request.parts:
             attempt = self._attempt(attempt_id)
             if attempt.sink != sink.name or attempt.batch != request.batch or attempt_id in named:
                 raise StagingError(
-                    f"attempt {attempt_id} is not one of batch {request.batch} of sink {sink.name!r}, or named twice"
+                    f"attempt {attempt_id} does not belong to batch {request.batch} of sink {sink.name!r}, or is named"
+                    " twice; nothing was committed",
+                    remedy="commit the sealed attempts of this batch, each once",
                 )
             if not attempt.is_sealed:
                 raise StagingError(f"attempt {attempt_id} is not sealed", remedy="seal it before the commit")
             if len(entries) != attempt.batches * ENTRY_SIZE or crc32c(entries) != attempt.checksum:
-                raise StagingError(f"attempt {attempt_id} holds something else than the commit says")
+                raise StagingError(
+                    f"attempt {attempt_id} holds other records than the commit names; nothing was committed",
+                    remedy="begin another attempt, and stage again",
+                )
             named.add(attempt_id)
         return sink
 
     def committed(self, sink: SinkState, number: int, ranges: list[list[Any]], batch: Batch) -> None:
-        """Note that a COMMIT had its effect; all that was staged up to its batch goes."""
+        """Record the effect of a COMMIT, and drop all attempts up to its batch."""
         sink.batch, sink.index, sink.log_time = number, batch.first_index, batch.log_time
         sink.ranges = ranges if len(ranges) <= RANGES_MAX else None
         self._use(sink, batch.log_time)
@@ -335,12 +340,12 @@ class Staging:
         )
 
     def note_idle(self, index: int, kept_from: int) -> None:
-        """Note that the COMMIT at ``index`` had no effect; nobody reads the log below ``kept_from`` any more."""
+        """Record that the COMMIT at ``index`` had no effect. Indices below ``kept_from`` are read no more."""
         kept = [each for each in self.idle_commits if each >= kept_from]
         self.idle_commits = array("Q", [*kept, index])
 
     def forget(self, batch: Batch) -> dict[str, object]:
-        """Forget a sink: what it committed stays, but a repeated COMMIT is no longer known as such."""
+        """Forget a sink. Its committed records stay, but a repeated COMMIT is no longer recognized."""
         (name,) = decode_fields(batch, name=str)
         self.sink(name)
         self._drop(attempt for attempt in self.attempts.values() if attempt.sink == name)
@@ -348,9 +353,9 @@ class Staging:
         return {}
 
     def expire(self, log_time: int, log_bytes: int) -> None:
-        """Drop the attempts to which nothing has happened for too long, and those over which the log has gone on.
+        """Drop the attempts that were idle for too long, and those that hold too much of the log.
 
-        Then forget the sinks of one write that have not been used for as long as their latest BEGIN asked for.
+        Then forget the unused sinks whose latest BEGIN gave ``forget_seconds``.
         """
         self._drop(
             attempt
@@ -363,10 +368,10 @@ class Staging:
                 del self.sinks[sink.name]
             self.next_forget_at = min((sink.forget_at for sink in self.sinks.values()), default=_NEVER)
 
-    # Looking.
+    # Queries.
 
     def is_due(self, log_time: int) -> bool:
-        """Say whether an attempt is gone as soon as a record of this log time has been applied."""
+        """Return whether applying a record of this log time would drop an attempt."""
         return any(log_time - each.log_time > each.keep_seconds * 1_000_000 for each in self.attempts.values())
 
     def sink(self, name: str) -> SinkState:
@@ -377,7 +382,7 @@ class Staging:
         return sink
 
     def describe(self, sink: SinkState) -> dict[str, object]:
-        """Return a sink as the wire and people see it."""
+        """Return a sink as the wire and users see it."""
         attempts = [attempt for attempt in self.attempts.values() if attempt.sink == sink.name]
         return {
             "name": sink.name,
@@ -396,7 +401,7 @@ class Staging:
 
     @property
     def first_index(self) -> Index | None:
-        """The index from which the log is needed for what is staged; None = nothing is."""
+        """The index from which the log is needed for staged records; None = nothing is staged."""
         return Index(min((a.first_index for a in self.attempts.values() if a.first_index), default=0)) or None
 
     def image(self) -> list[object]:
@@ -407,7 +412,7 @@ class Staging:
 
     @classmethod
     def from_image(cls, image: list[Any]) -> Staging:
-        """Rebuild what :meth:`image` returned."""
+        """Rebuild the staging state from :meth:`image`."""
         staging = cls()
         staging.sinks = {sink.name: sink for sink in map(SinkState.from_image, image[0])}
         staging.attempts = {attempt.id: attempt for attempt in map(AttemptState.from_image, image[1])}
@@ -425,7 +430,7 @@ class Staging:
         attempt = self.attempts.get(attempt_id)
         if attempt is None:
             raise StagingError(
-                f"attempt {attempt_id} is gone: committed, aborted, too old, or of an earlier run",
+                f"attempt {attempt_id} does not exist: it was committed, aborted, too old, or of an earlier run",
                 remedy="begin another attempt, and stage again",
             )
         return attempt
@@ -443,4 +448,4 @@ def _check_run(sink: SinkState, run: str) -> None:
 
 
 def _fenced(message: str) -> FencedError:
-    return FencedError(message, remedy="stop this one: another one has taken the sink over")
+    return FencedError(message, remedy="stop this one, because another one has taken over the sink")

@@ -1,4 +1,4 @@
-"""The replicated state of topics, sinks and sessions: what every member has alike, and what a snapshot holds of it."""
+"""The replicated state of topics, sinks and sessions: equal on every member, and stored in snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECOND_US = 1_000_000
 
 
 class State:
-    """Topics, sinks and sessions, and what was counted while the log was applied.
+    """Topics, sinks and sessions, and the counters of the applied log.
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
@@ -34,15 +34,15 @@ class State:
         self.sessions = Sessions()
         self.staging = Staging()
         self.log_bytes = 0
-        """Bytes of all batches applied; it spaces the entries of the topics' sparse maps."""
+        """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
-        """The index after the last batch that was applied."""
+        """The index after the last applied batch."""
         self.chain = 0
-        """A checksum over all that was decided here, one step a batch."""
+        """A checksum over all decisions here, one step a batch."""
         self.next_second = 0
-        """The log time from which :meth:`aging` is to be asked again."""
+        """The log time at which :meth:`aging` is due again."""
         self._aging: list[Topic] = []
-        """Topics that keep records for a time, in order of creation."""
+        """The topics with ``retain_seconds``, in order of creation."""
 
     def add_topic(self, topic: Topic) -> None:
         """Add the next topic."""
@@ -53,16 +53,16 @@ class State:
             self._aging.append(topic)
 
     def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float) -> None:
-        """Set what ``topic``, which has been added, keeps."""
+        """Set the retention of ``topic``, which has been added."""
         topic.configure(retain_bytes, retain_seconds)
         self._aging = [each for each in self.topics.values() if each.retain_seconds]
 
     def note(self, *facts: int) -> None:
-        """Take numbers that members must agree about into the chain."""
+        """Include numbers in the chain that must be equal on all members."""
         self.chain = crc32c(struct.pack(f"<{len(facts)}Q", *facts), self.chain)
 
     def aging(self, log_time: int) -> list[Topic]:
-        """Return the topics that keep records for a time only; asked once in each second of the log's time."""
+        """Return the topics with ``retain_seconds``; called once in each second of log time."""
         self.next_second = (log_time // _SECOND_US + 1) * _SECOND_US
         return self._aging
 
@@ -70,13 +70,13 @@ class State:
 
     @property
     def keep_from(self) -> Index | None:
-        """The lowest index at which a record lies that is kept or staged; None = there is none."""
+        """The lowest index of a record that is kept or staged; None = there is none."""
         kept = [topic.first_index for topic in self.topics.values()]
         return min(filter(None, [*kept, self.staging.first_index]), default=None)
 
     @property
     def first_visible(self) -> int:
-        """The index below which no kept record became visible; who reads topics looks at no COMMIT below it."""
+        """The index below which no kept record became visible. Readers of topics look at no COMMIT below it."""
         return min(filter(None, [topic.first_visible for topic in self.topics.values()]), default=int(self.end))
 
     def topic(self, topic_id: int) -> Topic:
@@ -94,18 +94,18 @@ class State:
         return topic
 
     def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
-        """Return the topic that a CREATE_TOPIC finds; None = it creates one.
+        """Return the existing topic that a CREATE_TOPIC finds; None = it creates one.
 
         Raises:
-          TopicExistsError: there is one that keeps something else than what was asked for.
-          RequestError: there would be too many.
+          TopicExistsError: the topic exists with another retention than the requested one.
+          RequestError: there would be too many topics.
         """
         topic = self.names.get(settings.name)
         if topic is None:
             if len(self.topics) >= topics_max:
                 raise RequestError(
-                    f"topic {settings.name!r} would be one more than {topics_max}",
-                    remedy="use fewer topics; tell their records apart by key or header",
+                    f"topic {settings.name!r} would exceed the limit of {topics_max} topics; it was not created",
+                    remedy="use fewer topics; distinguish their records by key or header",
                 )
             return None
         wanted = (settings.retain_bytes or 0, settings.retain_seconds or 0.0)
@@ -113,7 +113,7 @@ class State:
             raise TopicExistsError(
                 f"topic {topic.name!r} keeps {_retention(topic.retain_bytes, topic.retain_seconds)},"
                 f" not {_retention(*wanted)}",
-                remedy=f"change what it keeps: viewstamp topic configure {topic.name}",
+                remedy=f"to change its retention: viewstamp topic configure {topic.name}",
             )
         return topic
 
@@ -122,26 +122,26 @@ class State:
 
         Raises:
           UnknownTopicError: there is none.
-          RequestError: the topic has not reached the position.
+          RequestError: the position is beyond the end of the topic.
         """
         topic = self.named(name)
         if position > topic.next_position:
             raise RequestError(
-                f"topic {name!r} ends at position {topic.next_position - 1}: it cannot be trimmed to {position}",
-                remedy=f"trim it to {topic.next_position} to let all its records go",
+                f"topic {name!r} ends at position {topic.next_position - 1}, so it cannot be trimmed to {position}",
+                remedy=f"trim it to {topic.next_position} to delete all its records",
             )
         return topic
 
     # Images.
 
     def image(self) -> list[object]:
-        """Return what is no topic and no session, as plain values."""
+        """Return the state without topics and sessions, as plain values."""
         counts = [len(self.topics), len(self.sessions.by_id)]
         return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
-        """Rebuild what :meth:`image` returned; topics and sessions are added afterwards."""
+        """Rebuild a state from :meth:`image`; topics and sessions are added afterwards."""
         state = cls()
         state.log_bytes, state.end, state.chain, state.next_second = image[:4]
         if len(image) > 4:

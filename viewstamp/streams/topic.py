@@ -1,7 +1,7 @@
-"""A topic: its name, what it keeps, how far it reaches, and where in the log its records are.
+"""A topic: its name, its retention, its positions, and the places of its records in the log.
 
-Its records become visible by what stands in the log at one index: a batch of RECORDS, or a COMMIT, whose staged
-batches lie before it. The sparse map names those indices; how far back the log is needed for them it keeps apart.
+Records become visible at one index of the log: that of their batch of RECORDS, or of the COMMIT, whose staged batches
+lie before it. The sparse map has those indices, and separately the lowest index of the log that they need.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from viewstamp.ids import Index, Position, TopicId
 __all__ = ["Topic"]
 
 _OWN_BYTES = 64 * 1024
-"""A new entry of the sparse map is made once this many bytes of the topic lie behind the latest one ..."""
+"""A new entry of the sparse map is added when this many bytes of the topic have followed the latest entry ..."""
 _LOG_BYTES = 1024 * 1024
-"""... or this many bytes of the whole log: what a reader scans in vain is bounded in a busy log too ..."""
+"""... or this many bytes of the whole log, because that bounds a reader's scan in a busy log ..."""
 _SPANS = 16
-"""... or, in a topic that keeps its records for a time, this part of that time: a quiet one is trimmed in time too."""
+"""... or, with ``retain_seconds``, after this fraction of it, so that a quiet topic is trimmed in time too."""
 _SPAN_US_MIN = 1_000_000
 _NEVER = 1 << 62
 
@@ -33,7 +33,7 @@ class Topic:
     Invariants:
       * ``first_position <= next_position``; equal = empty, and then the sparse map is empty too
       * entries of the sparse map rise strictly in position, in index and in bytes, never fall in log time, and each
-        names the first record of the topic that became visible at that index
+        has the first record of the topic that became visible at that index
       * the first entry is the last one at or before ``first_position``
       * the log is needed from the lowest of ``_oldest`` on
     """
@@ -63,35 +63,35 @@ class Topic:
         self.first_position = Position(1)
         self.next_position = Position(1)
         self.retain_bytes = 0
-        """Keep at least this many bytes of the newest records; 0 = all."""
+        """Keep at least this many bytes of the newest records; 0 = keep all."""
         self.retain_seconds = 0.0
-        """Keep records at least so long, by the log's time; 0 = for ever."""
+        """Keep records at least this long, by log time; 0 = for ever."""
         self._total = 0
-        """Bytes of all batches that the topic ever got, headers included."""
+        """The bytes of all batches that the topic ever got, headers included."""
         self._latest = 0
         """The log time of the newest batch."""
-        # The sparse map: an entry is a first position and the index where it became visible, the lowest index at which
-        # records lie that became visible from there to the next entry, and ``_total`` and the log time there.
+        # The sparse map, as columns. An entry has: a first position; the index at which it became visible; the lowest
+        # index of a record that became visible between this entry and the next; ``_total`` there; the log time there.
         self._positions = array("Q")
         self._indices = array("Q")
         self._oldest = array("Q")
         self._bytes_at = array("Q")
         self._times = array("q")
-        # The next batch gets an entry when one of these is reached: ``_total``, the log's bytes, the log time.
+        # The next batch gets an entry when one of these is reached: by ``_total``, by the log's bytes, by log time.
         self._due_bytes = 0
         self._due_log_bytes = 0
         self._due_time = _NEVER
 
     def extend(self, index: int, count: int, size: int, time: int, log_bytes: int, oldest: int) -> None:
-        """Take the topic's next records.
+        """Add the topic's next records.
 
         Args:
-          index: where they become visible: their batch's, or that of the COMMIT.
-          count: how many they are.
+          index: the index at which they become visible: that of their batch, or of the COMMIT.
+          count: their number.
           size: the bytes of their batches.
           time: the log time at ``index``.
-          log_bytes: bytes of all batches that were applied before it.
-          oldest: the lowest index at which one of them lies; ``index`` where they were not staged.
+          log_bytes: the bytes of all batches that were applied before.
+          oldest: the lowest index of one of them; ``index`` if they were not staged.
         """
         total = self._total
         if total >= self._due_bytes or log_bytes >= self._due_log_bytes or time >= self._due_time:
@@ -107,26 +107,26 @@ class Topic:
             self._oldest[-1] = oldest
         self._total = total + size
         self._latest = time
-        self.next_position += count  # type: ignore[assignment]  # as quick as can be
+        self.next_position += count  # type: ignore[assignment]  # without Position(...), which is a function call
 
-    # What is kept.
+    # Retention.
 
     def configure(self, retain_bytes: int, retain_seconds: float) -> None:
-        """Set what is kept; it takes effect with the next :meth:`trim` to :meth:`retained_from`."""
+        """Set the retention; it takes effect with the next :meth:`trim` to :meth:`retained_from`."""
         self.retain_bytes = retain_bytes
         self.retain_seconds = retain_seconds
         self._due_time = self._times[-1] + self._span_us if retain_seconds and self._times else _NEVER
 
     @property
     def has_surplus(self) -> bool:
-        """Whether there is more than ``retain_bytes``, so that an entry can go."""
+        """Whether the topic holds more than ``retain_bytes`` even without its oldest entry."""
         return len(self._bytes_at) > 1 and self._total - self._bytes_at[1] >= self.retain_bytes
 
     def retained_from(self, log_time: int) -> Position:
-        """Return the first position that retention still keeps at ``log_time``: that of an entry, or the next one.
+        """Return the first position that retention keeps at ``log_time``: that of an entry, or the next position.
 
-        What it lets go is beyond ``retain_bytes`` or older than ``retain_seconds``; what it keeps may be so too, by
-        as much as lies between two entries.
+        All records before it are beyond ``retain_bytes`` or older than ``retain_seconds``. Some records after it may be
+        too, but fewer than lie between two entries.
         """
         if not self._positions:
             return self.first_position
@@ -142,7 +142,7 @@ class Topic:
         return max(Position(self._positions[kept]), self.first_position)
 
     def trim(self, position: Position) -> None:
-        """Let all records below ``position`` go; what has gone never comes back."""
+        """Delete all records below ``position``, for good."""
         if position <= self.first_position:
             return
         assert position <= self.next_position, f"{position} is beyond the next position {self.next_position}"
@@ -162,17 +162,17 @@ class Topic:
 
     @property
     def first_visible(self) -> int | None:
-        """The index below which nothing became visible that is kept; None = nothing is kept."""
+        """The index below which no kept record became visible; None = no record is kept."""
         return self._indices[0] if self._indices else None
 
     @property
     def first_time(self) -> int:
-        """The log time of the oldest records that are kept, in microseconds; 0 = there are none."""
+        """The log time of the oldest kept records, in microseconds since 1970; 0 = there are none."""
         return self._times[0] if self._times else 0
 
     @property
     def bytes(self) -> int:
-        """Bytes of the topic's batches that are kept, headers included, from the first entry on."""
+        """The bytes of the kept batches, headers included, from the first entry on."""
         return self._total - self._bytes_at[0] if self._bytes_at else 0
 
     @property
@@ -180,26 +180,27 @@ class Topic:
         return max(round(self.retain_seconds * 1e6 / _SPANS), _SPAN_US_MIN)
 
     def locate(self, position: int) -> tuple[int, int]:
-        """Return where a forward scan finds ``position``, which the topic has reached.
+        """Return where a forward scan of the log finds ``position``, which the topic has reached.
 
-        An index, and the first position of the topic that becomes visible there.
+        The result is an index, and the first position of the topic that becomes visible there.
 
         Raises:
           TrimmedError: it is below the first position.
         """
         if position < self.first_position:
             raise TrimmedError(
-                f"position {position} of topic {self.name!r} has been trimmed; it begins at {self.first_position}",
+                f"position {position} of topic {self.name!r} has been trimmed; its first position is"
+                f" {self.first_position}",
                 first=self.first_position,
-                remedy=f"read from position {self.first_position} on",
+                remedy=f"read from position {self.first_position} on; the records before it are deleted",
             )
         at = bisect_right(self._positions, position) - 1
         return self._indices[at], self._positions[at]
 
     def split(self, start: int, end: int, size: int) -> list[int]:
-        """Return rising positions from ``start`` to ``end``, equally far apart, with about ``size`` bytes between two.
+        """Return rising positions from ``start`` to ``end`` that divide the range into parts of about ``size`` bytes.
 
-        Between two entries of the sparse map all records are taken as equally long.
+        All records between two entries of the sparse map are taken as equally long.
         """
         if start >= end:
             return [start]
@@ -226,7 +227,7 @@ class Topic:
         return self._positions, self._indices, self._bytes_at, self._times, self._oldest
 
     def describe(self) -> dict[str, object]:
-        """Return the topic as the wire and people see it; ``last_position`` is inclusive, 0 = never had a record."""
+        """Return the topic as the wire and users see it; ``last_position`` is inclusive, 0 = never had a record."""
         return {
             "id": self.id,
             "name": self.name,
@@ -256,14 +257,14 @@ class Topic:
 
     @classmethod
     def from_image(cls, image: list[Any]) -> Topic:
-        """Rebuild what :meth:`image` returned."""
+        """Rebuild a topic from :meth:`image`."""
         topic = cls(TopicId(image[0]), image[1])
         topic.first_position = Position(image[2])
         topic.next_position = Position(image[3])
         topic.retain_bytes, topic.retain_seconds = image[4:6]
         topic._total, topic._latest = image[6:8]
         topic._due_bytes, topic._due_log_bytes, topic._due_time = image[8:11]
-        if len(image) == 15:  # Before there were sinks, records became visible where they lie.
+        if len(image) == 15:  # An image from before sinks existed: records became visible at their own index.
             image = [*image, image[12]]
         for column, packed in zip(topic._columns, image[11:], strict=True):
             column.frombytes(packed)
@@ -273,7 +274,7 @@ class Topic:
 
 
 def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
-    """Return the value at ``x`` of the line through the points (xs, ys), which rise; beyond its ends, that end's."""
+    """Return the value at ``x`` of the rising line through the points (xs, ys); beyond its ends, that of the end."""
     at = bisect_right(xs, x) - 1
     if at < 0 or at + 1 == len(xs):
         return ys[max(at, 0)]
@@ -281,7 +282,7 @@ def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
 
 
 def _pack_column(column: array[int]) -> bytes:
-    """Return a column of the sparse map as little-endian bytes: it may have 100,000 entries."""
+    """Return a column of the sparse map, which may have 100,000 entries, as little-endian bytes."""
     if sys.byteorder == "big":
         column = column[:]
         column.byteswap()

@@ -1,4 +1,4 @@
-"""``SimulatedCluster``: what a scenario sees of the cluster that it runs against."""
+"""``SimulatedCluster``: a scenario's access to the cluster that it runs against."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["SimulatedCluster"]
 
 
 class SimulatedCluster:
-    """A cluster of simulated nodes, as a scenario meets it. Time is simulated: ``asyncio.sleep(60)`` costs nothing."""
+    """A cluster of simulated nodes, for a scenario. Time is simulated, so ``asyncio.sleep(60)`` takes no real time."""
 
     def __init__(self, world: World, name: str) -> None:
         self.random: random.Random = world.loop.entropy(f"scenario {name}")
-        """Dice of the scenario's own, which the seed decides; never use others."""
+        """The scenario's random generator, decided by the seed. Use no other one, or the run cannot be repeated."""
         self._world = world
         self._name = name
         self._clients: list[Client] = []
 
     def client(self, *, timeout: float = 30.0) -> Client:
-        """Return a client of its own session, connected when it is first used and closed when the scenario ends.
+        """Return a client with a session of its own. It is closed when the scenario ends.
 
-        It is the real one: its calls return, and fail, as in production. With the default ``timeout``, in seconds for
-        each call, a call outlasts the faults; with one of half a second you see ``OutcomeUnknownError``.
+        It is the real client, so its calls return and fail as in production. With the default ``timeout``, in seconds
+        for each call, calls outlast the faults; with 0.5 seconds some raise ``OutcomeUnknownError``.
         """
         name = f"{self._name}.{len(self._clients) + 1}"
         client = Client(
@@ -48,7 +48,7 @@ class SimulatedCluster:
 
     @property
     def is_calm(self) -> bool:
-        """Whether the faults have ended: everything is healed and restarted, or about to be."""
+        """Whether the faults have ended: all members are healed and restarted, or about to be."""
         return self._world.is_calm
 
     @property
@@ -58,11 +58,11 @@ class SimulatedCluster:
 
     @property
     def leader(self) -> str | None:
-        """Who leads; None = nobody. One that was cut off may believe so for a while: the newest is named."""
+        """The leader's name; None = there is none. A leader that is cut off is not named if there is a newer one."""
         leader = self._world.leader
         return None if leader is None else leader.name
 
-    # Faults of your own, beside those that are drawn.
+    # The scenario's own faults, in addition to those of the seed.
 
     def isolate(self, member: str) -> None:
         """Cut a member off from the others, both ways, until :meth:`heal`. Clients still reach it."""
@@ -74,17 +74,17 @@ class SimulatedCluster:
         self._world.network.heal()
 
     def kill(self, member: str, *, power: bool = False) -> None:
-        """End a member's process at once; with ``power``, what its disk had not synced may be gone too."""
+        """End a member's process at once; with ``power``, writes that its disk had not synced may be lost too."""
         self._world.take_down(self._member(member), power=power)
 
     def start(self, member: str) -> None:
-        """Start a member that is down; nothing happens where it runs."""
+        """Start a member that is down. Does nothing if it runs."""
         self._world.bring_up(self._member(member))
 
     def _member(self, name: str) -> Member:
         if self._world.is_calm:
-            raise RuntimeError("the faults have ended: give the simulation more seconds, or ask is_calm first")
+            raise RuntimeError("the faults have ended: give the simulation more seconds, or check is_calm first")
         for member in self._world.members:
             if member.name == name:
                 return member
-        raise ValueError(f"no member is named {name!r}; there are {', '.join(self.members)}")
+        raise ValueError(f"the cluster has no member {name!r}; its members are {', '.join(self.members)}")

@@ -1,4 +1,4 @@
-"""``ClusterFactory``: the value of the fixture ``viewstamp_cluster``, and what it knows of pytest."""
+"""``ClusterFactory``: the value of the fixture ``viewstamp_cluster``; the only module that depends on pytest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ClusterFactory"]
 
 
 class ClusterFactory:
-    """Makes the simulations of one test, as its command line says."""
+    """Creates the simulations of one test, according to pytest's command line."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         config = request.config
@@ -43,14 +43,14 @@ class ClusterFactory:
 
 
 def _test_of(request: pytest.FixtureRequest) -> str:
-    """Return what names the test on a command line, from where pytest was called."""
+    """Return the test's name for a command line, relative to the directory in which pytest was called."""
     item: Any = request.node
     _, colons, names = item.nodeid.partition("::")
     return f"{os.path.relpath(item.path, request.config.invocation_params.dir)}{colons}{names}"
 
 
 def _printer(config: pytest.Config) -> Callable[[str], None]:
-    """Return what prints a line whatever pytest captures, where there is a terminal to print to."""
+    """Return a function that prints a line to the terminal, even if pytest captures output."""
     reporter: Any = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
         return print

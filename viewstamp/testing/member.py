@@ -1,4 +1,4 @@
-"""``MemberState``: one member's own instances of the actors, for invariants to look at."""
+"""``MemberState``: one member's own instances of the actors, for invariants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ActorT = TypeVar("ActorT", bound=ReplicatedActor)
 
 
 class MemberState:
-    """What one member holds at this moment. The instances are the member's own: look, and change nothing."""
+    """One member's state at this moment. The instances are the member's own: read them, and change nothing."""
 
     def __init__(self, member: str, host: WatchedHost) -> None:
         self.member = member
@@ -21,7 +21,7 @@ class MemberState:
         self._host = host
 
     def actor(self, name: str, cls: type[ActorT], *, key: str = "") -> ActorT:
-        """Return the instance of an actor; a fresh one where no command has made it yet.
+        """Return the instance of an actor; a new one if no command has created it yet.
 
         Raises:
           UnknownActorError: no actor has this name.

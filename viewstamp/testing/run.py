@@ -30,14 +30,14 @@ Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, object]]
 Invariant = Callable[[MemberState], object]
 
 _PATIENCE_SECONDS = 60.0
-"""How long, in simulated seconds, a cluster may take to recover, and the scenarios to end, after the last fault."""
+"""Simulated seconds that the cluster may take to recover, and the scenarios to end, after the last fault."""
 _COMMANDS_SHOWN = 12
 _EVENTS_SHOWN = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is the same for all seeds. ``nodes`` None = drawn; ``faults`` None = drawn, () = none."""
+    """The properties that all seeds share. ``nodes`` None = the seed draws them; ``faults`` None = drawn, () = none."""
 
     actors: Mapping[str, type[ReplicatedActor]]
     scenarios: Sequence[Scenario]
@@ -48,23 +48,24 @@ class Plan:
     seconds: float
 
     def draw(self, seed: int) -> Swarm:
-        """Draw what the seed decides beforehand."""
+        """Draw the cluster's properties from the seed."""
         entropy = SimulatedLoop(seed).entropy("swarm of users' actors")
         swarm = draw_swarm(entropy)
         faults = swarm.faults
         if self.faults is not None:
             faults = {kind: entropy.choice((0.5, 1.0, 3.0)) for kind in self.faults}
-        faults = {kind: often for kind, often in faults.items() if kind != "members"}  # Scenarios know them by name.
+        # Without changes of membership, because scenarios refer to members by name.
+        faults = {kind: often for kind, often in faults.items() if kind != "members"}
         links = swarm.links
         if self.faults is not None and "slow" not in self.faults:
-            # Such links hold messages up for longer than an election takes: a fault, of which the caller wants none.
+            # Slow links delay messages for longer than an election takes. That is a fault, and the caller chose others.
             links = replace(links, delay_min=LinkOptions().delay_min, stall=0.0)
         with_snapshots = entropy.random() < 0.6
         swarm = replace(
             swarm,
             nodes=swarm.nodes if self.nodes is None else self.nodes,
             seconds=self.seconds if faults else _PATIENCE_SECONDS,
-            # A scenario is short: there is to be a fault in it all the same.
+            # Faults come quickly, because a scenario is short.
             fault_seconds=entropy.choice((0.1, 0.2, 0.5)),
             faults=faults,
             links=links,
@@ -77,10 +78,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a seed came to.
+    """The result of one seed.
 
-    ``finding`` is empty where nothing was found; ``error`` is the exception behind it, where there is one. ``digest``
-    is over every event: equal in each run of the seed. ``seconds`` are simulated.
+    Attributes:
+      seed: the seed.
+      nodes: the number of members.
+      seconds: the duration in simulated seconds.
+      commands: the number of applied commands.
+      faults: the number of faults, by kind.
+      digest: a checksum over every event, equal in each run of the seed.
+      finding: the name of the finding; "" = none.
+      detail: the finding in words.
+      error: the exception that caused the finding; None = there is none.
+      last_commands: the last commands before the end.
+      last_events: the last events before the end.
     """
 
     seed: int
@@ -100,8 +111,8 @@ class Run:
     """One run of one seed.
 
     Invariants:
-      * ``finding`` is the first thing that was found, and the last
-      * an index is announced, and judged by the invariant, once: members that apply it later are compared by digests
+      * ``finding`` is the first finding; later ones are ignored
+      * a command is announced, and checked by the invariant, once; members that apply it later are compared by digests
     """
 
     def __init__(self, plan: Plan, seed: int, sink: Callable[[str], None] | None = None) -> None:
@@ -110,7 +121,7 @@ class Run:
         self._trace = Trace(sink=sink)
         swarm = plan.draw(seed)
         self._streams: dict[NodeId, WatchedStreams] = {}
-        """The state of each member in its present life, or in its last."""
+        """The state machine of each member's present process, or of its last one."""
         self._world = World(seed, swarm, machine=self._make_machine, trace=self._trace)
         self._faults = Faults(self._world, self._world.loop.entropy("faults"))
         self._scenarios: list[asyncio.Task[None]] = []
@@ -120,7 +131,7 @@ class Run:
         self._found: Violation | None = None
 
     def run(self) -> Verdict:
-        """Run it, once."""
+        """Run the seed, once."""
         try:
             self._run()
         except Violation as violation:
@@ -201,7 +212,7 @@ class Run:
         return machine
 
     def commanded(self, member: NodeId, index: int, call: str, end: str) -> None:
-        """Hear that a member has applied a command."""
+        """Record that a member has applied a command."""
         if index <= self._newest or self._found is not None:
             return
         self._newest = index
@@ -212,7 +223,7 @@ class Run:
             self._check_invariant(member, f"after command {index}, {call}{end}")
 
     def changed_by_query(self, member: NodeId, call: str) -> None:
-        """Hear that a query has changed a member's state."""
+        """Record that a query has changed a member's state."""
         self._fail(
             Violation("QueriesChangeNothing", f"{call} has changed the state of {member}, and of no other member")
         )
@@ -238,7 +249,7 @@ class Run:
             self._fail(_caused("Invariant", f"{when}: {_text(error)}", error))
 
     def _fail(self, violation: Violation) -> None:
-        """Keep what was found first; the run ends after this event."""
+        """Keep the first finding; the run ends after this event."""
         if self._found is None:
             self._found = violation
             self._world.fail(violation)
@@ -246,7 +257,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class _Ear:
-    """One member's ``Watch``."""
+    """The ``Watch`` of one member."""
 
     run: Run
     member: NodeId
@@ -265,7 +276,7 @@ def _caused(invariant: str, detail: str, error: BaseException) -> Violation:
 
 
 def _for_users(violation: Violation) -> Violation:
-    """Return what was found, under the name that users know it by."""
+    """Return the finding under the name that users know."""
     match violation.__cause__:
         case DivergedError() as error:
             return _caused("StatesEqual", str(error), error)
@@ -278,6 +289,6 @@ def _for_users(violation: Violation) -> Violation:
 
 
 def _text(error: BaseException) -> str:
-    """Return an exception in one line: with its type, unless that says nothing more than "it does not hold"."""
+    """Return an exception on one line: with its type, unless it is an AssertionError with a message."""
     first = (str(error).splitlines() or [""])[0]
     return first if isinstance(error, AssertionError) and first else f"{type(error).__name__}: {first}"

@@ -1,4 +1,4 @@
-"""``Simulation``: users' actors in simulated clusters, seed after seed, and the failure that says how to repeat it."""
+"""``Simulation``: users' actors in simulated clusters, seed after seed, and the failure with its command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = 20
 
 
 class SeedFailedError(AssertionError):
-    """A seed has found something. The message says what, and how to repeat it; ``verdict`` has the rest."""
+    """A seed has a finding. The message has the finding and the command that repeats it; ``verdict`` has the rest."""
 
     def __init__(self, verdict: Verdict, command: str) -> None:
         faults = ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.faults.items())) or "none"
@@ -32,10 +32,14 @@ class SeedFailedError(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What was asked for beside the test's own words; the values of the command line's options.
+    """The options of pytest's command line.
 
-    ``seed``: this one only. ``seeds``: 1 to this one. ``sink``: hears every event. ``repeat``: gives the command that
-    runs a seed again. ``show``: takes what is worth reading beside a failure.
+    Attributes:
+      seed: run this seed only.
+      seeds: run seeds 1 to this one.
+      sink: called with every event.
+      repeat: returns the command that runs a seed again.
+      show: called with the text to show beside a failure.
     """
 
     seed: int | None = None
@@ -46,7 +50,7 @@ class Invocation:
 
 
 class Simulation:
-    """Clusters that run given actors, one for each seed, in which everything breaks that may break."""
+    """Clusters with faults that run given actors, one cluster for each seed."""
 
     def __init__(
         self,
@@ -62,22 +66,22 @@ class Simulation:
 
         Args:
           actors: the classes by the names that callers use.
-          nodes: how many members; None = the seed draws 1, 3 or 5.
-          faults: the kinds that may happen, of ``viewstamp.sim.swarm.FAULTS``; () = none, None = the seed draws some.
-          seconds: how long faults go on, in simulated seconds, unless the scenarios end before.
-          allow: parts of what the linter says about the classes that are all right.
-          invocation: what the command line asks for.
+          nodes: the number of members; None = the seed draws 1, 3 or 5.
+          faults: the kinds that may happen, from ``viewstamp.sim.swarm.FAULTS``; () = none, None = the seed draws some.
+          seconds: the duration of the faults in simulated seconds, unless the scenarios end before.
+          allow: parts of the linter's messages about the classes that are accepted.
+          invocation: the options of the command line.
 
         Raises:
-          TypeError: what is to be an actor is none.
-          ValueError: a fault is not known, or there are no members.
+          TypeError: an actor is not a class of replicated actors.
+          ValueError: a fault is unknown, or there are no members.
         """
-        ActorHost(actors)  # for its errors
+        ActorHost(actors)  # Raises TypeError for a wrong class.
         unknown = sorted(set(faults or ()) - set(FAULTS))
         if unknown:
-            raise ValueError(f"no such faults: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+            raise ValueError(f"there are no faults {', '.join(unknown)}; known: {', '.join(FAULTS)}")
         if nodes is not None and nodes < 1:
-            raise ValueError(f"{nodes} members are no cluster")
+            raise ValueError(f"nodes={nodes}, but a cluster has at least 1")
         self._actors = dict(actors)
         self._nodes = nodes
         self._faults = None if faults is None else [kind for kind in FAULTS if kind in set(faults)]
@@ -92,22 +96,27 @@ class Simulation:
         invariant: Invariant | None = None,
         check_each_command: bool = False,
     ) -> list[Verdict]:
-        """Run the scenarios, at the same time, in one cluster after the other; stop at the first seed that fails.
+        """Run the scenarios, at the same time, in one cluster after the other. Stops at the first seed that fails.
+
+        Example::
+
+            def test_transfers(viewstamp_cluster):
+                viewstamp_cluster(actors={"bank": Bank}).run(transfers, seeds=50, invariant=no_money_is_lost)
 
         Args:
-          scenarios: coroutine functions that are given the :class:`SimulatedCluster`.
-          seeds: how many; 1 to this one, the same ones each time.
-          invariant: is given the :class:`MemberState` of each member when all have recovered, and asserts what must
-            hold of it, or returns False.
-          check_each_command: ask the invariant after every command too.
+          scenarios: coroutine functions that are called with the :class:`SimulatedCluster`.
+          seeds: the number of seeds; always 1 to this one.
+          invariant: called with the :class:`MemberState` of each member when all have recovered. It asserts a property,
+            or returns False.
+          check_each_command: also check the invariant after every command.
 
         Returns:
-          what each seed came to.
+          The verdicts of the seeds.
 
         Raises:
-          SeedFailedError: a seed found something.
-          AssertionError: the linter did, or no seed applied a single command.
-          RuntimeError: an event loop runs already: the test is ``async``, and should not be.
+          SeedFailedError: a seed has a finding.
+          AssertionError: the linter has a finding, or no seed applied a single command.
+          RuntimeError: an event loop runs already, because the test is ``async``; write it with ``def``.
         """
         __tracebackhide__ = True
         _check_no_loop()
@@ -131,7 +140,7 @@ class Simulation:
                 raise SeedFailedError(verdict, asked.repeat(seed)) from verdict.error
             verdicts.append(verdict)
         if self._actors and not any(verdict.commands for verdict in verdicts):
-            raise AssertionError("no command was applied in any seed: the scenarios test nothing")
+            raise AssertionError("no command was applied in any seed, so the scenarios test nothing")
         return verdicts
 
     def _lint(self) -> None:
@@ -143,7 +152,7 @@ class Simulation:
             if not any(allowed in finding for allowed in self._allow)
         ]
         if findings:
-            raise AssertionError("\n".join(["this would not be the same on every member:", *findings]))
+            raise AssertionError("\n".join(["the linter found code that may differ between members:", *findings]))
 
 
 def _check_no_loop() -> None:
@@ -151,7 +160,7 @@ def _check_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError("run() brings its own event loop, in simulated time: write the test as `def`, not `async def`")
+    raise RuntimeError("run() has its own event loop, in simulated time: write the test as `def`, not `async def`")
 
 
 def _last_words(verdict: Verdict) -> str:

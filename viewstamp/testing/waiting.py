@@ -1,4 +1,4 @@
-"""Where the users' own coroutines wait, for a scenario that does not end."""
+"""Finds the lines in which the users' own coroutines wait, for a scenario that does not end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_USERS = (str(Path(asyncio.__file__).parent), str(Path(__file__).parents[1])
 
 
 def describe_waiting(loop: asyncio.AbstractEventLoop) -> str:
-    """Return a line for each task of users' code, with the lines that it waits in, the innermost last."""
+    """Return a line for each task of users' code, with the lines in which it waits, the innermost last."""
     lines = []
     for task in sorted(asyncio.all_tasks(loop), key=hash):
         frames = [frame for frame in _frames(task) if not frame.f_code.co_filename.startswith(_NOT_USERS)]
@@ -24,7 +24,7 @@ def describe_waiting(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Return the frames of the coroutines that wait for each other; ``Task.get_stack`` has the outermost only."""
+    """Return the frames of the coroutines that await each other; ``Task.get_stack`` has only the outermost."""
     frames = []
     waiting: Any = task.get_coro()
     while getattr(waiting, "cr_frame", None) is not None:

@@ -1,4 +1,4 @@
-"""Members' states that tell what happens to them: each command, and what a query did to the state."""
+"""State machines of members that report each command, and each query that changes the state."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ _REPR.maxstring = _REPR.maxother = 60
 
 
 class Watch(Protocol):
-    """Who is told."""
+    """The receiver of the reports."""
 
     def commanded(self, index: int, call: str, end: str) -> None:
-        """Hear that a command was applied: ``bank.transfer('a', 'b', 3)``, and `` -> 7`` or `` raised ...``."""
+        """A command was applied: ``call`` is ``bank.transfer('a', 3)``, ``end`` is `` -> 7`` or `` raised ...``."""
         ...
 
     def changed_by_query(self, call: str) -> None:
-        """Hear that a query has changed the state that it was to read."""
+        """A query has changed the state that it should only read."""
         ...
 
 
 class WatchedHost(ActorHost):
-    """An ``ActorHost`` whose methods are watched. The users' classes stay as they are."""
+    """An ``ActorHost`` whose methods are reported. The users' classes are not changed."""
 
     def __init__(self, classes: Mapping[str, type[ReplicatedActor]], watch: Watch) -> None:
         self._watch = watch
         super().__init__(classes)
 
     def instance(self, name: str, key: str) -> ReplicatedActor:
-        """Return an instance as it stands; where no command has made one, a fresh one."""
+        """Return the present instance; if no command has created one, a new one."""
         hosted = self._named(name)
         instance = hosted.instances.get(key)
         return self._imagine(hosted, key) if instance is None else hosted.wake(instance)
 
     def instances(self, name: str) -> dict[str, ReplicatedActor]:
-        """Return all instances by their keys, in the order in which they were made."""
+        """Return all instances by their keys, in the order of their creation."""
         hosted = self._named(name)
         return {instance.key: hosted.wake(instance) for instance in hosted.order}
 
     def lost_in_snapshots(self) -> Iterator[str]:
-        """Yield what is wrong with each instance whose state does not come back from a snapshot as it was."""
+        """Yield a sentence for each instance whose state is different after a snapshot."""
         for name, hosted in self._hosted.items():
             for instance in hosted.order:
                 try:
@@ -60,7 +60,7 @@ class WatchedHost(ActorHost):
                     yield f"{_place(name, instance.key)}: {error}"
                 else:
                     if revived != packed:
-                        yield f"{_place(name, instance.key)}: set_state() makes another state than get_state() gave"
+                        yield f"{_place(name, instance.key)}: set_state() makes another state than get_state() returned"
 
     def _prepare_empty(self) -> Prepared:
         prepared = super()._prepare_empty()
@@ -80,7 +80,7 @@ class WatchedHost(ActorHost):
                 result = function(actor, *arguments, **named)
             except Exception as error:
                 failure = error
-            # Not in the `except`: what an invariant raises has nothing to do with what the command raised.
+            # Not in the `except`, so that an error of an invariant is not chained to the command's.
             if failure is None:
                 self._watch.commanded(index, call, "" if result is None else f" -> {_REPR.repr(result)}")
                 return result
@@ -88,7 +88,7 @@ class WatchedHost(ActorHost):
             try:
                 raise failure
             finally:
-                failure = None  # Its traceback holds this frame.
+                failure = None  # Its traceback refers to this frame.
 
         return command
 
