@@ -206,6 +206,8 @@ class Cluster:
         self.garbage = 0
         """How many of the next answers are no answers."""
         self.default = Act.OK
+        self.poison: bytes | None = None
+        """A record that makes a node end the connection, as a malformed frame does."""
         self.clients: list[Client] = []
         self.read_chunk = 1024 * 1024
         """READ answers hold at most this many bytes, but one batch."""
@@ -422,6 +424,9 @@ class Peer:
             unknown = {decode_command(value).method for value in batch.values()} & cluster.unknown
             if unknown:
                 raise UnknownActorError(f"no {unknown}")
+        if cluster.poison in batch.values():
+            self.connection.abort()
+            return
         act = cluster.script.popleft() if cluster.script else cluster.default
         if isinstance(act, Refuse):
             raise act.error

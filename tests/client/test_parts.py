@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import AsyncIterator, Iterator
-from itertools import count
 
 import pytest
 
 from tests.client.cluster import Cluster
 from viewstamp.client import Client, Receipt
 from viewstamp.client.admin import Admin
-from viewstamp.client.aio import AsyncioRuntime
+from viewstamp.client.aio import AsyncioRuntime, links_of_loop
 from viewstamp.client.client import BaseClient
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.pool import ConnectionPool, LeaderConnection
@@ -40,7 +39,7 @@ def router_of(cluster: Cluster) -> Router:
         runtime,
         RealNetwork(),
         known,
-        count(1),
+        links_of_loop,
         cluster_id="",
         entropy=entropy,
         options=options,

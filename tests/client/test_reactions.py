@@ -13,12 +13,12 @@ from tests.streams.log import create_topic
 from viewstamp import errors
 from viewstamp.client import Client
 from viewstamp.client.batches import RECORD_COST, OpenBatches
-from viewstamp.client.connection import error_from
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.routing import Reaction, reaction
 from viewstamp.client.session import Action, Session
 from viewstamp.errors import OutcomeUnknownError, StaleSessionError, UnavailableError, ViewstampError
 from viewstamp.ids import SessionId, TopicId
+from viewstamp.wire.answers import error_from
 
 FINAL, LATER, ELSEWHERE, UNKNOWN = Reaction.FINAL, Reaction.LATER, Reaction.ELSEWHERE, Reaction.UNKNOWN
 EXPECTED = {

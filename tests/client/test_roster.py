@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from tests.client.cluster import Cluster
-from viewstamp.client.connection import check_identity
+from viewstamp.client.identity import check_identity
 from viewstamp.client.routing import ExpectedNode, Roster
 from viewstamp.errors import UnavailableError, WrongNodeError
 from viewstamp.wire.frame import FrameKind

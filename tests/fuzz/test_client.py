@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from typing import Any
 
 import msgpack
@@ -16,6 +15,7 @@ from tests.fuzz.material import DEEP, altered, only, packables, spoilt, tries
 from tests.wire.test_requests import a_body
 from viewstamp.client.checks import read_receipt, read_results
 from viewstamp.client.connection import NodeConnection
+from viewstamp.client.link import Link
 from viewstamp.errors import FrameError, PeerError, ViewstampError
 from viewstamp.wire.answers import error_from, is_answer
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameKind, encode_frame
@@ -64,13 +64,17 @@ async def hear(data: bytes, kind: FrameKind | None) -> Any:
 
     As in a network, an exception from ``on_bytes`` ends the connection, and is the reason that waiters get.
     """
-    link = NodeConnection(runtime(), "n1:1", itertools.count(1), frame_bytes_max=1 << 16)
+    running = runtime()
+    link = Link(running, "n1:1", frame_bytes_max=1 << 16, silence=2.0)
     link.accept(Pipe())
+    asking: asyncio.Future[Any]
     if kind is None:
-        waiting = link.greet("c1", None, bytes(CHALLENGE_BYTES))
+        asking = asyncio.ensure_future(link.greet("c1", None, bytes(CHALLENGE_BYTES)))
     else:
-        waiting = link.ask(REQUESTS[kind](**a_body(REQUESTS[kind])), timeout=60.0)
-    asking = asyncio.ensure_future(waiting)
+        asking = asyncio.ensure_future(
+            NodeConnection(running, link).ask(REQUESTS[kind](**a_body(REQUESTS[kind])), timeout=60.0)
+        )
+    await asyncio.sleep(0)
     await asyncio.sleep(0)
     reason: BaseException | None = None
     try:

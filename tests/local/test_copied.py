@@ -15,7 +15,7 @@ import pytest
 
 from tests.processes import none_left
 from viewstamp.cli import main
-from viewstamp.client import connection
+from viewstamp.client import identity
 from viewstamp.config import free_addresses
 from viewstamp.host.address import parse_address
 from viewstamp.local.cluster import LocalCluster
@@ -126,7 +126,7 @@ def test_a_start_never_counts_the_processes_of_the_original_as_its_own(
 
     It is of an older release here, which does not say on which directory it runs.
     """
-    monkeypatch.setattr(connection, "_directory_elsewhere", lambda *_: "")
+    monkeypatch.setattr(identity, "_directory_elsewhere", lambda *_: "")
     code, told = run(prod.parent / "twin", capfd, "cluster", "start", "--timeout", "20")
     assert code == 2
     assert "in use" in told["message"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client import connection, routing
+from viewstamp.client import identity, routing
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
 from viewstamp.local import cluster
@@ -28,7 +28,7 @@ def forget_identities() -> AbstractContextManager[None]:
 
 
 def take_a_copy() -> AbstractContextManager[None]:
-    return patched(connection, _directory_elsewhere=lambda *_: "")
+    return patched(identity, _directory_elsewhere=lambda *_: "")
 
 
 def count_any_process() -> AbstractContextManager[None]:

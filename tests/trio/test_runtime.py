@@ -18,7 +18,7 @@ def run(test: Callable[[TrioRuntime], Awaitable[Any]]) -> Any:
 
     async def main() -> Any:
         async with inner_nursery() as nursery:
-            runtime = TrioRuntime(nursery)
+            runtime = TrioRuntime(nursery.start_soon)
             nursery.start_soon(runtime.run)
             return await test(runtime)
 
@@ -162,7 +162,7 @@ def test_work_that_ends_with_the_client_has_no_waiters() -> None:
             await trio.sleep_forever()
 
         async with inner_nursery() as nursery:
-            runtime = TrioRuntime(nursery)
+            runtime = TrioRuntime(nursery.start_soon)
             future = runtime.spawn(work())
             await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(ClosedError):

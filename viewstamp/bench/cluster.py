@@ -44,7 +44,7 @@ PATIENCE: Final = {"timeouts.election_ms": "5000"}
 async def connected(
     directory: Path | None, cluster: str | None, count: int, *, embedded: bool = False
 ) -> AsyncIterator[tuple[list[Client], str]]:
-    """Yield ``count`` clients, each with a session and a connection of its own, and the file system of the data.
+    """Yield ``count`` clients, each with a session of its own, and the file system of the data.
 
     The cluster is the one that ``directory`` or ``cluster`` names, else one of its own. The topic is there.
     """

@@ -7,7 +7,9 @@ The modules, from the bottom up:
   * ``routing.py`` knows the addresses, decides which is next, and what an error means. Pure as well.
   * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
     asyncio, ``viewstamp.trio`` for trio. Randomness and network are passed in, so the simulator runs it too.
-  * ``connection.py`` is one connection, ``pool.py`` all of them, with the search for the leader.
+  * ``link.py`` is one TCP connection to a node, which the clients of an event loop share; ``links.py`` opens and finds
+    links; ``identity.py`` checks who answers. ``connection.py`` is one client's use of a link, and ``pool.py`` all
+    connections of a client, with the search for the leader.
   * ``router.py`` sends a request to any node, to one member or to the leader, until it is answered.
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
   * ``appends.py``, ``actors.py``, ``sinks.py`` and ``admin.py`` are what callers call; ``reader.py`` reads a topic, and

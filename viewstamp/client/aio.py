@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from viewstamp.client.checks import as_staleness
 from viewstamp.client.client import BaseClient
+from viewstamp.client.links import Links
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Change
 from viewstamp.client.runtime import Dialer
 from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.commands import Stale
 
-__all__ = ["AsyncioRuntime", "Client"]
+__all__ = ["AsyncioRuntime", "Client", "links_of_loop"]
 
 ResultT = TypeVar("ResultT")
 
@@ -43,7 +45,13 @@ class Client(BaseClient):
         runtime = AsyncioRuntime()
         self._tasks = runtime.tasks
         super().__init__(
-            addresses, runtime=runtime, network=network, entropy=entropy, cluster_id=cluster_id, options=options
+            addresses,
+            runtime=runtime,
+            links=links_of_loop,
+            network=network,
+            entropy=entropy,
+            cluster_id=cluster_id,
+            options=options,
         )
 
     async def __aenter__(self) -> Self:
@@ -178,6 +186,7 @@ class AsyncioRuntime:
     def __init__(self) -> None:
         self.create_future: Callable[[], asyncio.Future[Any]]
         self.time: Callable[[], float]
+        self.call_soon: Callable[[Callable[[], object]], object]
         self.tasks: set[asyncio.Task[Any]] = set()
         """The running tasks. Closing the client cancels them."""
 
@@ -186,10 +195,7 @@ class AsyncioRuntime:
         loop = self._loop = asyncio.get_running_loop()
         self.create_future = loop.create_future
         self.time = loop.time
-
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` in the next turn of the loop."""
-        self._loop.call_soon(callback)
+        self.call_soon = loop.call_soon
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
         """Call ``callback`` after ``seconds``."""
@@ -214,3 +220,25 @@ class AsyncioRuntime:
         """Await ``work``; raises TimeoutError, and cancels it, after ``seconds``."""
         async with asyncio.timeout(None if seconds == math.inf else seconds):
             return await work
+
+
+class _OfThread(threading.local):
+    loop: asyncio.AbstractEventLoop | None = None
+    links: Links
+
+
+_of_thread = _OfThread()
+
+
+def links_of_loop() -> Links:
+    """Return the links that the clients of the running event loop share.
+
+    Only the loop that ran last in a thread is remembered, so that loops that have ended are not kept. Clients of loops
+    that take turns in one thread share links less often than they could.
+    """
+    loop = asyncio.get_running_loop()
+    if _of_thread.loop is not loop:
+        runtime = AsyncioRuntime()
+        runtime.begin()
+        _of_thread.loop, _of_thread.links = loop, Links(runtime)
+    return _of_thread.links

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NotRequired, TypedDict
 
-from viewstamp.client.results import BatchReceipt
+from viewstamp.client.results import BatchReceipt, new_tuple
 from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
@@ -175,7 +175,7 @@ def read_receipt(packed: object) -> BatchReceipt | None:
         return None
     if type(packed) is not list or list(map(type, packed)) != _FIVE_NUMBERS:
         raise ValueError(f"{brief_repr(packed)} is no receipt")
-    return BatchReceipt(*packed)
+    return new_tuple(BatchReceipt, packed)
 
 
 def read_results(packed: object) -> list[bytes] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from viewstamp.client.actors import ActorCalls, ActorProxy, ActorT, interface_of
@@ -12,6 +11,7 @@ from viewstamp.client.admin import Admin
 from viewstamp.client.appends import Appends
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
+from viewstamp.client.links import Links
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.reader import TopicReader
@@ -75,6 +75,7 @@ class BaseClient:
         addresses: str | Sequence[str],
         *,
         runtime: Runtime,
+        links: Callable[[], Links],
         network: Dialer,
         entropy: random.Random,
         cluster_id: str = "",
@@ -85,6 +86,7 @@ class BaseClient:
         Args:
           addresses: ``"host:port,host:port"``, or a sequence of addresses. Any members; they name the others.
           runtime: the event loop.
+          links: returns the links that the clients of this event loop share.
           network: opens connections.
           entropy: the only source of randomness, for jitter and for the first node to ask.
           cluster_id: the only cluster to talk to; "" = the cluster of the first node that answers.
@@ -98,12 +100,11 @@ class BaseClient:
         roster = Roster(options.expected)
         known = Addresses(parse_addresses(addresses), roster.admits)
         finder = LeaderFinder(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
-        request_ids = count(1)
         self._pool = ConnectionPool(
             runtime,
             network,
             known,
-            request_ids,
+            links,
             cluster_id=cluster_id,
             entropy=entropy,
             options=options,
@@ -111,7 +112,7 @@ class BaseClient:
             on_open=lambda connection: self._sender.on_connection(connection),
         )
         self._router = Router(runtime, options, self._pool, LeaderConnection(runtime, self._pool, finder, options))
-        self._sender = Sender(runtime, options, self._router, request_ids)
+        self._sender = Sender(runtime, options, self._router)
         self._appends = Appends(runtime, self._router, self._sender)
         self._actors = ActorCalls(runtime, self._router, self._sender)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from viewstamp.client.connection import NodeConnection, open_connection
+from viewstamp.client.connection import NodeConnection
+from viewstamp.client.links import LinkRequest, Links
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.routing import Addresses, LeaderFinder, Reaction, Roster, closed_error, copies, reaction
 from viewstamp.client.runtime import Dialer, Future, Runtime
 from viewstamp.errors import (
     OutcomeToken,
+    PeerError,
     RequestError,
     UnavailableError,
     ViewstampError,
@@ -27,9 +29,17 @@ from viewstamp.wire.requests import AskStatus, OpenSession
 
 __all__ = ["ConnectionPool", "LeaderConnection", "Owner"]
 
+_BRIEF_SECONDS = 1.0
+"""A link that ends so soon after a client joined it may have ended because of a request of this very client."""
+_BRIEF_MAX = 2
+"""Brief links in a row after which a client gets a link of its own, so that it cannot cut off the others again."""
+
 
 class ConnectionPool:
     """At most one open connection per address, opened when it is needed, kept until it ends.
+
+    The links below the connections are shared with other clients (``link.py``), except with a node that lost the link
+    to this client ``_BRIEF_MAX`` times in a row, each time within ``_BRIEF_SECONDS`` and while it owed an answer.
 
     Invariants:
       * every open connection is to a node of ``cluster_id``; "" = none was opened yet
@@ -41,7 +51,7 @@ class ConnectionPool:
         runtime: Runtime,
         network: Dialer,
         addresses: Addresses,
-        request_ids: Iterator[int],
+        links: Callable[[], Links],
         *,
         cluster_id: str,
         entropy: random.Random,
@@ -57,13 +67,16 @@ class ConnectionPool:
         self.addresses = addresses
         self._runtime = runtime
         self._network = network
-        self._request_ids = request_ids
+        self._links = links
+        """The links of the event loop. Called on the loop, because a client can be made before there is one."""
         self._options = options
         self._on_open = on_open
         self._entropy = entropy
         self._roster = roster
         self._connections: dict[str, NodeConnection] = {}
         self._opening: dict[str, AbstractAsyncContextManager[object]] = {}
+        self._brief: dict[str, int] = {}
+        """By address: how many links in a row were brief."""
         self._away: set[str] = set()
         """Addresses where the last attempt to connect found nobody."""
         self._is_closed = False
@@ -96,10 +109,10 @@ class ConnectionPool:
             connection.abort()
 
     def suspect(self, connection: NodeConnection) -> None:
-        """End a connection on which nothing was heard for too long; one that only is slow may go on."""
-        if self._runtime.time() - connection.heard >= self._options.silence:
-            connection.is_silent = True
-            connection.abort()
+        """End a connection over which no answer came for too long. If it only is slow, it may go on."""
+        now = self._runtime.time()
+        if now - connection.heard >= self._options.silence:
+            connection.leave_silent(now)
 
     def admits(self, address: str) -> bool:
         """Say whether a connection may be opened to an address, as far as identities go; see ``routing.py``."""
@@ -132,18 +145,24 @@ class ConnectionPool:
                 raise closed_error()
             expected = self._roster.at(address)
             self._away.add(address)  # Until it has answered, be it that it is another node.
-            connection = await open_connection(
-                self._runtime,
-                self._network,
-                address,
-                self._request_ids,
+            wanted = LinkRequest(
+                network=self._network,
+                address=address,
                 cluster_id=self.cluster_id,
                 expected=expected,
                 challenge=b"" if expected is None else self._entropy.randbytes(CHALLENGE_BYTES),
-                timeout=self._options.connect_timeout,
+                connect_timeout=self._options.connect_timeout,
+                silence=self._options.silence,
                 frame_bytes_max=self._options.frame_bytes_max,
-                on_answer=lambda: self._away.discard(address),
+                is_alone=self._brief.get(address, 0) >= _BRIEF_MAX,
             )
+            try:
+                connection = NodeConnection(self._runtime, await self._links().find(self._runtime, wanted))
+            except PeerError:
+                self._away.discard(address)
+                raise
+            self._away.discard(address)
+            connection.closed.add_done_callback(lambda _: self._note_end(connection))
             if self._is_closed:
                 connection.abort()
                 raise closed_error()
@@ -158,13 +177,17 @@ class ConnectionPool:
                 )
             self._connections[address] = connection
             self.addresses.meet(address, connection.node)
-            connection.tell_members(lambda members, generation: self._learn(connection, members, generation))
+            connection.follow_members(lambda members, generation: self._learn(connection, members, generation))
             self._on_open(connection)
             if not connection.is_open:
                 raise connection.closed.result()
             if connection.doubt is not None and not for_status:
                 raise copies(connection.doubt)()
             return connection
+
+    def _note_end(self, connection: NodeConnection) -> None:
+        is_brief = connection.was_owed and self._runtime.time() - connection.joined < _BRIEF_SECONDS
+        self._brief[connection.address] = self._brief.get(connection.address, 0) + 1 if is_brief else 0
 
     def _learn(self, connection: NodeConnection, members: dict[str, str], generation: int) -> None:
         """Take the members that a node names."""

@@ -23,7 +23,7 @@ __all__ = [
     "TopicInfo",
     "actor_info",
     "members_of",
-    "new_receipt",
+    "new_tuple",
     "receipts_of",
     "result_or_error",
     "snapshot_info",
@@ -65,8 +65,8 @@ class Receipt(NamedTuple):
         return Viewstamp(self.term, self.index)
 
 
-new_receipt = tuple.__new__
-"""``new_receipt(Receipt, fields)`` creates a receipt at half the cost of ``Receipt(...)``; used once per record."""
+new_tuple = tuple.__new__
+"""``new_tuple(Receipt, fields)`` costs half of ``Receipt(*fields)``, because that is a function in Python."""
 
 
 class BatchReceipt(NamedTuple):

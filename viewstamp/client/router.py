@@ -110,7 +110,7 @@ class Router:
                 if node is None and not wait and not avoid.issuperset({*pool.addresses.all} - {connection.address}):
                     remaining /= 2  # The rest is for the other nodes: nothing is known of one that was not asked.
                 timeout = max(0.0, min(self._options.silence + wait, remaining))
-                frame = await connection.ask(request, timeout=timeout)
+                frame = await connection.ask(request, timeout=timeout, wait=wait)
             except (ViewstampError, TimeoutError) as error:
                 if isinstance(error, ViewstampError) and reaction(error) is Reaction.FINAL:
                     raise

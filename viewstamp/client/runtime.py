@@ -86,8 +86,9 @@ class Runtime(Protocol):
         """Belong to the loop that runs."""
         ...
 
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call back in the next turn, in the order in which it was asked for."""
+    @property
+    def call_soon(self) -> Callable[[Callable[[], object]], object]:
+        """Calls its argument in the next turn, in the order of the requests."""
         ...
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> TimerHandle:
@@ -122,13 +123,22 @@ class Wire(Protocol):
         """Queue ``buffers`` (they must not change afterwards). Never awaits; dropped silently once closed."""
         ...
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes queued here that the operating system has not taken."""
+        ...
+
     def abort(self) -> None:
         """Close at once; the handler's ``on_closed`` follows. Idempotent."""
         ...
 
 
 class Dialer(Protocol):
-    """What a client needs of a network."""
+    """What a client needs of a network. Clients whose networks are equal (``==``) share connections."""
+
+    def __hash__(self) -> int:
+        """Equal for equal networks."""
+        ...
 
     async def connect(self, address: str, accept: Callable[[Wire], ConnectionHandler]) -> Wire:
         """Connect to ``host:port``; ``accept`` returns the handler before any byte arrives. Safe to cancel.

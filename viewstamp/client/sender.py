@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
-from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, OpenBatches
+from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, OpenBatches, Request
 from viewstamp.client.checks import check_topic, read_receipt, read_results
 from viewstamp.client.connection import NodeConnection, too_large
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import BatchReceipt, Decided, Receipt, new_receipt, receipts_of
+from viewstamp.client.results import BatchReceipt, Decided, Receipt, new_tuple, receipts_of
 from viewstamp.client.router import Router
 from viewstamp.client.routing import closed_error, copies
 from viewstamp.client.runtime import Future, Runtime
@@ -41,10 +41,10 @@ class Sender:
       * no task for each append or batch: one task searches for the leader, and one for each name asks what it is
     """
 
-    def __init__(self, runtime: Runtime, options: ClientOptions, router: Router, request_ids: Iterator[int]) -> None:
+    def __init__(self, runtime: Runtime, options: ClientOptions, router: Router) -> None:
         self.held_max = options.bytes_in_flight_max
         self.batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch)
-        self.session: Session[Waiter] = Session(options, request_ids, self.batches)
+        self.session: Session[Waiter] = Session(options, count(1), self.batches)
         self.queue = SendQueue(runtime, router, options.silence, self._fits)
         self._runtime = runtime
         self._options = options
@@ -56,7 +56,6 @@ class Sender:
         self._expiring: deque[OpenBatch[Waiter]] = deque()
         self._tick = 0
         self._is_sweeping = False
-        self._is_pumping = False
         self._is_compacting = False
         self._watched_since = 0.0
         self._is_watching = False
@@ -135,7 +134,7 @@ class Sender:
                 for single in batch.waiters:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
-                        single.set_result(new_receipt(Receipt, (position, term, index, log_time, durability)))
+                        single.set_result(new_tuple(Receipt, (position, term, index, log_time, durability)))
                     position += 1
                     index += 1
             for watcher in batch.watchers:
@@ -231,30 +230,33 @@ class Sender:
         if not self._is_sweeping and self._options.timeout != math.inf:
             self._is_sweeping = True
             self._runtime.call_later(self._options.timeout / _TICKS, self._sweep)
-        if not self._is_pumping:
-            self._schedule_pump()
+        self._wake()
 
-    def _schedule_pump(self) -> None:
+    def _wake(self) -> None:
         """Send soon: after the callers that are being woken now have added their next records."""
-        if not self._is_pumping:
-            self._is_pumping = True
-            self._runtime.call_soon(self._pump)
-
-    def _pump(self) -> None:
-        self._is_pumping = False
         connection = self._leader.connection
-        if connection is None or not self.session.id:
+        if connection is not None and self.session.id:
+            if not connection.is_ready:
+                connection.wake()
+        else:
             self._leader.need()
-            return
-        take = self.session.take_request
-        request = take()
-        while request is not None:
-            connection.send(request.kind, request.body, request.payload)
-            request = take()
-        if not self._is_watching and self.session.is_owed:
-            self._is_watching = True
-            self._watched_since = self._runtime.time()
-            self._runtime.call_later(self._options.silence / 2, self._watch)
+
+    def _next_request(self, connection: NodeConnection) -> Request | None:
+        """Return the next request for the leader; None = ``connection`` is not the leader's, or there is none now."""
+        if connection is not self._leader.connection:
+            return None
+        session = self.session
+        session.request_ids = connection.request_ids
+        request = session.take_request()
+        if request is not None:
+            connection.has_more = session.has_more
+            if not self._is_watching:
+                self._is_watching = True
+                self._watched_since = self._runtime.time()
+                self._runtime.call_later(self._options.silence / 2, self._watch)
+        elif not session.id:
+            self._leader.need()  # The session was given up, and another one has to be opened.
+        return request
 
     def _watch(self) -> None:
         """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
@@ -262,9 +264,9 @@ class Sender:
         connection = self._leader.connection
         if connection is None or not self.session.is_owed:
             return
-        if self._runtime.time() - max(connection.heard, self._watched_since) >= self._options.silence:
-            connection.is_silent = True
-            connection.abort()
+        since = max(connection.heard, self._watched_since)
+        if self._runtime.time() - since >= self._options.silence:
+            connection.leave_silent(since)
             return
         self._is_watching = True
         self._runtime.call_later(self._options.silence / 2, self._watch)
@@ -300,7 +302,7 @@ class Sender:
             self._leader.finder.failed(connection.address, error)
             self._runtime.call_later(self._leader.finder.delay(), self._resume)
         else:
-            self._schedule_pump()
+            self._wake()
 
     def _on_too_large(self, connection: NodeConnection, body: TooLarge) -> None:
         assert body.request is not None, "the connection has looked"
@@ -318,12 +320,12 @@ class Sender:
         connection.has_led = True
         if self._leader.finder.last_error is not None:
             self._leader.finder.succeeded()
-        if not self._is_pumping:
-            self._schedule_pump()
+        if self.session.has_more:
+            self._wake()
 
     def _resume(self) -> None:
         self.session.resume()
-        self._schedule_pump()
+        self._wake()
 
     def on_connection(self, connection: NodeConnection) -> None:
         """Take a connection that was opened: to any node."""
@@ -331,6 +333,7 @@ class Sender:
             record_bytes_max=connection.record_bytes_max, batch_bytes_max=connection.batch_bytes_max
         )
         connection.on_answer = self._on_answer
+        connection.source = self._next_request
         connection.closed.add_done_callback(lambda closed: self._leader.leave(connection, closed.result()))
 
     # What the search for the leader asks and tells; see ``pool.Owner``.
@@ -352,7 +355,7 @@ class Sender:
 
     def on_leader(self) -> None:
         """Send what waits."""
-        self._schedule_pump()
+        self._wake()
 
     def on_left(self) -> None:
         """Take back what the leader had not answered."""

@@ -27,7 +27,7 @@ from viewstamp.client.batches import (
     unwritten,
 )
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import BatchReceipt
+from viewstamp.client.results import BatchReceipt, new_tuple
 from viewstamp.client.routing import Reaction, copies, reaction
 from viewstamp.enums import fast_members
 from viewstamp.errors import (
@@ -77,6 +77,8 @@ class Session(Generic[WaiterT]):
     def __init__(self, options: ClientOptions, request_ids: Iterator[int], batches: OpenBatches[WaiterT]) -> None:
         self.id = SessionId(0)
         """0 = no session is open."""
+        self.request_ids = request_ids
+        """Numbers the requests; to be replaced with each connection, because other clients may share that counter."""
         self.batches_retried = 0
         """Batches that were handed to a connection and have to be again, counted each time."""
         self.applied_index = 0
@@ -87,7 +89,6 @@ class Session(Generic[WaiterT]):
         """The refused batch that it asks for; None = one that is decided."""
         self._batches = batches
         self._options = options
-        self._request_ids = request_ids
         self._next_sequence = Sequence(1)
         self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
         self._to_send: deque[InFlightBatch[WaiterT]] = deque()
@@ -111,6 +112,11 @@ class Session(Generic[WaiterT]):
     def has_work(self) -> bool:
         """Whether the leader is needed: something waits to be sent or answered."""
         return bool(self._batches.waiting or self._unanswered)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether ``take_request`` may return something now. If not, it does so only after another event."""
+        return bool(self._to_send or self._batches.waiting or self._refused is not None or self._must_prove)
 
     @property
     def is_owed(self) -> bool:
@@ -180,7 +186,7 @@ class Session(Generic[WaiterT]):
         return sent
 
     def _transmit(self, sent: InFlightBatch[WaiterT]) -> Request:
-        request_id = next(self._request_ids)
+        request_id = next(self.request_ids)
         sent.request_id = request_id
         sent.open += 1
         self._by_request[request_id] = sent
@@ -191,7 +197,7 @@ class Session(Generic[WaiterT]):
         if sent.batch.expected_position:
             asked = AppendBatchAt(position=sent.batch.expected_position)
             body |= asked.to_map()
-        return Request(request_id, asked.kind, body, (sent.payload,))
+        return new_tuple(Request, (request_id, asked.kind, body, (sent.payload,)))
 
     def _ask_outcome(self) -> Request | None:
         """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
@@ -216,7 +222,7 @@ class Session(Generic[WaiterT]):
         return self._outcome_request(Sequence(self._next_sequence - 1), None)
 
     def _outcome_request(self, sequence: Sequence, refused: InFlightBatch[WaiterT] | None) -> Request:
-        request_id = next(self._request_ids)
+        request_id = next(self.request_ids)
         self.fence_request, self._fenced = request_id, refused
         ask = AskOutcome(session=self.id, sequence=sequence)
         return Request(request_id, ask.kind, {"id": request_id, **ask.to_map()}, ())
@@ -453,7 +459,7 @@ class Session(Generic[WaiterT]):
             return []
         sent.settled = True
         self._batches.held_bytes -= sent.batch.bytes
-        return [Completion(sent.batch, receipt, error)]
+        return [new_tuple(Completion, (sent.batch, receipt, error))]
 
     def _settle_refused(self, sent: InFlightBatch[WaiterT]) -> list[Completion[WaiterT]]:
         """Tell a refusal to its callers: no attempt is in the log, and none can get there any more.

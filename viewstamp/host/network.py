@@ -32,7 +32,13 @@ _ACCEPT_PAUSE_SECONDS = 0.1
 
 
 class RealNetwork(Network):
-    """TCP on the running event loop, without delaying small writes. Holds no state of its own."""
+    """TCP on the running event loop, without delaying small writes. Holds no state, so all of them are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is RealNetwork
+
+    def __hash__(self) -> int:
+        return hash(RealNetwork)
 
     async def listen(self, address: str, accept: Accept) -> Listener:
         """Listen; see :class:`Network`. Cancelled: nothing listens."""

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass
+from itertools import cycle
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Outcome, Receipt
+from viewstamp.client.runtime import Dialer
 from viewstamp.errors import (
     OutcomeUnknownError,
     StorageFullError,
@@ -55,7 +57,7 @@ class Call:
 
 
 class Workload:
-    """Appends, calls, reads and sinks through real clients, each in a process of its own.
+    """Appends, calls, reads and sinks through real clients. Some processes have several, which share connections.
 
     Invariants:
       * values are unique
@@ -121,21 +123,42 @@ class Workload:
                 process.kill()
 
     async def _visit(self, name: str) -> None:
-        swarm = self._cluster.swarm
-        client = Client(
+        """Be one process. Its clients, one to four, share their connections because they share their network."""
+        swarm, loop = self._cluster.swarm, self._cluster.loop
+        entropy, network = loop.entropy(f"sessions of {name}"), self._cluster.network.view(name)
+        clients = [
+            self._client(name + f" {number}" * (number > 0), network) for number in range(entropy.choice([1, 1, 2, 4]))
+        ]
+        of = cycle(clients)
+        callers = [
+            asyncio.ensure_future(self._run_caller(next(of), f"{name}.{number}")) for number in range(swarm.callers)
+        ]
+        callers.append(asyncio.ensure_future(self._run_reader(next(of))))
+        for number in range(swarm.actors):
+            callers.append(asyncio.ensure_future(self._run_actor_caller(next(of), f"{name}.a{number}")))
+        if len(clients) > 1:
+            callers.append(asyncio.ensure_future(self._come_and_go(name, network, entropy)))
+        await asyncio.gather(*callers)
+        for client in clients:
+            await client.close()
+
+    def _client(self, name: str, network: Dialer) -> Client:
+        return Client(
             self._cluster.addresses,
-            network=self._cluster.network.view(name),
+            network=network,
             entropy=self._cluster.loop.entropy(f"client {name}"),
-            options=ClientOptions(timeout=swarm.timeout, batch_bytes=2048),
+            options=ClientOptions(timeout=self._cluster.swarm.timeout, batch_bytes=2048),
         )
-        async with client:
-            callers = [
-                asyncio.ensure_future(self._run_caller(client, f"{name}.{number}")) for number in range(swarm.callers)
-            ]
-            callers.append(asyncio.ensure_future(self._run_reader(client)))
-            for number in range(swarm.actors):
-                callers.append(asyncio.ensure_future(self._run_actor_caller(client, f"{name}.a{number}")))
-            await asyncio.gather(*callers)
+
+    async def _come_and_go(self, name: str, network: Dialer, entropy: random.Random) -> None:
+        """Open clients that are cancelled and closed in mid-request, which must not harm those beside them."""
+        visitors = 0
+        while not self._is_over:
+            await asyncio.sleep(entropy.expovariate(1 / self._cluster.swarm.read_seconds))
+            visitors += 1
+            with contextlib.suppress(TimeoutError, *PASSING):
+                async with self._client(f"{name} visitor {visitors}", network) as visitor:
+                    await asyncio.wait_for(visitor.list_topics(), entropy.expovariate(1 / 0.002))
 
     async def _run_caller(self, client: Client, name: str) -> None:
         number = 0

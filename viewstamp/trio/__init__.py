@@ -5,7 +5,8 @@ What it promises
     began; what the body raises leaves as it is, without an exception group around it.
   * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
     specification), which imports neither library. ``runtime.py`` gives it futures, timers and tasks, ``network.py``
-    bytes, ``items.py`` iterators, ``nursery.py`` a nursery in a context manager; nothing is decided here.
+    bytes, ``links.py`` the connections that clients share, ``items.py`` iterators, ``nursery.py`` a nursery in a
+    context manager; nothing is decided here.
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
     yields is one for cancellation, and each batch of them one for scheduling.
   * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was

@@ -14,7 +14,7 @@ from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Change
 from viewstamp.client.runtime import Dialer
 from viewstamp.trio.items import Items
-from viewstamp.trio.network import TrioNetwork
+from viewstamp.trio.links import shared
 from viewstamp.trio.nursery import inner_nursery
 from viewstamp.trio.runtime import TrioRuntime
 from viewstamp.wire.batch import Batch, Record
@@ -44,6 +44,7 @@ class Client(BaseClient):
         super().__init__(
             addresses,
             runtime=runtime,
+            links=lambda: shared().links,
             network=network,
             entropy=random.Random(),
             cluster_id=cluster_id,
@@ -147,8 +148,8 @@ async def connect(
 async def run_client(make: Callable[[TrioRuntime, Dialer], ClientT]) -> AsyncIterator[ClientT]:
     """Run the client that ``make`` returns, in a nursery of its own."""
     async with inner_nursery() as nursery:
-        runtime = TrioRuntime(nursery)
-        client = make(runtime, TrioNetwork(nursery))
+        runtime = TrioRuntime(nursery.start_soon)
+        client = make(runtime, shared().network)
         nursery.start_soon(runtime.run)
         try:
             yield client

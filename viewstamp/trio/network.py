@@ -1,4 +1,8 @@
-"""TCP for a client in a trio program: one task that reads and one that writes for each connection, in one nursery."""
+"""TCP for the clients of a trio program: one task that reads and one that writes for each connection.
+
+The tasks are system tasks of trio, because a connection may outlive the client that opened it: other clients share it.
+``abort`` closes the socket at once, so a client that leaves its context as the last user leaves no open socket.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,7 @@ _CHUNK = 256 * 1024
 
 
 class TrioNetwork:
-    """Connects by trio's sockets; a :class:`viewstamp.client.runtime.Dialer`. What it opens ends with the nursery."""
-
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
+    """Connects by trio's sockets; a :class:`viewstamp.client.runtime.Dialer`. Its connections end with ``trio.run``."""
 
     async def connect(self, address: str, accept: Callable[[Wire], ConnectionHandler]) -> Wire:
         """Connect; ``accept`` returns the handler before any byte arrives. Cancelled, it leaves nothing open.
@@ -49,7 +50,7 @@ class TrioNetwork:
         except BaseException:
             stream.socket.close()
             raise
-        self._nursery.start_soon(connection.run, handler)
+        trio.lowlevel.spawn_system_task(connection.run, handler)
         return connection
 
 
@@ -64,6 +65,8 @@ class _Connection:
         self._stream = stream
         self._scope = trio.CancelScope()
         self._unsent: list[Buffer] = []
+        self._unsent_bytes = 0
+        """Also those that ``send_all`` is sending."""
         self._has_unsent = trio.Event()
         self._error: BaseException | None = None
 
@@ -71,11 +74,18 @@ class _Connection:
         """Queue ``buffers``. Never awaits; dropped silently once closed."""
         if not self._scope.cancel_called:
             self._unsent += buffers
+            self._unsent_bytes += sum(map(len, buffers))
             self._has_unsent.set()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the operating system has not taken."""
+        return self._unsent_bytes
 
     def abort(self) -> None:
         """Close at once; what is queued is lost."""
         self._scope.cancel()
+        self._stream.socket.close()
 
     async def run(self, handler: ConnectionHandler) -> None:
         """Read and write until the connection ends."""
@@ -85,8 +95,7 @@ class _Connection:
                     nursery.start_soon(self._write)
                     await self._read(handler)
         finally:
-            self._scope.cancel()
-            self._stream.socket.close()
+            self.abort()
             handler.on_closed(self._error)
 
     async def _read(self, handler: ConnectionHandler) -> None:
@@ -105,7 +114,11 @@ class _Connection:
                 await self._has_unsent.wait()
                 self._has_unsent = trio.Event()
                 buffers, self._unsent = self._unsent, []
-                await self._stream.send_all(b"".join(buffers))
+                data = b"".join(buffers)
+                await self._stream.send_all(data)
+                self._unsent_bytes -= len(data)
+        except trio.ClosedResourceError:
+            pass  # By ``abort``.
         except trio.BrokenResourceError as error:
             self._error = error.__cause__
         self._scope.cancel()

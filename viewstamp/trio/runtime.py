@@ -159,7 +159,7 @@ class TrioTimer:
 
 
 class TrioRuntime:
-    """A nursery as a :class:`viewstamp.client.runtime.Shell`.
+    """A nursery, or trio's system tasks, as a :class:`viewstamp.client.runtime.Runtime`.
 
     One task, ``run``, makes the calls; a mistake of ours in one of them ends the nursery, as it should.
 
@@ -168,9 +168,10 @@ class TrioRuntime:
       * nothing is called and no task begins after ``close``
     """
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, start_soon: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
+        """Begin; ``start_soon`` starts a task: a nursery's method, or ``trio.lowlevel.spawn_system_task``."""
         self.time = trio.current_time
-        self._nursery = nursery
+        self._start_soon = start_soon
         self._token = trio.lowlevel.current_trio_token()
         self._soon: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, TrioTimer]] = []
@@ -234,7 +235,7 @@ class TrioRuntime:
             work.close()
             task.set_exception(closed_error())
         else:
-            self._nursery.start_soon(task.run)
+            self._start_soon(task.run)
         return task
 
     def create_lock(self) -> trio.Lock:
