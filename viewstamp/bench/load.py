@@ -18,7 +18,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -47,23 +47,25 @@ class Figures:
     """The calls of one measured window of time."""
 
     latencies: Histogram
-    """Of each call that began and ended inside the window."""
+    """Of each call of the window."""
     seconds: float
     """Length of the window."""
     client_cpu_seconds: float
     """Processor time of this process, all of its threads, during the window."""
     server_cpu_seconds: float = 0.0
     """Processor time of the servers during the window; 0.0 where they were not asked."""
+    late: int = 0
+    """Of the calls, those that ended after the window: only :func:`offer` counts any."""
 
     @property
     def count(self) -> int:
-        """Number of calls that began and ended inside the window."""
+        """Number of calls: they began inside the window, and ended inside it but for ``late`` of them."""
         return self.latencies.count
 
     @property
     def per_second(self) -> float:
-        """Calls a second."""
-        return self.count / self.seconds if self.count else 0.0
+        """Calls a second that ended inside the window."""
+        return (self.count - self.late) / self.seconds if self.count else 0.0
 
     @property
     def client_cores(self) -> float:
@@ -244,8 +246,8 @@ async def offer(
     """Begin ``per_second`` calls a second at evenly spaced times, whether or not those before them have ended.
 
     A latency counts from the time at which the call was due, not from when it was made: a stall of the system delays
-    calls, and each of them counts as slow. Calls due inside the window count, also if they end after it; so
-    ``per_second`` of the result is the offered rate, unless the system did not keep up.
+    calls, and each of them counts as slow. Calls due inside the window count, also if they end after it; those are
+    ``late``. So ``per_second`` of the result is nearly the offered rate, unless the system did not keep up.
 
     Args:
       call: begins at once when called; is awaited for its end.
@@ -260,7 +262,7 @@ async def offer(
     """
     clock = time.perf_counter
     window = _Window(servers)
-    outstanding = 0
+    outstanding = late = 0
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(due: float) -> None:
@@ -269,13 +271,14 @@ async def offer(
         is_counted = window.opens <= due and not window.is_over
 
         def done(answer: asyncio.Future[object]) -> None:
-            nonlocal outstanding
+            nonlocal outstanding, late
             outstanding -= 1
             if error := asyncio.CancelledError() if answer.cancelled() else answer.exception():
                 if not failed.done():
                     failed.set_exception(error)
             elif is_counted:
                 window.latencies.add((clock() - due) * 1000)
+                late += window.is_over
 
         asyncio.ensure_future(call()).add_done_callback(done)
 
@@ -294,4 +297,4 @@ async def offer(
             await next_beat()
     if failed.done():
         await failed
-    return window.figures()
+    return replace(window.figures(), late=late)

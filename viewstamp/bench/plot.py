@@ -1,11 +1,11 @@
-"""Draws how long calls took, by percentile, as a picture, without a screen."""
+"""Draws latencies by percentile, and figures over a parameter, as pictures, without a screen."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +14,7 @@ from viewstamp.errors import ConfigError
 if TYPE_CHECKING:
     from viewstamp.bench.load import Figures
 
-__all__ = ["check_installed", "check_plot", "curve", "draw"]
+__all__ = ["check_installed", "check_plot", "curve", "draw", "draw_lines"]
 
 POINTS_A_NINE: Final = 50
 
@@ -74,3 +74,34 @@ def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None
     axes.set_title(title, loc="left")
     axes.legend(loc="upper left")
     figure.savefig(path, format="png")
+
+
+def draw_lines(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], *, x: str) -> None:
+    """Draw panels beside each other, by title, with a line of (x, y) points for each name; both axes logarithmic.
+
+    Args:
+      path: the file to write; its suffix is its format, ``.png`` or ``.svg``.
+      panels: lines without a point are left out.
+      x: label of the axis below.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "viewstamp"  # The same figures make the same file.
+    figure = Figure(figsize=(4.2 * len(panels), 4), dpi=110, layout="constrained")
+    for number, (title, lines) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(1, len(panels), number)
+        for name, points in lines.items():
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_minor_formatter("")
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xlabel(x)
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
