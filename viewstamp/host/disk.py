@@ -78,13 +78,6 @@ def _sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def _sync_data(descriptor: int) -> None:
-    if sys.platform == "linux":
-        os.fdatasync(descriptor)
-    else:
-        _sync(descriptor)
-
-
 class RealFile:
     """A file descriptor. See :class:`viewstamp.host.interfaces.File` for the contract."""
 
@@ -124,7 +117,10 @@ class RealFile:
     def sync_data(self) -> None:
         """Make written bytes durable (fdatasync)."""
         try:
-            _sync_data(self._descriptor)
+            if sys.platform == "linux":
+                os.fdatasync(self._descriptor)
+            else:
+                _sync(self._descriptor)
         except OSError as error:
             raise _storage_error("sync", self.path, error) from error
 

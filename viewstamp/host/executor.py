@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 __all__ = ["ThreadExecutor"]
@@ -87,12 +88,19 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
                 continue
             for turn in turns:
                 turn.put(False)
-            self._report(self._finish)
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self._finish)
 
     def _turn(self) -> bool:
         """Wait for items, work on all of them, report; say whether the executor goes on."""
         items: list[ItemT] = []
-        stopping = self._take(items)
+        queue = self._queue
+        item = queue.get()
+        while not isinstance(item, _Stop):
+            items.append(item)
+            if queue.empty():  # Only this thread takes, so what is there now stays there.
+                break
+            item = queue.get()
         if items:
             outcome: ResultT | BaseException
             if self._failure is None:
@@ -103,27 +111,11 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
                     outcome = self._failure = error
             else:
                 outcome = self._failure
-            if not self._report(self._done, items, outcome):
-                return False
-        return not stopping
-
-    def _take(self, items: list[ItemT]) -> bool:
-        """Wait for an item and take all that are there; say whether the executor is to stop after them."""
-        item = self._queue.get()
-        try:
-            while not isinstance(item, _Stop):
-                items.append(item)
-                item = self._queue.get_nowait()
-        except Empty:
-            return False
-        return True
-
-    def _report(self, callback: Callable[..., None], *arguments: object) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            return False  # the loop is closed: nobody is left to be told
-        return True
+            try:
+                self._loop.call_soon_threadsafe(self._done, items, outcome)
+            except RuntimeError:
+                return False  # The loop is closed: there is nothing left to report to.
+        return not isinstance(item, _Stop)
 
     def _finish(self) -> None:
         if not self._finished.done():
