@@ -164,7 +164,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 case Proposal(batch, answer):
                     self._on_proposal(batch, answer)
                 case _Durable(viewstamp, after):
-                    self._on_durable(viewstamp, after)
+                    self.raft.durable(viewstamp)
+                    if after:
+                        self._send_after_durable(after)
                 case WaitForIndex(reader):
                     self._reads.unasked.append(reader)
                 case RememberPeer(peer, incarnation):
@@ -279,8 +281,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             if item.refuse is not None:
                 item.refuse(error)
 
-    def _on_durable(self, viewstamp: Viewstamp, messages: list[Message]) -> None:
-        self.raft.durable(viewstamp)
+    def _send_after_durable(self, messages: list[Message]) -> None:
         for message in messages:
             if message.target == self.raft.core.me:
                 self.raft.step(message)

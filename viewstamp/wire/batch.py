@@ -282,7 +282,8 @@ class Batch:
             found = crc32c(view[_CLIENT_START:])
             if found != fields[5]:
                 raise FrameError(f"batch body checksum {found:#010x}, expected {fields[5]:#010x}")
-        _check_fields(fields)
+        if fields[6] not in _KINDS or fields[8] != 0 or fields[11] < 1:
+            raise _unknown(fields)
         return cls(buffer, fields)
 
     @classmethod
@@ -352,7 +353,8 @@ class Batch:
         if found != header_checksum:
             raise FrameError(f"batch header checksum {found:#010x}, expected {header_checksum:#010x}")
         fields = tuple(rest)
-        _check_fields(fields)
+        if fields[6] not in _KINDS or fields[8] != 0 or fields[11] < 1:
+            raise _unknown(fields)
         batch = cls(view, fields)
         batch.size = size
         return batch
@@ -536,13 +538,13 @@ def _add_padded(parts: list[Buffer], buffer: Buffer) -> None:
     parts.append(bytes(pad(len(buffer)) - len(buffer)))
 
 
-def _check_fields(fields: tuple[int, ...]) -> None:
+def _unknown(fields: tuple[int, ...]) -> FrameError:
+    """Return the error for a header that is intact, and that this version cannot read."""
     if fields[6] not in _KINDS:
-        raise FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
+        return FrameError(f"unknown batch kind {fields[6]}; this version knows {sorted(_KINDS)}")
     if fields[8] != 0:
-        raise FrameError(f"unknown compression codec {fields[8]}; this version knows 0 (none)")
-    if fields[11] < 1:
-        raise FrameError("a batch holds at least one record")
+        return FrameError(f"unknown compression codec {fields[8]}; this version knows 0 (none)")
+    return FrameError("a batch holds at least one record")
 
 
 def pad(size: int) -> int:
