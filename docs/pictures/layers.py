@@ -37,6 +37,7 @@ CAPTIONS = {
     "errors": "all exceptions",
     "enums": "fast enum members",
     "ids": "Term, Index, Viewstamp",
+    "value_class": "quick value classes",
 }
 """A caption for each package of the contract."""
 
