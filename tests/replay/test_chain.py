@@ -142,7 +142,7 @@ def test_a_learner_is_no_voter_but_gives_its_batches() -> None:
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
     write_member(disk, "n9", log)
-    with pytest.raises(NoQuorumError, match="n2, n3 missing"):
+    with pytest.raises(NoQuorumError, match="missing: n2, n3"):
         opened(disk, "n1", "n9")
     write_member(disk, "n2", log)
     places = [list(places_of(disk, name, lambda batch: batch.kind is Kind.RECORDS)) for name in ("n1", "n2")]
@@ -161,7 +161,7 @@ def test_one_node_named_twice_is_no_second_vote() -> None:
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
     write_member(disk, "copy", log, node="n1")
-    with pytest.raises(ConfigError, match="both of member n1"):
+    with pytest.raises(ConfigError, match="both belong to member n1"):
         opened(disk, "n1", "copy")
     with pytest.raises(ConfigError, match="named twice"):
         opened(disk, "n1", "n1")
@@ -172,7 +172,7 @@ def test_members_of_two_clusters_are_refused() -> None:
     for copy in ("control-a", "control-b"):
         disk.remove(f"/n2/{copy}")
     write_control(disk, "n2", orders().history, cluster_id="another")
-    with pytest.raises(ConfigError, match="/n2 is of cluster another, /n1 of c"):
+    with pytest.raises(ConfigError, match="/n2 belongs to cluster another, /n1 to c"):
         opened(disk)
 
 
@@ -205,7 +205,7 @@ def test_a_log_that_ends_below_what_was_committed_is_no_log() -> None:
     assert "indices 9 to 14 are missing" in problem.message
     taken = opened(disk, unsafe=True)
     assert shown(disk, taken) == visible(orders(3))
-    assert "up to index 14 was committed, and this log ends at 8" in [each.text for each in taken.findings]
+    assert "index 14 was committed, but this log ends at 8" in [each.text for each in taken.findings]
 
 
 def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -> None:
@@ -221,7 +221,7 @@ def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -
     write_member(disk, "n3", log)
     problem = opened(disk).problem
     assert isinstance(problem, CorruptionError)
-    assert "committed, as n1 says" in problem.message
+    assert "committed according to n1" in problem.message
 
 
 def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[SimulatedDisk, Log, Log]:
@@ -287,4 +287,4 @@ def test_a_committed_record_of_a_later_term_below_a_gap_is_a_contradiction() -> 
     disk, _, _ = trimmed_and_stopped(hint=9, other=b"of term 3")
     problem = opened(disk).problem
     assert isinstance(problem, CorruptionError)
-    assert "term 3, indices 7 to 8: committed, as n3 says" in problem.message
+    assert "term 3, indices 7 to 8: committed according to n3" in problem.message

@@ -216,7 +216,7 @@ def test_a_damaged_snapshot_is_replaced_by_another_members() -> None:
     flip(disk, oldest, len(disk.volume.find(oldest).data) // 2)
     problem = opened(disk).problem
     assert isinstance(problem, CorruptionError)
-    assert "no snapshot that is whole" in problem.message
+    assert "no intact snapshot" in problem.message
 
 
 def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
@@ -315,5 +315,5 @@ def test_one_topic_alone() -> None:
     bills = opened(disk).only(["bills"])
     assert shown(disk, bills) == [each for each in expected if each[0] == "bills"]
     assert bills.summary().records == 3
-    with pytest.raises(RequestError, match="no topic 'loans'; there are: orders, bills"):
+    with pytest.raises(RequestError, match="no topic 'loans'; it has: orders, bills"):
         opened(disk).only(["loans"])

@@ -1,19 +1,23 @@
-"""Replay: from the files of dead nodes to the records that readers of the cluster would have seen. Offline, read-only.
+"""Replay: recovers the records that readers of the cluster would have seen, from the files of stopped nodes. Read-only.
 
 Promises
-    * What an election over the given members would keep, in log order, each record once; nothing that consensus
-      discarded. Fewer members than a majority are refused, unless they are taken unsafely, which is said.
-    * A batch that one replica lacks or holds damaged is taken from any other: by log matching it is the same, and
-      its header says so. What nobody has is an error that names the indices; unless nothing that is kept was there.
-    * Equal (term, index) with different intact bytes is corruption: reported, never picked, and nothing is written.
-    * What was trimmed, or has aged, or was never committed by a sink, is not shown; what a COMMIT made visible stands
-      at the COMMIT's place and time.
-    * Nothing is changed in the directories. Memory: the headers of all batches (108 bytes each), and a few pieces.
+    * It returns the records that an election over the given members would keep, in log order, each once, and no record
+      that consensus discarded. Fewer members than a majority are rejected, unless the caller accepts an unsafe result,
+      which is then marked as such.
+    * A batch that one replica lacks or holds damaged is taken from another replica, because by log matching the copies
+      are the same, and equal headers prove it. A record that no replica holds is an error that names its indices,
+      unless it had been trimmed.
+    * Different intact bytes at an equal (term, index) are corruption. They are reported, and nothing is written,
+    because
+      the files do not show which of them is right.
+    * Records that were trimmed, aged out, or staged and never committed are not shown. Records that a COMMIT made
+      visible appear at the COMMIT's place, with its time.
+    * The directories are not changed. Memory: the headers of all batches (108 bytes each), and a few pieces of files.
 
 Assumes
-    * the nodes do not run, or what they do meanwhile may or may not be seen; a batch that changes under the hands of
-      the replay is an error, not a wrong record;
-    * each directory is one member's, and no member's is given twice: members are counted.
+    * The nodes do not run. If they do, records that they write meanwhile may be missing; a batch that changes while it
+      is read is an error, not a wrong record.
+    * Each directory belongs to one member, and no member is given twice, because members are counted.
 
 How
 
@@ -22,18 +26,18 @@ How
              `chain.py`     the end that an election would choose, and the batches that lead back from it
              `visible.py`   the log applied to topics and sinks: the plan, in order of visibility
     pass 2   `read.py`      the plan's batches, read in its order, verified again, cut and joined
-             `digest.py`    what was read, in 32 digits
-             `parquet.py`, `topic.py`     where it goes
-    both     `replay.py`    what is read in which order, and the summary
+             `digest.py`    a digest of all records, 32 digits
+             `parquet.py`, `topic.py`     the targets
+    both     `replay.py`    the order of the steps, and the summary
 
-Each file is read forward once in pass 1, and in pass 2 at most once more; but a COMMIT's staged batches are read at the
-COMMIT's place, so around them reading goes back by what lies between.
+Each file is read forward once in pass 1, and in pass 2 at most once more. Staged batches are an exception: they are
+read at the place of their COMMIT, so reading goes back to them.
 
-Damage is a finding, and the pass goes on behind it: segments are independent, a group header gives the checksums of its
-batches, and beyond that the next group header is searched. Whether a replica can be asked in the election depends on
-whether it is known whose it is and how far its log had come; the rules are in ``replica.py``.
+Damage is a finding, and the pass continues behind it: segments are independent, a group header has the checksums of its
+batches, and where that does not help the next group header is searched. A replica takes part in the election only if
+its identity and the end of its log are known; the rules are in ``replica.py``.
 
-What it deliberately lacks: the state of actors (their commands are counted, a node replays them); and guesses.
+Deliberately lacking: the state of actors (their commands are counted; a node replays them); and guesses.
 """
 
 from viewstamp.replay.chain import Chain

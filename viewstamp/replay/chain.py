@@ -1,8 +1,9 @@
-"""The log that the cluster has: its end chosen as an election would, then walked backwards from batch to batch.
+"""The log of the cluster: its end is chosen as an election would, then it is walked backwards from batch to batch.
 
-"The highest term at each index" is wrong: it keeps records that consensus discarded, behind the end of the log that
-won and between its records. A batch names the term of the record before it, and one leader a term writes each index
-once; so from a right end, (previous term, first index) leads to the one batch before it, in whichever replica it is.
+Taking the highest term at each index would be wrong, because it keeps records that consensus discarded, both behind the
+end of the chosen log and between its records. Instead each batch names the term of the record before it, and in one
+term only one leader writes each index. So from a correct end, (previous term, first index) leads to exactly one batch
+before, in any replica that holds it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ __all__ = ["Chain", "Copy", "Gap", "build_chain", "choose_tail"]
 
 
 class Copy(NamedTuple):
-    """One replica's copy of a batch: which replica, and which of its rows."""
+    """One replica's copy of a batch: the number of the replica, and the row in its table."""
 
     replica: int
     row: int
 
 
 class Gap(NamedTuple):
-    """Indices, half-open, of which no replica has a copy that fits."""
+    """Indices, half-open, for which no replica has a copy that fits."""
 
     first: int
     end: int
@@ -38,13 +39,13 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Chain:
-    """The batches of the log in order, each with the copy that is to be read.
+    """The batches of the log in order, each with the copy to read.
 
     ``begin`` and ``end`` are indices; ``end`` is exclusive. ``gaps`` are in order, the highest first. ``commit_end``:
-    everything below it was committed, as one of the replicas knew. ``dropped``: batches of some replica that the
-    log does not have. ``unlinked``: batches below ``begin`` of which nothing says whether the log had them.
-    ``repaired``: batches of it that a replica lacks or holds damaged, and another one gives. ``corrupt`` says of each
-    place where replicas hold different intact bytes what is there.
+    all records below it were committed, as at least one replica knew. ``dropped``: batches of some replica that are not
+    in the log. ``unlinked``: batches below ``begin`` that cannot be proven to belong to the log. ``repaired``: batches
+    that one replica lacks or holds damaged, and another one provides. ``corrupt``: a description of each place where
+    replicas hold different intact bytes.
     """
 
     replicas: Sequence[ReplicaFiles]
@@ -64,18 +65,18 @@ class Chain:
 
     @property
     def lacks_what_may_not_be_committed(self) -> bool:
-        """Whether records are lost of which no replica knew that they were committed."""
+        """Whether records are lost that no replica knew to be committed."""
         if self.gaps and self.gaps[0].end > self.commit_end:
             return True
         places = takewhile(lambda at: self.link(at).end > self.commit_end, range(len(self) - 1, -1, -1))
         return any(self.rows[at] in self.replicas[self.copies[at]].rows.unreadable for at in places)
 
     def copy(self, at: int) -> Copy:
-        """Return which copy of the batch at place ``at`` is to be read."""
+        """Return the copy to read of the batch at place ``at``."""
         return Copy(self.copies[at], self.rows[at])
 
     def link(self, at: int) -> BatchLink:
-        """Return the place of a batch in the log."""
+        """Return the place of a batch in the log: its term and indices."""
         return self.replicas[self.copies[at]].rows.link(self.rows[at])
 
 
@@ -84,17 +85,17 @@ def choose_tail(
 ) -> tuple[ReplicaFiles, bool]:
     """Return the replica whose log an election among ``replicas`` keeps, and whether there can be an election.
 
-    Who counts is decided by :mod:`viewstamp.consensus.standing`, as it is for the members of a running cluster. A
-    replica of which the control file or the end of the log is lost does not count.
+    The votes are counted by :mod:`viewstamp.consensus.standing`, as in a running cluster. A replica whose control file
+    or end of the log is lost does not vote.
 
     Args:
-      replicas: all that there are.
-      unsafe: without a majority, take the largest pair that is there: committed records may be missing then, and
-        records that were never committed may be present.
+      replicas: all replicas that were given.
+      unsafe: without a majority, take the largest pair: committed records may be missing then, and records that were
+        never committed may be present.
       without: directories of replicas that are not counted.
 
     Raises:
-      NoQuorumError: they cannot elect anybody, and ``unsafe`` is not set.
+      NoQuorumError: they cannot elect a leader, and ``unsafe`` is not set.
       ConfigError: the replicas do not belong together.
     """
     _check_together(replicas)
@@ -113,7 +114,7 @@ def _check_together(replicas: Sequence[ReplicaFiles]) -> None:
         for other, other_state in known[:at]:
             if state.cluster_id != other_state.cluster_id:
                 raise ConfigError(
-                    f"{replica.directory} is of cluster {state.cluster_id}, {other.directory} of"
+                    f"{replica.directory} belongs to cluster {state.cluster_id}, {other.directory} to"
                     f" {other_state.cluster_id}",
                     remedy="name the replicas of one cluster",
                 )
@@ -121,13 +122,13 @@ def _check_together(replicas: Sequence[ReplicaFiles]) -> None:
                 continue
             if state.incarnation != other_state.incarnation:
                 raise ConfigError(
-                    f"{other.directory} and {replica.directory} are both of member {replica.member}, and are different"
-                    f" disks (incarnations {other_state.incarnation} and {state.incarnation})",
-                    remedy="leave out the one that the node was started on later, with an empty directory",
+                    f"{other.directory} and {replica.directory} both belong to member {replica.member}, but are"
+                    f" different disks (incarnations {other_state.incarnation} and {state.incarnation})",
+                    remedy="leave out the later one, on which the node was started with an empty directory",
                 )
             raise ConfigError(
-                f"{other.directory} and {replica.directory} are both of member {replica.member}",
-                remedy="name each member once: a copy of a vote is no second vote; take the newer directory",
+                f"{other.directory} and {replica.directory} both belong to member {replica.member}",
+                remedy="name each member once, because a copy would count as a second vote; take the newer directory",
             )
 
 
@@ -141,27 +142,27 @@ def _no_majority(replicas: Sequence[ReplicaFiles], claims: Sequence[standing.Cla
     voting = [claim for claim in claims if claim.recovering is None]
     votes = [claim.member for claim in voting if best is not None and claim.votes_for(best)]
     reasons = [reason for replica in replicas if (reason := _why_no_vote(replica, membership, best))]
-    there = f"{len(replicas) - len(reasons)} of these {len(replicas)} replicas count as votes"
+    count = f"{len(replicas) - len(reasons)} of {len(replicas)} given replicas can vote"
     if reasons:
-        there += f" (not counted: {'; '.join(reasons)})"
+        count += f" (the others cannot: {'; '.join(reasons)})"
     if membership is None:
-        needed = "none of them stores who the members are"
+        needed = "none of them stores the members"
     else:
+        halves = [
+            (voters, [each for each in voters if each not in votes]) for voters in standing.lacking(membership, votes)
+        ]
         needed = " and ".join(
-            f"a majority of {', '.join(voters)} is needed, {', '.join(each for each in voters if each not in votes)}"
-            " missing"
-            for voters in standing.lacking(membership, votes)
+            f"a majority of {', '.join(voters)} is needed (missing: {', '.join(missing)})" for voters, missing in halves
         )
     return NoQuorumError(
-        f"{there}; {needed}",
-        remedy="name the directories of more members; or take what there is, unsafely (--unsafe; on Spark"
-        ' .option("unsafe", "true")): committed records may be missing then, and records that were never committed'
-        " may be present",
+        f"no majority: {count}; {needed}; nothing was written",
+        remedy='name the directories of more members; or accept a guess (--unsafe; on Spark .option("unsafe",'
+        ' "true")), in which committed records may be missing and records that were never committed may be present',
     )
 
 
 def _why_no_vote(replica: ReplicaFiles, membership: Membership | None, best: standing.Claim | None) -> str:
-    """Return why a replica does not count; "" if it does."""
+    """Return why a replica cannot vote; "" = it can."""
     claim = replica.claim
     if claim is None:
         return f"the control file or the end of the log of {replica.name} is lost"
@@ -170,24 +171,24 @@ def _why_no_vote(replica: ReplicaFiles, membership: Membership | None, best: sta
     if best is not None and claim.member != best.member and (best.refuses(claim) or claim.refuses(best)):
         return f"{claim.member} has another disk than the one that {best.member} knows"
     if membership is not None and not standing.is_voter(membership, replica.member):
-        return f"{replica.member} is no voter"
+        return f"{replica.member} is not a voter"
     return ""
 
 
 def build_chain(replicas: Sequence[ReplicaFiles], winner: ReplicaFiles, *, unsafe: bool = False) -> Chain:
     """Walk back from the end of ``winner``'s log, through the copies of all ``replicas``.
 
-    Gaps and corruption do not end the walk. Below a gap it goes on at the highest batch that has the term which a
-    stored history names. Where no history reaches, it goes on at one that its replica knew to be committed.
+    The walk continues below gaps and corruption. Below a gap it resumes at the highest batch that has the term which a
+    stored history names; if no history reaches there, at a batch that its replica knew to be committed.
 
     Raises:
-      CorruptionError: the log ends below what is known to be committed, and that is not taken unsafely.
+      CorruptionError: the log ends below the highest index known to be committed, and ``unsafe`` is not set.
     """
     return _Walk(replicas, winner).run(unsafe=unsafe)
 
 
 class _Walk:
-    """One walk; ``_at`` is for each replica its highest row that ends at or below the place reached."""
+    """One walk. ``_at`` has for each replica its highest row that ends at or below the present place."""
 
     def __init__(self, replicas: Sequence[ReplicaFiles], winner: ReplicaFiles) -> None:
         self._replicas = replicas
@@ -202,12 +203,12 @@ class _Walk:
         chain = self._chain
         if chain.commit_end > chain.end and not unsafe:
             raise CorruptionError(
-                f"the log that would be chosen ends at index {chain.end - 1}, and up to {chain.commit_end - 1} was"
-                f" committed: indices {chain.end} to {chain.commit_end - 1} are missing",
+                f"the chosen log ends at index {chain.end - 1}, but index {chain.commit_end - 1} was committed:"
+                f" indices {chain.end} to {chain.commit_end - 1} are missing",
                 path=self._winner.directory,
                 expected=f"a log up to index {chain.commit_end - 1}",
                 found=f"one up to {chain.end - 1}",
-                remedy="name the directories of more members: one of them has them",
+                remedy="name the directories of more members, because at least one of them has these records",
             )
         end = chain.end
         term = self._term_before(end)
@@ -230,7 +231,7 @@ class _Walk:
         return chain
 
     def _term_before(self, end: int) -> int | None:
-        """Return the term of the record before ``end``, as the histories have it, else the winner's last row."""
+        """Return the term of the record before ``end``, from a stored history, else from the winner's last row."""
         if (term := self._winner.term_at(end - 1)) is not None:
             return term
         for snapshot in self._winner.snapshots:
@@ -242,7 +243,7 @@ class _Walk:
         return None
 
     def _take(self, term: int, end: int) -> BatchLink | None:
-        """Take the batch of ``term`` that ends at ``end``; None = nobody has it, or nobody's copy can be believed."""
+        """Take the batch of ``term`` that ends at ``end``; None = no replica has it, or the copies contradict."""
         found: list[Copy] = []
         for number, replica in enumerate(self._replicas):
             row = self._drop_row_above(number, end)
@@ -269,7 +270,7 @@ class _Walk:
         return link
 
     def _is_repair(self, link: BatchLink, having: set[int]) -> bool:
-        """Say whether a replica should have this batch too, and does not."""
+        """Return whether a replica should have this batch too, but does not."""
         return any(
             number not in having
             and replica.first_index <= link.first_index
@@ -281,7 +282,7 @@ class _Walk:
     def _resume(self, term: int | None, end: int) -> BatchLink | None:
         """Return the highest batch at or below ``end``, the end of a gap, that is known to belong to the log.
 
-        ``term`` is the term of the record before ``end``; None = it is not known.
+        ``term`` is the term of the record before ``end``; None = unknown.
         """
         best: BatchLink | None = None
         for number, replica in enumerate(self._replicas):
@@ -297,14 +298,14 @@ class _Walk:
     def _belongs(self, link: BatchLink, replica: ReplicaFiles) -> bool:
         """Return whether a batch of ``replica`` belongs to the log: by a stored history, else because it was committed.
 
-        The histories of members that have trimmed their logs do not reach back to the log of a member that was stopped
-        before. What that member knew to be committed belongs to the log nevertheless.
+        The second rule is needed because members that trimmed their logs also trimmed their histories, and these may
+        not reach back to the log of a member that was stopped earlier.
         """
         known = self._known_term(link.end - 1)
         return link.end <= replica.log_hint if known is None else link.term == known
 
     def _known_term(self, index: int) -> int | None:
-        """Return the term of the chosen log at ``index``: as the winner's history says, or that of a snapshot."""
+        """Return the term of the chosen log at ``index``, from the winner's history or from a snapshot."""
         if (term := self._winner.term_at(index)) is not None:
             return term
         for replica in self._replicas:
@@ -315,7 +316,7 @@ class _Walk:
         return None
 
     def _drop_row_above(self, number: int, end: int) -> int:
-        """Pass over a replica's rows that reach above ``end``: the log does not have them. Return its next row."""
+        """Skip a replica's rows that reach above ``end``, because the log does not have them; return its next row."""
         rows = self._replicas[number].rows
         row = self._at[number]
         while row >= 0 and (link := rows.link(row)).end > end:
@@ -328,11 +329,11 @@ class _Walk:
         replica = self._replicas[number]
         header = replica.rows.header(row)
         known = self._divergent.setdefault((link.term, link.first_index), header)
-        what = f"term {link.term}, indices {link.first_index} to {link.end - 1}"
+        place = f"term {link.term}, indices {link.first_index} to {link.end - 1}"
         if known != header:
-            self._chain.corrupt.append(f"{what}: replicas hold different bytes, {replica.name} one of them")
+            self._chain.corrupt.append(f"{place}: {replica.name} and another replica hold different bytes")
         if link.end <= replica.log_hint:
-            self._chain.corrupt.append(f"{what}: committed, as {replica.name} says, and not in the log that was chosen")
+            self._chain.corrupt.append(f"{place}: committed according to {replica.name}, but not in the chosen log")
 
     def _note_corrupt(self, term: int, end: int, copies: Sequence[Copy]) -> None:
         places = []
@@ -341,10 +342,10 @@ class _Walk:
             path = replica.paths[replica.rows.files[row]]
             places.append(f"{path} at byte {replica.rows.locations[row]}")
         link = self._replicas[copies[0].replica].rows.link(copies[0].row)
-        what = f"term {term}, indices {link.first_index} to {end - 1}"
-        self._chain.corrupt.append(f"{what}: intact, and different: {'; '.join(places)}")
+        place = f"term {term}, indices {link.first_index} to {end - 1}"
+        self._chain.corrupt.append(f"{place}: copies are intact but different: {'; '.join(places)}")
 
 
 def _can_stand_below(link: BatchLink, term: int | None, end: int) -> bool:
-    """Return whether a log can hold ``link`` if the record before ``end`` has ``term``: terms never decrease."""
+    """Return whether a log can hold ``link`` if the record before ``end`` has ``term``, as terms never decrease."""
     return term is None or (link.term == term if link.end == end else link.term <= term)

@@ -1,12 +1,13 @@
-"""A digest of records that depends on the records alone: not on how they were batched, nor on who reads which part.
+"""A digest of records that depends only on the records, not on their batches nor on the order in which parts are read.
 
-Of each topic: its name, the first position, the number of records, and six crc32c: over all values' bytes one behind
-the other and over their lengths, and the same of the keys and of the headers (as msgpack, as they are stored). Lengths
-are four bytes, little-endian; that of a key that is not there is 2^32 - 1. The digest is the blake2b of 16 bytes over
-the msgpack of the list of these, sorted by topic, in hexadecimal.
+The digest is the 16-byte blake2b, in hexadecimal, of the msgpack of a list with one item for each topic, sorted by
+name: its name, its first position, its number of records, and six crc32c. Those cover, over all records of the topic,
+the bytes and the lengths of the values, of the keys, and of the headers (in their stored msgpack form). A length has
+four bytes, little-endian; the length of an absent key is 2^32 - 1.
 
-Why checksums: they run at the speed of memory, and the checksum of a whole follows from those of its parts, so parts
-that were read in parallel give the same digest as one pass. They find damage and mistakes, not forgery.
+Checksums are used because they run at the speed of memory, and because the checksum of a whole can be computed from
+those of its parts: parts that were read in parallel give the same digest as one pass. They detect damage and mistakes,
+not forgery.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _NO_KEY = (1 << 32) - 1
 
 @dataclass(slots=True)
 class TopicDigest:
-    """The records of one topic from ``first_position`` on; ``sums``: (checksum, bytes that it covers) of each column.
+    """The records of one topic from ``first_position`` on; ``sums``: (checksum, covered bytes) of each column.
 
-    The columns, in this order: values, their lengths, keys, their lengths, headers, their lengths.
+    The columns are, in this order: values, their lengths, keys, their lengths, headers, their lengths.
     """
 
     first_position: int
@@ -44,7 +45,7 @@ class TopicDigest:
     sums: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)] * 6)
 
     def add(self, columns: Columns) -> None:
-        """Take the next records. Raises FrameError: offsets of a column fall."""
+        """Add the next records. Raises FrameError if the offsets of a column decrease."""
         count = columns.count
         keys, headers = columns.keys, columns.headers
         parts: tuple[Buffer, ...] = (
@@ -61,7 +62,7 @@ class TopicDigest:
         self.count += count
 
     def join(self, following: TopicDigest) -> None:
-        """Take records that were digested apart, and follow directly on these."""
+        """Add records that were digested separately and follow directly on these."""
         assert following.first_position == self.first_position + self.count, "parts follow on each other"
         self.sums = [
             (combine(checksum, after, after_size), size + after_size)
@@ -77,7 +78,7 @@ class Digest:
         self.topics: dict[str, TopicDigest] = {}
 
     def add(self, topic: str, first_position: int, columns: Columns) -> None:
-        """Take the next records of a topic."""
+        """Add the next records of a topic."""
         found = self.topics.get(topic)
         if found is None:
             found = self.topics[topic] = TopicDigest(first_position)
@@ -85,7 +86,7 @@ class Digest:
         found.add(columns)
 
     def join(self, following: Digest) -> None:
-        """Take what was digested apart, and follows."""
+        """Add a digest of records that follow on these."""
         for topic, part in following.topics.items():
             found = self.topics.get(topic)
             if found is None:
@@ -94,7 +95,7 @@ class Digest:
                 found.join(part)
 
     def pack(self) -> bytes:
-        """Return all of it as bytes, for :meth:`unpack` in another process."""
+        """Return the digest's state as bytes, for :meth:`unpack` in another process."""
         packed: bytes = msgpack.packb(
             [[topic, each.first_position, each.count, each.sums] for topic, each in self.topics.items()]
         )
@@ -102,7 +103,7 @@ class Digest:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Digest:
-        """Return what :meth:`pack` made bytes of."""
+        """Return the digest that :meth:`pack` made these bytes of."""
         digest = cls()
         for topic, first_position, count, sums in msgpack.unpackb(packed):
             digest.topics[topic] = TopicDigest(first_position, count, [(checksum, size) for checksum, size in sums])
@@ -123,14 +124,14 @@ def _lengths(column: Column) -> bytes:
     try:
         return _pack(array("I", map(sub, islice(offsets, 1, None), offsets)))
     except OverflowError:
-        raise FrameError("the offsets of a column fall: whoever built that batch is at fault") from None
+        raise FrameError("the offsets of a column decrease: the writer of that batch is faulty") from None
 
 
 def _key_lengths(keys: Column, columns: Columns) -> bytes:
     assert columns.validity is not None, "keys come with their validity"
     bits = int.from_bytes(columns.validity, "little")
-    everyone = (1 << columns.count) - 1
-    if bits & everyone == everyone:
+    all_valid = (1 << columns.count) - 1
+    if bits & all_valid == all_valid:
         return _lengths(keys)
     offsets = offsets_of(keys)
     valid = bytes(columns.validity)
@@ -144,12 +145,13 @@ def _pack(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-# The checksum of two parts one behind the other, from theirs: a checksum is a polynomial modulo another one, so it is
-# the first times x^(8 n), n being the length of the second, plus the second. Bits stand the highest power first.
+# The checksum of two joined parts follows from theirs: a checksum is a polynomial modulo another polynomial, so the
+# whole is the first times x^(8 n), where n is the length of the second in bytes, plus the second. The highest power is
+# bit 0.
 
 
 def combine(first: int, second: int, second_size: int) -> int:
-    """Return the crc32c of two parts one behind the other from theirs and the second one's length in bytes."""
+    """Return the crc32c of two joined parts, from their checksums and the length of the second in bytes."""
     return _multiply(_power(8 * second_size), first) ^ second
 
 

@@ -1,4 +1,4 @@
-"""Pass 1: the header of every batch that can be read, in a table; what the files mean is said in ``replica.py``."""
+"""Pass 1: reads the header of every readable batch into a table; ``replica.py`` interprets the files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind
 __all__ = ["HEADER_ONLY", "BatchLink", "BatchTable", "SegmentTable", "scan_segment"]
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-"""How much is read at once: batches reach over the end of a piece, and what was read of them is read again."""
+"""Bytes of one read. A batch that reaches over the end of a piece is read again with the next piece."""
 
 _LINK = struct.Struct("<8xQQQ28xI")
 _LENGTH = struct.Struct("<I")
 HEADER_ONLY: Final = frozenset({Kind.RECORDS, Kind.STAGED, Kind.COMMANDS, Kind.OPEN_SESSION, Kind.FENCE})
-"""Of these kinds a replay needs no body before it hands it out, or not at all."""
+"""Kinds of batches whose body a replay needs only when it returns the records, or never."""
 
 
 class BatchLink(NamedTuple):
-    """What ties a batch to the one before it: both ends are indices, ``end`` is exclusive."""
+    """The fields that link a batch to the one before it; ``first_index`` to ``end`` is half-open."""
 
     term: int
     first_index: int
@@ -34,11 +34,11 @@ class BatchLink(NamedTuple):
 
 
 class BatchTable:
-    """Headers of batches as they stand on the disk, and where: 108 bytes each, in order of their index.
+    """The headers of batches as they are on disk, with their places: 108 bytes each, in order of their index.
 
     Invariants:
-      * ``first_index`` rises from row to row, and no two rows overlap
-      * ``bodies`` holds the whole batch of each row that is a small command to the state, if it is readable
+      * ``first_index`` increases from row to row, and no two rows overlap
+      * ``bodies`` holds the whole batch of each readable row that is a small command to the state
     """
 
     __slots__ = ("bodies", "files", "headers", "locations", "unreadable")
@@ -47,9 +47,9 @@ class BatchTable:
         self.headers = bytearray()
         self.locations = array("Q")
         self.files = array("I")
-        """Which file of the replica, as an index."""
+        """The file of each row, as an index into the replica's files."""
         self.unreadable: set[int] = set()
-        """Rows whose header is intact and whose body is not."""
+        """Rows with an intact header and a damaged body."""
         self.bodies: dict[int, bytes] = {}
 
     def __len__(self) -> int:
@@ -68,15 +68,15 @@ class BatchTable:
         return BatchLink(term, first_index, previous_term, first_index + count)
 
     def size(self, row: int) -> int:
-        """Return the bytes of a batch, its header included."""
+        """Return the bytes of a batch, header included."""
         return HEADER_SIZE + int(_LENGTH.unpack_from(self.headers, row * HEADER_SIZE + 80)[0])
 
     def header(self, row: int) -> bytes:
-        """Return the header's bytes. Copies of one batch have equal ones, and its checksums stand in there."""
+        """Return the header's bytes. Copies of one batch have equal headers, which contain the checksums."""
         return bytes(self.headers[row * HEADER_SIZE : (row + 1) * HEADER_SIZE])
 
     def batch(self, row: int) -> Batch:
-        """Return the batch: with its body where that is kept, else its header alone."""
+        """Return the batch, with its body if that is kept, else with its header only."""
         body = self.bodies.get(row)
         if body is not None:
             return Batch.decode(body, verify=False)
@@ -105,7 +105,7 @@ class BatchTable:
 
 @dataclass(slots=True)
 class SegmentTable:
-    """What one segment file holds: the scan, the rows, and where the term of the rows changes: (term, first index)."""
+    """The content of one segment file: the scan, the rows, and the (term, first index) of each change of term."""
 
     scan: SegmentScan
     rows: BatchTable = field(default_factory=BatchTable)
@@ -113,7 +113,7 @@ class SegmentTable:
 
     @property
     def first_index(self) -> int | None:
-        """The index of the first record that is, or should be, in here; None = not known."""
+        """The index of the first record that is, or should be, in this file; None = unknown."""
         if self.scan.header is not None:
             return self.scan.header.first_index
         return self.rows.link(0).first_index if len(self.rows) else None
@@ -131,15 +131,15 @@ def scan_segment(
     """Read one segment file once, forward, and verify every checksum; blocking.
 
     Args:
-      disk: where it is.
+      disk: the disk with the file.
       path: the file.
-      number: which segment its name says it is.
-      limit: read as if the file were not longer: a truncation that was decided has cut it there.
-      on_bytes: is told how many bytes were dealt with, now and then.
+      number: the segment number in its name.
+      limit: treat the file as if it ended at this byte, because a truncation was decided there; None = its real end.
+      on_bytes: called now and then with the number of bytes read since the last call.
 
     Raises:
-      ConfigError: it has a newer format.
-      StorageError, FileNotFoundError: it cannot be read.
+      ConfigError: the file has a newer format.
+      StorageError, FileNotFoundError: the file cannot be read.
     """
     file = disk.open_read(path)
     try:

@@ -1,4 +1,4 @@
-"""Records to parquet files: a directory of files in log order, there whole or not at all. Needs pyarrow."""
+"""Writes records to parquet files: a directory of files in log order, complete or absent. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 __all__ = ["FILE_BYTES", "check_target", "write_parquet"]
 
 FILE_BYTES: Final = 256 * 1024 * 1024
-"""A file is closed when so many bytes of records went into it."""
+"""A file is closed when it has this many bytes of records."""
 GROUP_BYTES: Final = 32 * 1024 * 1024
-"""What is held in memory, and becomes one row group."""
+"""Bytes that are held in memory and become one row group."""
 
 
 def check_target(path: str) -> None:
-    """Refuse what cannot be written to, before anything is read.
+    """Check the target before anything is read.
 
     Raises:
-      ConfigError: pyarrow is not installed; or there is something at ``path`` already.
+      ConfigError: pyarrow is not installed, or ``path`` exists.
     """
     _arrow()
     if os.path.exists(path):
-        raise ConfigError(f"{path} exists already", remedy="name a path that does not; nothing is overwritten")
+        raise ConfigError(f"{path} already exists", remedy="name another path, because no file is overwritten")
 
 
 def write_parquet(path: str, runs: Iterable[tuple[RecordRun, Columns]], *, file_bytes: int = FILE_BYTES) -> int:
-    """Write all records to ``path``/part-00000.parquet and so on, in their order; return the number of files.
+    """Write all records to ``path``/part-00000.parquet and so on, in order; return the number of files.
 
     The columns are those of the Spark source: topic, position, term, index, timestamp (UTC, microseconds), key, value,
-    headers (a map). The files are written to ``path``.incomplete, synced, and get their name at the end; what an
-    earlier run left there is removed.
+    headers (a map). The files are written to ``path``.incomplete, synced, and renamed at the end. Files that an
+    interrupted run left there are deleted.
 
     Raises:
       ConfigError: as :func:`check_target`.
-      StorageError: the files cannot be written. Nothing is at ``path``.
+      StorageError: the files cannot be written. ``path`` does not exist then.
     """
     check_target(path)
     temporary = f"{path}.incomplete"
@@ -70,7 +70,7 @@ def write_parquet(path: str, runs: Iterable[tuple[RecordRun, Columns]], *, file_
 
 
 class _Files:
-    """The files of one directory; there is always one, so that an empty result has its columns too."""
+    """The files of one directory. There is at least one, so that an empty result has columns too."""
 
     def __init__(self, directory: str, file_bytes: int) -> None:
         self.count = 0
@@ -89,7 +89,7 @@ class _Files:
         self._size += block.size
 
     def close(self) -> None:
-        """Complete the file that is being written, and sync it. Idempotent."""
+        """Complete and sync the present file. Safe to repeat."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             with self._stream as stream:
@@ -110,7 +110,7 @@ class _Files:
 
 
 _MEASURED: Final = ["topic", "position", "index", "timestamp"]
-"""Columns with statistics: what a reader would cut by. Those of values would cost and help nobody."""
+"""Columns with statistics, because readers filter by them. Those of values would only cost space."""
 
 
 def _arrow() -> Any:
@@ -119,8 +119,8 @@ def _arrow() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise ConfigError(
-            f"parquet needs pyarrow, which is not installed here ({error})",
-            remedy="pip install 'viewstamp[spark]', or pyarrow alone; without --to the files are verified all the same",
+            f"parquet needs pyarrow, which is not installed ({error})",
+            remedy="pip install 'viewstamp[spark]', or only pyarrow; without --to the records are verified and counted",
         ) from error
     return pyarrow
 
@@ -184,7 +184,7 @@ def _binary(column: Column, count: int, validity: Buffer | None) -> Any:
     try:
         found.validate(full=True)
     except arrow.ArrowInvalid as error:
-        raise FrameError(f"a column of a batch is not laid out as it should be: {error}") from None
+        raise FrameError(f"a column of a batch has an invalid layout: {error}") from None
     return found
 
 

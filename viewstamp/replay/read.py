@@ -1,6 +1,6 @@
-"""Pass 2: the batches of a plan, read in its order from the replicas that were chosen, and verified again.
+"""Pass 2: reads the batches of a plan in its order from the chosen replicas, and verifies them again.
 
-Their columns are cut and joined without looking at the records.
+Columns are cut and joined without decoding the records.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ __all__ = [
 ]
 
 _FILES_MAX: Final = 8
-"""Files that are kept open, each with a piece of it: RECORDS and STAGED batches of a few replicas."""
+"""Files that are kept open, each with one piece in memory: enough for RECORDS and STAGED batches of a few replicas."""
 
 
 class Extent(NamedTuple):
-    """One item of a plan and where it is: all that reading it takes, so it may be pickled and sent.
+    """One item of a plan with its place: all that is needed to read it, so that it can be pickled and sent.
 
-    ``position`` is that of the first record shown, ``count`` how many of the batch are, after its first ``skip``.
-    ``header`` is the batch's, as it was in pass 1.
+    ``position`` is that of the first record to show; ``count`` records are shown, after the first ``skip`` of the
+    batch. ``header`` is the batch's, as pass 1 read it.
     """
 
     topic: str
     position: int
     skip: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of an extent
+    count: int  # type: ignore[assignment]  # hides tuple.count, which an extent does not need
     log_time: int
     path: str
     location: int
@@ -55,7 +55,7 @@ class Extent(NamedTuple):
 
 
 def extents(plan: ReplayPlan) -> Iterator[Extent]:
-    """Yield the plan with the places of its batches, in order."""
+    """Yield the items of a plan with the places of their batches, in order."""
     chain = plan.chain
     for topic, position, skip, count, log_time, place in plan:
         number, row = chain.copy(place)
@@ -67,7 +67,7 @@ def extents(plan: ReplayPlan) -> Iterator[Extent]:
 
 
 class ExtentReader:
-    """Reads extents; blocking. Use it as a context, or close it."""
+    """Reads extents; blocking. Use it as a context manager, or close it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -80,18 +80,18 @@ class ExtentReader:
         self.close()
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
+        """Close the files. Safe to repeat."""
         while self._windows:
             self._windows.popitem()[1][0].close()
 
     def read(self, extent: Extent) -> Batch:
         """Return the batch of an extent, with the position and the log time under which it is visible.
 
-        Its buffer is a view of a piece that was read: valid as long as it is held, and it keeps the piece alive.
+        Its buffer is a view of the piece that was read, and keeps the piece in memory as long as it is held.
 
         Raises:
-          CorruptionError: it is not what it was in pass 1.
-          StorageError: it cannot be read.
+          CorruptionError: the batch has changed since pass 1.
+          StorageError: the file cannot be read.
         """
         size = Batch.measure(extent.header)
         batch = Batch.decode_header(extent.header)
@@ -99,13 +99,13 @@ class ExtentReader:
         try:
             batch = Batch.decode(view)
             if view[: len(extent.header)] != extent.header:
-                raise FrameError(f"{batch!r}, which is another one")
+                raise FrameError(f"{batch!r}, which is another batch")
         except FrameError as error:
             raise CorruptionError(
-                f"{extent.path} at byte {extent.location} is not what it was a moment ago: {error.message}",
+                f"{extent.path} has changed at byte {extent.location} while it was read: {error.message}",
                 path=extent.path,
                 location=extent.location,
-                expected="the batch that was there",
+                expected="the batch that pass 1 read",
                 found=error.message,
                 remedy="stop the node if it runs, or copy its directory; then replay again",
             ) from error
@@ -114,7 +114,7 @@ class ExtentReader:
         return batch
 
     def _window(self, path: str, staged: bool) -> Window:
-        """Return the piece of a file where reading goes on: staged batches lie elsewhere in it than what is around."""
+        """Return the window of a file. Staged batches have their own, because they lie elsewhere than their COMMIT."""
         key = path, staged
         found = self._windows.get(key)
         if found is None:
@@ -122,7 +122,7 @@ class ExtentReader:
                 file = self._disk.open_read(path)
             except FileNotFoundError as error:
                 raise CorruptionError(
-                    f"{path} is gone since it was read",
+                    f"{path} was deleted while the directory was read",
                     path=path,
                     expected="the segment",
                     found="no file",
@@ -136,7 +136,7 @@ class ExtentReader:
 
 
 class RecordRun(NamedTuple):
-    """Rows of a block that were one batch, or the part of it that is shown; all with one term and log time."""
+    """Rows of a block that come from one batch, or its shown part; all have one term and one log time."""
 
     topic: str
     position: int
@@ -148,19 +148,19 @@ class RecordRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records of a plan that follow on each other: their values, keys and headers as joined columns, and the rest."""
+    """Consecutive records of a plan: their values, keys and headers as joined columns, and their runs."""
 
     runs: list[RecordRun]
     columns: Columns
 
     @property
     def size(self) -> int:
-        """About how many bytes it holds."""
+        """Its approximate size in bytes."""
         return self.columns.size
 
 
 def read_runs(reader: ExtentReader, items: Iterable[Extent]) -> Iterator[tuple[RecordRun, Columns]]:
-    """Yield each extent's records, as they stand in its batch."""
+    """Yield the records of each extent, as they are in its batch."""
     for extent in items:
         batch = reader.read(extent)
         columns = slice_columns(batch.columns(), extent.skip, extent.skip + extent.count)
@@ -169,7 +169,7 @@ def read_runs(reader: ExtentReader, items: Iterable[Extent]) -> Iterator[tuple[R
 
 
 def blocks(runs: Iterable[tuple[RecordRun, Columns]], bytes_max: int) -> Iterator[Block]:
-    """Join runs to blocks of about ``bytes_max`` bytes: what is small is dear one by one, whoever takes it."""
+    """Join runs into blocks of about ``bytes_max`` bytes, because every consumer has a fixed cost for each block."""
     held: list[RecordRun] = []
     parts: list[Columns] = []
     size = 0
@@ -185,7 +185,7 @@ def blocks(runs: Iterable[tuple[RecordRun, Columns]], bytes_max: int) -> Iterato
 
 
 def offsets_of(column: Column) -> array[int]:
-    """Return a column's offsets, one more than it has items, as numbers of this machine."""
+    """Return a column's offsets, one more than it has items, in this machine's byte order."""
     offsets = array("i")
     offsets.frombytes(column.offsets)
     if sys.byteorder == "big":
@@ -194,7 +194,7 @@ def offsets_of(column: Column) -> array[int]:
 
 
 def slice_columns(columns: Columns, start: int, end: int) -> Columns:
-    """Return the records ``[start, end)``; all of them as they are, without a copy."""
+    """Return the records ``[start, end)``. If these are all records, nothing is copied."""
     if (start, end) == (0, columns.count):
         return columns
     validity: bytes | None = None
@@ -211,7 +211,7 @@ def slice_columns(columns: Columns, start: int, end: int) -> Columns:
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:
-    """Return the records of all ``parts``, at least one, in their order. What has no keys or headers gets none."""
+    """Return the records of all ``parts`` (at least one) in order. Parts without keys or headers get empty ones."""
     if len(parts) == 1:
         return parts[0]
     count = sum(part.count for part in parts)

@@ -1,4 +1,4 @@
-"""A replay from its beginning to its summary: what is read in which order, and what is said of it."""
+"""Runs a replay from its beginning to its summary."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ __all__ = ["OfflineReplay", "Summary", "total_bytes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What came of a replay.
+    """The result of a replay.
 
-    ``records`` and ``batches`` are what readers would see. ``dropped_divergent``: batches that a replica holds and the
-    log does not. ``repaired``: batches of the log that a replica lacks or holds damaged, and another one gave.
-    ``corrupt``: places where replicas hold different intact bytes, or nobody holds what must be there. ``digest``:
-    ``replay/digest.py``; None = not all could be read. ``not_known_committed``: records that became visible where no
-    replica knew what was committed. ``commands``: calls of actors, which are not replayed.
+    ``records`` and ``batches`` are those that readers would see. ``dropped_divergent``: batches that a replica holds
+    and the log does not. ``repaired``: batches of the log that a replica lacks or holds damaged, and another one
+    provided. ``corrupt``: places where replicas hold different intact bytes, or where no replica holds a required
+    record. ``digest``: as in ``replay/digest.py``; None = not all records could be read. ``not_known_committed``:
+    records that became visible above the highest index that a replica knew to be committed. ``commands``: calls of
+    actors, which are not replayed.
     """
 
     records: int = 0
@@ -51,10 +52,10 @@ class Summary:
 
 @dataclass(slots=True)
 class OfflineReplay:
-    """What pass 1 found, and the plan for pass 2.
+    """The result of pass 1, and the plan for pass 2.
 
-    ``problem`` says why there is no plan, or why what it gives must not be believed; then nothing is to be written.
-    ``is_majority`` False: chosen among fewer than a majority of the members, as ``unsafe`` allowed.
+    ``problem`` is why there is no plan, or why its records cannot be trusted; nothing may be written then.
+    ``is_majority`` False: chosen among fewer than a majority of the members, as ``unsafe`` allows.
     """
 
     replicas: Sequence[ReplicaFiles]
@@ -75,8 +76,8 @@ class OfflineReplay:
         """Read the replicas in ``paths`` once, and plan; blocking.
 
         Raises:
-          NoQuorumError: fewer than a majority of the members are there, and ``unsafe`` is not set.
-          ConfigError: a path holds no log, or the replicas do not belong together; or a newer format.
+          NoQuorumError: fewer than a majority of the members are given, and ``unsafe`` is not set.
+          ConfigError: a path has no log, the replicas do not belong together, or a file has a newer format.
           StorageError: the disk failed.
         """
         directories = find_replicas(disk, paths)
@@ -86,11 +87,11 @@ class OfflineReplay:
 
     @classmethod
     def of(cls, disk: Disk, replicas: Sequence[ReplicaFiles], *, unsafe: bool = False) -> OfflineReplay:
-        """Plan from what pass 1 found. Raises as :meth:`open`.
+        """Plan from the replicas that pass 1 read. Raises as :meth:`open`.
 
-        If the chosen log lost records that no replica has, and of which none knows that they were committed, the log is
-        chosen again without the vote of that replica, as if it were recovering (protocol rule 17): were they committed,
-        a majority without it has another copy.
+        If the chosen log lacks records that no replica has, and that none knew to be committed, the log is chosen again
+        without the vote of that replica, as if it were recovering (protocol rule 17). That is correct because, if they
+        were committed, a majority without this replica has another copy.
         """
         winner, is_majority = choose_tail(replicas, unsafe=unsafe)
         first = replay = cls._planned(disk, replicas, winner, is_majority, unsafe=unsafe)
@@ -128,27 +129,27 @@ class OfflineReplay:
 
     @property
     def findings(self) -> list[ReplicaFinding]:
-        """Everything that is not as it should be, replica by replica."""
+        """All findings, replica by replica."""
         found = [finding for replica in self.replicas for finding in replica.findings]
         if self.chain is not None and self.chain.end < self.chain.commit_end:
-            text = f"up to index {self.chain.commit_end - 1} was committed, and this log ends at {self.chain.end - 1}"
+            text = f"index {self.chain.commit_end - 1} was committed, but this log ends at {self.chain.end - 1}"
             found.append(ReplicaFinding("missing", self.replicas[0].directory, 0, text))
         if self.chain is not None and self.chain.unlinked:
             text = f"the log could not be followed below index {self.chain.begin}: {self.chain.unlinked} batches there"
-            text += " were left out, as nothing says that they belong to it; name the directories of more members"
+            text += " were left out, because they may not belong to it; name the directories of more members"
             found.append(ReplicaFinding("not linked", self.replicas[0].directory, 0, text))
         return found + (self.plan.findings if self.plan is not None else [])
 
     def only(self, topics: Sequence[str]) -> OfflineReplay:
-        """Return the replay of some topics. Raises RequestError: the log does not know one."""
+        """Return the replay of some topics. Raises RequestError for a topic that is not in the log."""
         return replace(self, plan=None if self.plan is None else self.plan.only(topics))
 
     def runs(self, reader: ExtentReader, digest: Digest, on_bytes: Callable[[int], None] = lambda _: None) -> Runs:
-        """Yield all records of the plan, batch by batch, and take them into ``digest``; blocking.
+        """Yield all records of the plan, batch by batch, and add them to ``digest``; blocking.
 
         Raises:
-          CorruptionError: a batch is not any more what it was in pass 1.
-          StorageError: it cannot be read.
+          CorruptionError: a batch has changed since pass 1.
+          StorageError: a file cannot be read.
         """
         assert self.plan is not None, "without a plan there is nothing to read"
         for run, columns in read_runs(reader, extents(self.plan)):
@@ -157,7 +158,7 @@ class OfflineReplay:
             yield run, columns
 
     def summary(self, digest: str | None = None) -> Summary:
-        """Return what is to be said of it; ``digest`` where all was read."""
+        """Return the summary; ``digest`` = that of all records, if they were read."""
         chain, plan = self.chain, self.plan
         topics: dict[str, int] = {}
         if plan is not None:
@@ -183,7 +184,7 @@ Runs = Iterator[tuple[RecordRun, Columns]]
 
 
 def total_bytes(disk: Disk, paths: Sequence[str]) -> int:
-    """Return how many bytes pass 1 is going to read."""
+    """Return how many bytes pass 1 will read."""
     total = 0
     for directory in find_replicas(disk, paths):
         for segment in list_segments(disk, directory):
@@ -202,6 +203,6 @@ def _corrupt(chain: Chain) -> CorruptionError:
         f"replicas contradict each other: {places[0]}{more}",
         expected="the same bytes for the same term and index",
         found=places[0],
-        remedy="nothing was written: which of them is right cannot be told. Look at each with `viewstamp wal verify`;"
-        " leave out a replica that is known to be wrong, if a majority remains",
+        remedy="nothing was written, because the files do not show which replica is right. Check each with `viewstamp"
+        " wal verify`; leave out a replica that is known to be wrong, if a majority remains",
     )

@@ -1,9 +1,8 @@
-"""One member's files, put together: its log with its holes, who it is, what it would say in an election.
+"""Assembles one member's files: its log with its holes, its identity, and its claim in an election.
 
-A *finding* is what is not as it should be; none of them ends a replay by itself. What matters is whether a replica is
-``certain``: whether it is known who it is and up to where its log had reached, so that it can be asked what an election
-would ask it. A hole in the middle does not change that; a lost last segment or control file does. A replica that is not
-certain still gives its batches.
+A *finding* is a deviation from a healthy directory; no finding ends a replay by itself. A replica is ``certain`` if its
+identity and the end of its log are known, because an election needs both. A hole in the middle does not change that; a
+lost last segment or control file does. A replica that is not certain still provides its batches.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SNAPSHOT = re.compile(r"\d{20}-\d+\.snapshot", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFinding:
-    """Something that is not as it should be: ``kind`` in a word or two, the file and the byte, and what it means."""
+    """A deviation from a healthy directory: its ``kind`` in a word or two, the file and byte, and a description."""
 
     kind: str
     path: str
@@ -61,7 +60,7 @@ class ReplicaFinding:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot whose header and trailer are intact; its pieces are verified when they are loaded."""
+    """A snapshot with an intact header and trailer; its pieces are verified when they are loaded."""
 
     path: str
     meta: SnapshotMeta
@@ -69,7 +68,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A segment to be scanned; ``limit`` as :func:`viewstamp.replay.headers.scan_segment` takes it."""
+    """A segment to scan; for ``limit`` see :func:`viewstamp.replay.headers.scan_segment`."""
 
     path: str
     number: int
@@ -78,13 +77,13 @@ class SegmentFile:
 
 @dataclass(slots=True, kw_only=True)
 class ReplicaFiles:
-    """What one directory holds.
+    """The content of one directory.
 
-    ``name`` is for people: the node's id, or the directory. ``paths`` are the segments, which ``rows.files`` counts.
-    ``state`` None = the control file is lost. ``first_index`` and ``end`` are those of the log as a node would find it;
-    ``pair`` is what it would advertise in an election: (last term of its history, end). ``memberships`` are those in
-    its log, oldest first; the last one is in force.
-    Everything below ``commit_hint`` was committed; below ``log_hint`` this log held it.
+    ``name`` is for messages: the node's id, or the directory. ``paths`` are the segments to which ``rows.files``
+    refers. ``state`` None = the control file is lost. ``first_index`` and ``end`` are those of the log as a node would
+    recover it; ``pair`` is what it would advertise in an election: (last term of its history, end). ``memberships`` are
+    those in its log, oldest first; the last one is in force. All records below ``commit_hint`` were committed; this log
+    held those below ``log_hint``.
     """
 
     directory: str
@@ -111,10 +110,10 @@ class ReplicaFiles:
 
     @property
     def claim(self) -> Claim | None:
-        """What this member brings to an election; None = who it is, or how far its log had come, is not known.
+        """The claim of this member in an election; None = its identity or the end of its log is unknown.
 
-        A directory of a node in interval mode that did not stop cleanly may lack acknowledged records, unless it lies
-        on the machine where it was written, in the same boot.
+        A directory of a node in interval mode that did not stop cleanly may lack acknowledged records, unless it is
+        read on the machine that wrote it, in the same boot.
         """
         if self.state is None or not self.is_certain:
             return None
@@ -130,7 +129,7 @@ class ReplicaFiles:
         )
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the record at ``index`` as the stored history has it; None = it does not say."""
+        """Return the term of the record at ``index`` by the stored history; None = the history does not cover it."""
         history = self.history
         if history is None or index < history.starts[0].begin or index >= self.end:
             return None
@@ -138,10 +137,10 @@ class ReplicaFiles:
 
 
 def find_replicas(disk: Disk, paths: Sequence[str]) -> list[str]:
-    """Return the data directories that ``paths`` name: each itself, or the members in the directory of a cluster.
+    """Return the data directories that ``paths`` name: each itself, or all those in the directory of a cluster.
 
     Raises:
-      ConfigError: one of them is none and holds none; or one is named twice.
+      ConfigError: a path is not a data directory and contains none, or one is named twice.
     """
     found: list[str] = []
     for given in paths:
@@ -152,14 +151,14 @@ def find_replicas(disk: Disk, paths: Sequence[str]) -> list[str]:
         members = [path] if _is_replica(disk, path) else [each for each in inside if _is_data_directory(disk, each)]
         if not members:
             raise ConfigError(
-                f"{given} holds no log",
-                remedy="name the data directories of nodes (each holds control-a, control-b and wal), or the directory"
-                " of a local cluster",
+                f"{given} has no log",
+                remedy="name the data directories of nodes (each has control-a, control-b and wal), or the directory of"
+                " a local cluster",
             )
         found += members
     for path in found:
         if found.count(path) > 1:
-            raise ConfigError(f"{path} is named twice", remedy="name each replica once: they are counted")
+            raise ConfigError(f"{path} is named twice", remedy="name each replica once, because replicas are counted")
     return found
 
 
@@ -172,7 +171,7 @@ def _is_replica(disk: Disk, path: str) -> bool:
 
 
 def list_segments(disk: Disk, directory: str) -> list[SegmentFile]:
-    """Return the segments of a replica that count, in order: those that a truncation has decided to drop do not."""
+    """Return the segments of a replica in order, without those that a truncation has decided to drop."""
     log = _log_directory(disk, directory)
     found = LogScan.of(disk, log)
     if found.mark is not None and found.mark.resets:
@@ -184,13 +183,13 @@ def read_replica(disk: Disk, directory: str, *, on_bytes: Callable[[int], None] 
     """Read all of a replica once: its segments, its control file, the frames of its snapshots; blocking.
 
     Raises:
-      ConfigError: something in it is of a newer format.
+      ConfigError: one of its files has a newer format.
     """
     return assemble(disk, directory, [scan(disk, file, on_bytes) for file in list_segments(disk, directory)])
 
 
 def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda _: None) -> SegmentTable:
-    """Scan one segment; a file that cannot be read at all is one hole."""
+    """Scan one segment. A file that cannot be read is treated as one hole."""
     try:
         return scan_segment(disk, file.path, file.number, limit=file.limit, on_bytes=on_bytes)
     except (StorageError, FileNotFoundError) as error:
@@ -201,10 +200,10 @@ def scan(disk: Disk, file: SegmentFile, on_bytes: Callable[[int], None] = lambda
 
 
 def assemble(disk: Disk, directory: str, tables: Sequence[SegmentTable]) -> ReplicaFiles:
-    """Put a replica together from the tables of its segments, in their order.
+    """Assemble a replica from the tables of its segments, in their order.
 
     Raises:
-      ConfigError: something in it is of a newer format.
+      ConfigError: one of its files has a newer format.
     """
     return _Assembly(disk, directory, tables).replica()
 
@@ -215,7 +214,7 @@ def _log_directory(disk: Disk, directory: str) -> str:
 
 
 class _Assembly:
-    """Judges what the scans found, in the order in which it is asked."""
+    """Interprets the scans of one directory. The order of the steps matters, because each builds on the ones before."""
 
     def __init__(self, disk: Disk, directory: str, tables: Sequence[SegmentTable]) -> None:
         self._disk = disk
@@ -242,7 +241,7 @@ class _Assembly:
         if mark is not None and mark.resets:
             first_index = end = mark.end
         elif not self._tables:
-            self._find("missing", self._log, 0, "there is not one segment")
+            self._find("missing", self._log, 0, "there is no segment")
             self._is_certain = False
         if history is not None and not self._describes(history):
             self._is_certain = False
@@ -250,10 +249,10 @@ class _Assembly:
         is_reset = newest is not None and not self._holds(newest, end, history)
         if newest is not None and is_reset:
             if not is_being_installed(state, newest.meta.end, newest.meta.term):
-                text = f"the log does not hold the last record of {newest.path}, which was not being installed"
+                text = f"the log does not hold the last record of {newest.path}, and that was not being installed"
                 self._find("contradiction", self._log, 0, text)
                 self._is_certain = False
-            # What the snapshot holds is committed either way; a node that was installing it resets its log to it.
+            # The snapshot's records are committed in either case; a node that was installing it resets its log to it.
             first_index = end = newest.meta.end
             history = TermHistory(newest.meta.history)
         if newest is None and first_index > 1:
@@ -277,16 +276,16 @@ class _Assembly:
             findings=self._findings,
         )
         if holder := self._disk.lock_holder(self._directory):
-            text = f"{holder} has it open: what it writes from now on may be missing, and what is read may change"
+            text = f"{holder} has it open: records that it writes from now on may be missing, and files may change"
             self._find("running", f"{self._directory}/lock", 0, text)
         claim = replica.claim
         if claim is not None and claim.recovering is not None:
             text = describe_loss(replica.member, claim.recovering)
-            self._find("recovering", f"{self._directory}/{CONTROL_NAMES[0]}", 0, f"{text}; it has no vote")
+            self._find("recovering", f"{self._directory}/{CONTROL_NAMES[0]}", 0, f"{text}; it cannot vote")
         return replica
 
     def _check_log_ids(self, state: ControlState | None) -> None:
-        """Refuse segments of another log; raises ConfigError."""
+        """Reject segments of another log; raises ConfigError."""
         chain = ScanState(log_id=state.log_id if state is not None else None)
         for table in self._tables:
             if table.scan.header is not None:
@@ -295,7 +294,7 @@ class _Assembly:
     def _find(self, kind: str, path: str, location: int, text: str) -> None:
         self._findings.append(ReplicaFinding(kind, path, location, text))
 
-    # Beside the log.
+    # Control file and snapshots.
 
     def _read_control(self) -> tuple[ControlState | None, TermHistory | None]:
         path = f"{self._directory}/{CONTROL_NAMES[0]}"
@@ -306,13 +305,13 @@ class _Assembly:
             problem = "there is no control file"
         except (CorruptionError, StorageError, PeerError) as error:
             problem = error.message
-        text = f"{problem}: whose log this is, and what it has promised, is not known; it has no part in the election"
+        text = f"{problem}: the owner of this log and its promises are unknown, so it takes no part in the election"
         self._find("no control file", path, 0, text)
         self._is_certain = False
         return None, None
 
     def _read_snapshots(self) -> Iterator[Snapshot]:
-        """Yield the snapshots that have an intact frame, newest first."""
+        """Yield the snapshots with an intact frame, newest first."""
         directory = f"{self._directory}/snapshots"
         for name in sorted(self._disk.list_directory(directory), reverse=True):
             if not _SNAPSHOT.fullmatch(name):
@@ -333,7 +332,7 @@ class _Assembly:
     # The log.
 
     def _take_segments(self, known: Known) -> int:
-        """Take the rows of all segments; return the end of the log, as ``viewstamp.wal.verdict`` has it."""
+        """Add the rows of all segments; return the end of the log, as ``viewstamp.wal.verdict`` decides it."""
         scan = self._scan
         scan.segments = [table.scan for table in self._tables]
         if scan.segments and scan.segments[-1].is_blank and scan.mark is None:
@@ -358,11 +357,11 @@ class _Assembly:
         return reached if reached is not None else max(ends)
 
     def _cut_torn_tail(self, table: SegmentTable, end: int) -> None:
-        """Leave out of the last written segment what stands behind the first place that is not understood."""
+        """Leave out the bytes of the last written segment from the first place on that cannot be decoded."""
         stop, rows = table.scan.stop, table.rows
         assert stop is not None, "a pass ends with a reason"
         text = f"expected {stop.expected}, found {stop.found}"
-        text = f"{text}; the log ends at index {end}, nothing behind it was acknowledged by this node"
+        text = f"{text}; the log ends at index {end}, and this node acknowledged nothing behind it"
         self._find("torn tail", table.scan.path, stop.location, text)
         kept = next((row for row in range(len(rows)) if rows.locations[row] >= stop.location), len(rows))
         table.rows = BatchTable()
@@ -404,14 +403,14 @@ class _Assembly:
         for table in self._tables:
             for term, first in table.term_starts:
                 if begin <= first < taken and history.term_at(Index(first)) != term:
-                    said = history.term_at(Index(first))
-                    text = f"index {first} has term {term}, the control file says {said}: it is not of this log"
+                    stored = history.term_at(Index(first))
+                    text = f"index {first} has term {term}, but {stored} in the control file, which is of another log"
                     self._find("contradiction", table.scan.path, 0, text)
                     return False
         return True
 
     def _holds(self, snapshot: Snapshot, end: int, history: TermHistory | None) -> bool:
-        """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+        """Return whether the log holds the snapshot's last record: its header and the history have the same term."""
         meta = snapshot.meta
         if end < meta.end:
             return False
@@ -438,9 +437,9 @@ class _Assembly:
         return self._rows.link(len(self._rows) - 1).term if len(self._rows) else 0
 
     def _memberships(self, state: ControlState | None, snapshot: Snapshot | None, end: int) -> list[MembershipEntry]:
-        """Return the memberships that this member stores, oldest first, of its log those that end by ``end``.
+        """Return the memberships that this member stores, oldest first; from its log those that end by ``end``.
 
-        The one at the trimmed prefix stands in the control file, or in the newest snapshot.
+        The membership at the trimmed prefix is in the control file, or in the newest snapshot.
         """
         found: list[MembershipEntry] = []
         if state is not None and state.membership:
@@ -458,9 +457,11 @@ class _Assembly:
 
 def describe_loss(member: NodeId, pair: Pair) -> str:
     """Return the sentence for a member that has to regain ``pair`` before it counts (protocol rule 17)."""
-    reach = f"up to index {pair[1] - 1}" if pair[1] < UNKNOWN_END else "up to an index that is not known"
+    reach = f"up to index {pair[1] - 1}" if pair[1] < UNKNOWN_END else "up to an unknown index"
     lost = f"term {pair[0]}, {reach}"
-    return f"{member} lost a part of its log, and has not yet regained what it may have acknowledged: {lost}"
+    return (
+        f"{member} lost a part of its log, and has not yet regained the records that it may have acknowledged: {lost}"
+    )
 
 
 def _pair(stored: tuple[int, int] | None) -> Pair | None:

@@ -1,4 +1,4 @@
-"""Records into a topic of a live cluster, each once, however often the replay is begun again."""
+"""Appends records to a topic of a live cluster, each once, even if the replay is interrupted and repeated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from viewstamp.wire.batch import Columns
 __all__ = ["append_to_topic", "check_one_topic", "plan_digest", "sink_name"]
 
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-"""What becomes visible at once; part of ``plan_digest``, as another division would not go on where this one stopped."""
+"""Bytes that become visible at once. Part of ``plan_digest``, because a repeated run must divide the records alike."""
 _BLOCK_BYTES: Final = 512 * 1024
 _COUNTS = struct.Struct("<QII")
 
 
 def plan_digest(plan: ReplayPlan) -> str:
-    """Return what says which records a plan shows, in which order, whichever replicas give them: 32 digits."""
+    """Return 32 digits that identify the records of a plan and their order, independently of the chosen replicas."""
     digest = blake2b(b"%d %d " % (_BATCH_BYTES, _BLOCK_BYTES), digest_size=16)
     for extent in extents(plan):
         digest.update(extent.topic.encode() + b" " + _COUNTS.pack(extent.position, extent.skip, extent.count))
@@ -44,16 +44,17 @@ async def append_to_topic(
     timeout: float | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Append all records of ``plan``, which are of one topic, to ``topic``; return how many were not there before.
+    """Append all records of ``plan``, which are of one topic, to ``topic``; return the number of new records.
 
-    They are committed in batches of 8 MiB through a sink that belongs to this plan: what an earlier run has committed
-    is not sent again, and one that still runs is fenced. Keys and headers go along; positions and times are new.
+    They are committed in batches of 8 MiB through a sink that belongs to this plan. Batches that an earlier run has
+    committed are not sent again, and an earlier run that is still active is fenced. Keys and headers are kept;
+    positions and times are new.
 
-    Cancelled, what was committed stays; begun again, it goes on there.
+    If it is cancelled, committed batches stay, and a repeated call continues after them.
 
     Raises:
       FencedError: another plan, or another run of this one, has written through the sink.
-      UnavailableError, OutcomeUnknownError: begin again.
+      UnavailableError, OutcomeUnknownError: call it again.
       CorruptionError, StorageError: a batch cannot be read.
     """
     await client.create_topic(topic, timeout=timeout)
@@ -73,24 +74,26 @@ async def append_to_topic(
             await sink.commit(number, [await attempt.seal(timeout=timeout)], timeout=timeout)
     except FencedError as error:
         raise FencedError(
-            f"topic {topic!r} was written by a replay of other records, or is by a newer run: {error.message}",
-            remedy=f"replay to another topic; or, to append these too: viewstamp sink forget {sink_name(topic)}",
+            f"topic {topic!r} was written by a replay of other records, or is being written by a newer run:"
+            f" {error.message}",
+            remedy="replay to another topic; or, to append these records too, run: viewstamp sink forget"
+            f" {sink_name(topic)}",
         ) from error
     return appended
 
 
 def check_one_topic(plan: ReplayPlan) -> None:
-    """Refuse several topics. Raises RequestError, which names them."""
+    """Check that the plan has only one topic. Raises RequestError, with the names of the topics."""
     shown = plan.shown_topics
     if len(shown) > 1:
         raise RequestError(
-            f"the log holds {len(shown)} topics with records: {', '.join(shown)}",
-            remedy="choose the one to replay: --topic NAME",
+            f"the log has records of {len(shown)} topics: {', '.join(shown)}",
+            remedy="choose one of them: --topic NAME",
         )
 
 
 def _parts(runs: Iterable[tuple[RecordRun, Columns]]) -> Iterator[Iterator[Block]]:
-    """Divide records into what becomes visible at once; each part is to be used up before the next is asked for."""
+    """Divide records into parts that become visible at once; a part must be used up before the next is requested."""
     source = blocks(runs, _BLOCK_BYTES)
     first = next(source, None)
 

@@ -1,11 +1,12 @@
-"""What readers of the cluster would have seen of its log: a plan of batches in the order in which they became visible.
+"""Plans a replay: the batches that readers of the cluster would have seen, in the order in which they became visible.
 
-A batch of RECORDS is visible where it stands; staged batches where the COMMIT stands that names them, in its order,
-with its log time. So the log is applied to topics and sinks as every member applied it (``streams/ledger.py``), from
-nothing where it is there from its first record on, else from a snapshot. Below that snapshot positions are counted
-backwards from what it says of the topics, and checked against the headers and the topics' sparse maps. How far back is
-decided by what the topics keep at the end of the log, because members drop log as soon as a trim is applied, whether or
-not a snapshot was taken since. So a lost piece that held no record which is kept is no loss.
+A batch of RECORDS is visible at its own place. Staged batches are visible at the place of the COMMIT that names them,
+in its order, with its log time. So the log is applied to topics and sinks as every member applied it
+(``streams/ledger.py``): from an empty state if the log is complete from its first record on, else from a snapshot.
+
+Below that snapshot, positions are counted backwards from the topics in the snapshot, and checked against the headers
+and the topics' sparse maps. The retention at the end of the log decides how far back, because members delete log as
+soon as a trim is applied, with or without a snapshot since. So a lost piece that held no retained record is no loss.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ __all__ = ["ReplayPlan", "VisibleItem", "build_plan"]
 
 _KIND_AT: Final = 52
 _NOWHERE: Final = (1 << 32) - 1
-"""The place of a staged batch that nobody has."""
+"""The place of a staged batch that no replica has."""
 
 
 class VisibleItem(NamedTuple):
-    """Records that are shown: ``count`` records of a batch, but for the first ``skip`` of it.
+    """Records to show: ``count`` records of a batch, after its first ``skip``.
 
     ``place`` is that of the batch in the chain; ``first_position`` that of the first record shown; ``log_time`` in
     microseconds since 1970.
@@ -48,17 +49,17 @@ class VisibleItem(NamedTuple):
     topic: int
     first_position: int
     skip: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of an item
+    count: int  # type: ignore[assignment]  # hides tuple.count, which an item does not need
     log_time: int
     place: int
 
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """The items in order of visibility, as columns. ``topics`` are the names by id, of all that the log knows.
+    """The items in order of visibility, as columns. ``topics`` has the names by id of all topics in the log.
 
-    ``known_committed`` items at the front became visible below the highest index known to be committed. ``commands``
-    counts calls of actors, which a replay does not run.
+    The first ``known_committed`` items became visible at indices that are known to be committed. ``commands`` counts
+    calls of actors, which a replay does not run.
     """
 
     chain: Chain
@@ -96,12 +97,12 @@ class ReplayPlan:
 
     @property
     def records(self) -> int:
-        """How many records are shown."""
+        """The number of records shown."""
         return sum(self.count)
 
     @property
     def bytes(self) -> int:
-        """How many bytes the batches have that are shown, headers included."""
+        """The bytes of the batches shown, headers included."""
         chain = self.chain
         total = 0
         for place in self.place:
@@ -111,25 +112,25 @@ class ReplayPlan:
 
     @property
     def not_known_committed(self) -> int:
-        """How many records became visible by what no replica knew to be committed."""
+        """The number of records that became visible at indices that no replica knew to be committed."""
         return sum(self.count[self.known_committed :])
 
     @property
     def shown_topics(self) -> list[str]:
-        """The names of the topics that have a record here, in order of creation."""
+        """The names of the topics with records in the plan, in order of creation."""
         return [self.topics[topic] for topic in sorted(set(self.topic))]
 
     def only(self, names: Sequence[str]) -> ReplayPlan:
-        """Return the plan of these topics alone.
+        """Return the plan of these topics only.
 
         Raises:
-          RequestError: the log knows no such topic.
+          RequestError: a topic is not in the log.
         """
         known = {name: topic for topic, name in self.topics.items()}
         for name in names:
             if name not in known:
                 raise RequestError(
-                    f"the log knows no topic {name!r}; there are: {', '.join(known) or 'none'}",
+                    f"the log has no topic {name!r}; it has: {', '.join(known) or 'none'}",
                     remedy="name one of them",
                 )
         wanted = {known[name] for name in names}
@@ -142,25 +143,25 @@ class ReplayPlan:
 
 
 def build_plan(disk: Disk, chain: Chain) -> ReplayPlan:
-    """Apply the chain and return what is visible, from each topic's first position that is kept on.
+    """Apply the chain and return the visible records, from the first retained position of each topic on.
 
     Raises:
-      CorruptionError: indices that are needed are in no replica; a batch contradicts the state; or no snapshot that is
-        whole reaches the beginning of the log.
-      OutdatedCodeError: a snapshot is of newer code.
+      CorruptionError: no replica has a required index; a batch contradicts the state; or no intact snapshot reaches the
+        beginning of the log.
+      OutdatedCodeError: a snapshot was written by newer code.
     """
     return _Planner(disk, chain).plan()
 
 
 class _Planner:
-    """``_staged_indices`` and ``_staged_places`` say where the staged batches are in the chain, in order."""
+    """Builds a plan. ``_staged_indices`` and ``_staged_places`` are the staged batches of the chain, in order."""
 
     def __init__(self, disk: Disk, chain: Chain) -> None:
         self._disk = disk
         self._chain = chain
         self._plan = ReplayPlan(chain)
         self._lost: dict[tuple[int, int], CorruptionError] = {}
-        """Why there is no place for an item, by (topic, first position): an error only if the item is kept."""
+        """The error for each item without a place, by (topic, first position). Raised only if the item is retained."""
         self._staged_indices = array("Q")
         self._staged_places = array("I")
 
@@ -179,10 +180,10 @@ class _Planner:
         below = list(self._below(state, next_positions, begin, start))[::-1]
         return self._kept(state, below, known)
 
-    # Where it begins.
+    # The beginning.
 
     def _base(self) -> tuple[State, int]:
-        """Return the state from which the chain is applied without a gap, and the index where it stands."""
+        """Return the state from which the chain can be applied without a gap, and its index."""
         chain = self._chain
         needed = max(chain.gaps[0].end if chain.gaps else chain.begin, self._first_applicable())
         if needed == 1:
@@ -196,7 +197,7 @@ class _Planner:
         }
         for (end, path), snapshot in sorted(candidates.items(), reverse=True):
             if (term := self._term_before(end)) not in (None, snapshot.meta.term):
-                text = f"it ends in term {snapshot.meta.term}, the log there in term {term}"
+                text = f"it ends in term {snapshot.meta.term}, but the log there has term {term}"
                 self._find("contradiction", path, text)
                 damaged.append(f"{path}: {text}")
                 continue
@@ -208,11 +209,11 @@ class _Planner:
         gap = chain.gaps[0] if chain.gaps else Gap(1, needed)
         raise _lost(
             [gap],
-            f"no snapshot that is whole reaches index {needed - 1}" + "".join(f"; {each}" for each in damaged),
+            f"no intact snapshot reaches index {needed - 1}" + "".join(f"; {each}" for each in damaged),
         )
 
     def _first_applicable(self) -> int:
-        """Return the index behind the last batch of which the body would be needed to apply it, and is not readable."""
+        """Return the index behind the last batch that cannot be applied because its body is damaged."""
         chain = self._chain
         if any(replica.rows.unreadable for replica in chain.replicas):
             for place in range(len(chain) - 1, -1, -1):
@@ -226,7 +227,7 @@ class _Planner:
         self._plan.findings.append(ReplicaFinding(kind, path, location, text))
 
     def _term_before(self, end: int) -> int | None:
-        """Return the term of the record before ``end`` in the chain; None = the batch that has it is not there."""
+        """Return the term of the record before ``end`` in the chain; None = its batch is missing."""
         chain = self._chain
         low, high = 0, len(chain)
         while low < high:
@@ -247,13 +248,13 @@ class _Planner:
             pieces = read_pieces(file, read_header(file))
             state = load_state(pieces)
             for _ in pieces:
-                pass  # The actors' part; only at the end of it is known that all of the file is intact.
+                pass  # The actors' part is skipped, but only at its end the whole file is verified.
             return state
         finally:
             file.close()
 
     def _find_staged(self, begin: int) -> int:
-        """Note where the staged batches are, count commands; return the place in the chain of index ``begin``."""
+        """Note the places of the staged batches, count commands; return the place of index ``begin`` in the chain."""
         chain, plan = self._chain, self._plan
         start = len(chain)
         for place in range(len(chain)):
@@ -273,12 +274,12 @@ class _Planner:
     # Below the snapshot.
 
     def _below(self, state: State, next_positions: dict[int, int], begin: int, start: int) -> Iterator[VisibleItem]:
-        """Yield the items below place ``start``, the last first, back to the first one that ``state`` keeps.
+        """Yield the items below place ``start``, the last first, back to the first that ``state`` retains.
 
         Args:
-          state: at the end of the chain.
-          next_positions: of the topics at index ``begin``.
-          begin: the index at which the chain was begun to be applied.
+          state: the state at the end of the chain.
+          next_positions: those of the topics at index ``begin``.
+          begin: the index from which the chain is applied.
           start: the place of that index in the chain.
         """
         counts = _Counts(state, next_positions)
@@ -300,7 +301,7 @@ class _Planner:
         missing = counts.missing()
         if missing:
             gaps = self._chain.gaps or [Gap(1, self._chain.begin)]
-            raise _lost(gaps, f"with them are: {'; '.join(missing)}")
+            raise _lost(gaps, f"they held {'; '.join(missing)}")
 
     def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[VisibleItem]:
         self._check_body(batch, place)
@@ -332,7 +333,7 @@ class _Planner:
                 next_position = {int(id_): int(topics[id_].next_position) for id_ in used if id_ in topics}
             answer = ledger.apply(batch)
         except RequestError:
-            return  # A refusal, the same on every member.
+            return  # Rejected, as on every member.
         commit = answer.get("commit") if answer is not None and kind is Kind.COMMIT else None
         if not isinstance(commit, dict) or commit["duplicate"]:
             return
@@ -343,7 +344,7 @@ class _Planner:
             self._plan.add(VisibleItem(entry.topic, first, 0, entry.count, batch.log_time, staged))
 
     def _kept(self, state: State, below: Sequence[VisibleItem], known: int) -> ReplayPlan:
-        """Return the plan behind ``below``, without what was trimmed or has aged; what is left must be readable."""
+        """Return the plan with ``below`` in front, without trimmed and aged records; the rest must be readable."""
         plan, chain = self._plan, self._chain
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings)
@@ -369,12 +370,12 @@ class _Planner:
         replica, row = self._chain.copy(place)
         if row not in self._chain.replicas[replica].rows.bodies:
             gap = Gap(batch.first_index, batch.end)
-            raise _lost([gap], f"a {batch.kind.name} stands there, and every copy of it is damaged")
+            raise _lost([gap], f"a {batch.kind.name} is there, and every copy of it is damaged")
 
     def _staged(self, entry: StagedBatch, first: int, commit: Batch) -> int:
         """Return the place of a staged batch whose first record gets position ``first``; ``_NOWHERE`` = it is lost.
 
-        The log that held it is dropped when the records are trimmed, and the COMMIT may still be there.
+        That may be no loss: when records are trimmed, their log is deleted, but the COMMIT may still be there.
         """
         at = bisect_left(self._staged_indices, entry.index)
         if at == len(self._staged_indices) or self._staged_indices[at] != entry.index:
@@ -386,12 +387,12 @@ class _Planner:
 
 
 class _Counts:
-    """Counts each topic's positions backwards from ``next_positions``, down to what ``state`` keeps.
+    """Counts each topic's positions backwards from ``next_positions``, down to the first that ``state`` retains.
 
     ``next_positions`` are those of an earlier state of the same log. ``idle``: COMMITs without effect.
 
-    Behind a gap the count of a topic may be wrong, until the header of a batch of RECORDS, or the beginning of its
-    sparse map, says the same.
+    Behind a gap the count of a topic may be wrong, until the header of a batch of RECORDS, or the beginning of the
+    topic's sparse map, confirms it.
     """
 
     def __init__(self, state: State, next_positions: dict[int, int]) -> None:
@@ -403,25 +404,25 @@ class _Counts:
             for id_, next_position in next_positions.items()
             if self._topics[id_].first_position < next_position
         }
-        """Of the topics of which not all that is kept has been met: the first (index, position) of the sparse map."""
+        """The first (index, position) in the sparse map of each topic that is not completely counted yet."""
         self._unsure: set[int] = set()
 
     @property
     def are_complete(self) -> bool:
-        """Whether all that is kept has been met."""
+        """Whether all retained records are counted."""
         return not self._begins
 
     def wants(self, topic: int, index: int) -> bool:
-        """Say whether what becomes visible at ``index`` is kept, or shares an entry of the sparse map with it."""
+        """Return whether a record visible at ``index`` is retained, or shares an entry of the sparse map with one."""
         begin = self._begins.get(topic)
         return begin is not None and index >= begin[0]
 
     def pass_gap(self) -> None:
-        """Take note that something is not there."""
+        """Note that batches are missing here."""
         self._unsure.update(self._begins)
 
     def agree(self, batch: Batch) -> bool:
-        """Say whether the header of a batch of RECORDS says what was counted; if not, kept records are lost."""
+        """Return whether the header of a batch of RECORDS agrees with the count; if not, retained records are lost."""
         if batch.first_position + batch.count != self._next[batch.topic]:
             return False
         self._unsure.discard(batch.topic)
@@ -435,7 +436,7 @@ class _Counts:
         return self._next[topic]
 
     def missing(self) -> list[str]:
-        """Say of which topics not all was met that is kept."""
+        """Return the retained positions that were not found, for each topic."""
         return [
             f"positions {position} to {self._next[id_] - 1} of topic {self._topics[id_].name!r}"
             for id_, (_, position) in self._begins.items()
@@ -447,11 +448,11 @@ def _entries(batch: Batch) -> list[StagedBatch]:
     return [entry for _, packed in decode_commit(batch).parts for entry in entries_of(packed)]
 
 
-def _lost(gaps: Sequence[Gap], why: str) -> CorruptionError:
+def _lost(gaps: Sequence[Gap], reason: str) -> CorruptionError:
     indices = ", ".join(f"{gap.first} to {gap.end - 1}" for gap in sorted(gaps))
     return CorruptionError(
-        f"no replica has indices {indices}: {why}",
+        f"no replica has indices {indices}: {reason}",
         expected=f"indices {indices}",
-        found="no copy that is intact",
-        remedy="name the directories of more members: any one that has them is enough",
+        found="no intact copy",
+        remedy="name the directories of more members: one that has these indices is enough",
     )
