@@ -1,6 +1,6 @@
 """A cluster of real processes on this machine: the one harness for tests that start, kill and pause nodes.
 
-Its verbs are those of ``tests/node/group.py``, whose nodes run in the event loop of the test:
+Its verbs are those of ``tests/node/group.py``, which runs its nodes in the event loop of the test:
 
 ========================  =================================================================== ``start(*names)``
 start nodes, by default all; returns before they are RUNNING ``run(*names)``           start stopped nodes, and wait

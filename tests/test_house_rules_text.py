@@ -34,7 +34,7 @@ def test_every_path_that_the_documents_name_exists() -> None:
 
 
 def test_every_test_that_the_documents_name_exists() -> None:
-    """Written as ``tests/wal/test_recovery.py::test_name``, because a reader who doubts a claim must find its proof."""
+    """Written as ``tests/wal/test_recovery.py::test_name``, because a reader must find the proof of a claim."""
     pattern = re.compile(r"`(tests/[\w/]+\.py)::(?:\w+::)?(\w+)(?:\[[^`]*\])?`")
     missing = []
     for document in sorted((ROOT / "docs").rglob("*.md")):

@@ -699,3 +699,12 @@ class Group:
     def is_running(self, me: str) -> bool:
         """Return whether a member is RUNNING."""
         return self[me].core.lifecycle is Lifecycle.RUNNING
+
+
+def with_slow_disks(leader: str = "n1") -> Group:
+    """Return a RUNNING group of three, in which a write is durable only after :meth:`Group.sync` from now on."""
+    group = Group(3)
+    group.elect(leader)
+    group.run(3)
+    group.is_quick_disk = False
+    return group

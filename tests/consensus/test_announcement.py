@@ -74,7 +74,7 @@ def lead_with_d(group: Group) -> None:
     assert group["E"].disk.records() == ["1.1"]
 
 
-def test_neon_a_gets_back_and_is_cut_to_what_it_shares_before_any_record_arrives() -> None:
+def test_neon_a_gets_back_and_is_cut_to_the_shared_prefix_before_any_record_arrives() -> None:
     """B3.1: start 2 and [(1,1),(2,2),(3,4)] are announced to A, which then advertises term 2, not 3, with end 2."""
     group = neon()
     lead_with_d(group)
@@ -177,7 +177,7 @@ def test_the_three_steps_are_written_in_their_order_term_truncation_history() ->
 
 
 @pytest.mark.parametrize("kept", range(4))
-def test_a_crash_after_each_step_leaves_what_a_restart_can_go_on_from(kept: int) -> None:
+def test_a_restart_continues_after_a_crash_at_each_step(kept: int) -> None:
     """After the term, after the truncation and after the history: each time the group ends with one log."""
     group = divergent()
     group.is_quick_disk = False
@@ -352,7 +352,7 @@ def test_a_stored_history_ahead_of_the_log_is_advertised_only_as_far_as_the_log_
     assert group["n3"].core.pair == (2, 3)
 
 
-def test_a_winner_extends_what_it_advertises_and_not_what_it_has_stored() -> None:
+def test_a_winner_extends_its_advertised_history_and_not_the_stored_one() -> None:
     """If the stored history were extended, it would go backwards: [(1,1),(2,3),(4,7),(5,3)] (rule 3, 9 steps)."""
     ahead = disk_of(1, 1, term=4, history=[(0, 1), (1, 1), (2, 3), (4, 7)])
     group = Group(3, disks={NodeId("n1"): ahead})

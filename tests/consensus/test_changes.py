@@ -269,7 +269,7 @@ def test_a_member_that_has_moved_gets_its_new_address_by_one_record() -> None:
 
 
 def test_the_same_change_again_changes_nothing() -> None:
-    """A caller whose request was not answered repeats it."""
+    """A caller without an answer repeats its request."""
     group = started()
     group.add("n4")
     group.change("n1", AddMember(N4, "at-n4", becomes_voter=False))

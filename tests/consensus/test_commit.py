@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.consensus.group import OPTIONS, Group, age
+from tests.consensus.group import OPTIONS, Group, age, with_slow_disks
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
 from viewstamp.consensus.messages import (
     Announcement,
@@ -90,10 +90,7 @@ def test_a_leader_counts_itself_only_from_its_own_sync() -> None:
 
 
 def test_a_member_acknowledges_only_synced_records() -> None:
-    group = Group(3)
-    group.elect("n1")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks()
     group.propose("n1", b"a")
     end = group["n2"].core.log.end
     group.deliver(AppendRequest, target="n2")
@@ -106,10 +103,7 @@ def test_a_member_acknowledges_only_synced_records() -> None:
 
 
 def test_answers_of_one_turn_are_one_cumulative_answer() -> None:
-    group = Group(3)
-    group.elect("n1")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks()
     for value in (b"a", b"b", b"c"):
         group.propose("n1", value)
     group.deliver(AppendRequest, target="n2")

@@ -1,6 +1,6 @@
 """Completions of writes are matched by the term under which the write was accepted (rule 9)."""
 
-from tests.consensus.group import Group, record
+from tests.consensus.group import Group, record, with_slow_disks
 from tests.consensus.test_announcement import SYNC_ONLY, disk_of
 from viewstamp.consensus.messages import (
     Announcement,
@@ -99,10 +99,7 @@ def test_the_same_record_cut_and_appended_again_is_another_write() -> None:
 
 
 def test_a_completion_covers_all_writes_before_it() -> None:
-    group = Group(3)
-    group.elect("n1")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks()
     for value in (b"a", b"b", b"c"):
         group.propose("n1", value)
     group.write("n1", 3)
@@ -129,10 +126,7 @@ def test_requests_received_while_the_log_was_not_synced_are_answered_when_it_is(
 
 
 def test_a_completion_under_a_former_leader_is_not_acknowledged_to_the_new_one_before_its_announcement() -> None:
-    group = Group(3)
-    group.elect("n1")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks()
     group.propose("n1", b"a")
     group.deliver(AppendRequest, target="n2")
     group.is_quick_disk = True
@@ -161,10 +155,7 @@ def test_a_completion_under_a_former_leader_is_not_acknowledged_to_the_new_one_b
 
 def test_no_truncation_is_handed_out_behind_an_append_of_the_same_turn() -> None:
     """The cut of a truncation waits until the appends of the same turn are durable."""
-    group = Group(3)
-    group.elect("n2")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks("n2")
     group.propose("n2", b"a")
     [append] = group.matching(AppendRequest, target="n1")
     group.drop()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.consensus.group import OPTIONS, Disk, Group, phase_of, record
+from tests.consensus.group import OPTIONS, Disk, Group, phase_of, record, with_slow_disks
 from tests.consensus.test_announcement import disk_of
 from viewstamp.consensus import candidate
 from viewstamp.consensus.membership import Membership, MembershipEntry
@@ -374,8 +374,8 @@ def test_a_vote_that_comes_after_the_majority_serves_as_the_history_that_would_b
     assert group["n1"].core.leading.progress[NodeId("n3")].durable_end > 0
 
 
-def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:
-    """Announced earlier, a crash could leave records of a term that its own history lacks (5 steps)."""
+def won_with_a_pending_history() -> Group:
+    """Return a group in which n1 has won an election, but the write of its history is not durable."""
     group = Group(3, is_quick_disk=False)
     group.campaign("n1")
     for _ in range(4):
@@ -384,6 +384,12 @@ def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:
             group.sync(me)
         if group["n1"].core.role is not Role.LEADER:
             group.sync("n1", 1)
+    return group
+
+
+def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:
+    """Announced earlier, a crash could leave records of a term that its own history lacks (5 steps)."""
+    group = won_with_a_pending_history()
     assert group["n1"].core.role is Role.LEADER
     assert [type(w) for p in group["n1"].queue for w in p.writes] == [WriteHistory]
     group.tick("n1", 8)
@@ -393,14 +399,7 @@ def test_a_leader_announces_only_when_its_own_history_is_durable() -> None:
 
 
 def test_a_leader_that_steps_down_while_its_history_is_being_written_leads_no_more() -> None:
-    group = Group(3, is_quick_disk=False)
-    group.campaign("n1")
-    for _ in range(4):
-        group.deliver()
-        for me in ("n2", "n3"):
-            group.sync(me)
-        if group["n1"].core.role is not Role.LEADER:
-            group.sync("n1", 1)
+    group = won_with_a_pending_history()
     group.tick("n1", 25)
     assert group["n1"].core.role is Role.FOLLOWER
     group.sync("n1")
@@ -414,10 +413,7 @@ def test_a_leader_that_steps_down_while_its_history_is_being_written_leads_no_mo
 
 def test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it() -> None:
     """The tail may be on other disks, and may win (rule 10)."""
-    group = Group(3)
-    group.elect("n1")
-    group.run(3)
-    group.is_quick_disk = False
+    group = with_slow_disks()
     group.propose("n1", b"tail")
     group.step("n1", TermResponse(source=NodeId("n2"), target=NodeId("n1"), term=Term(7)))
     core = group["n1"].core

@@ -45,7 +45,7 @@ RULES = {
         "consensus/test_election.py::test_term_and_vote_are_one_durable_write",
         "consensus/test_election.py::test_a_restarted_leader_never_goes_on_in_its_stored_term",
     ),
-    3: ("consensus/test_announcement.py::test_a_winner_extends_what_it_advertises_and_not_what_it_has_stored",),
+    3: ("consensus/test_announcement.py::test_a_winner_extends_its_advertised_history_and_not_the_stored_one",),
     4: (
         "consensus/test_term_history.py::test_the_logs_part_in_the_middle_at_the_earlier_end_of_the_common_term",
         "consensus/test_rules.py::test_rule_4_the_point_is_at_the_highest_term_that_both_know",

@@ -11,7 +11,7 @@ SCRIPTS = sorted((Path(__file__).parents[1] / "scripts" / "consensus").glob("*.t
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_does_what_it_says(path: Path, rewrite: bool) -> None:
+def test_the_output_of_a_script_is_as_recorded(path: Path, rewrite: bool) -> None:
     compare(path, Script().run, rewrite=rewrite)
 
 

@@ -169,7 +169,7 @@ def test_a_restart_does_not_take_a_member_back_behind_the_term_that_it_has_reach
     assert [batch.term for batch in group["n3"].applied[:4]] == [1, 1, 1, 1]
 
 
-def test_the_winner_of_an_election_trims_its_history_to_what_its_log_keeps() -> None:
+def test_the_winner_of_an_election_trims_its_history_to_its_log() -> None:
     """Once per election, so that a log of many years has a short history.
 
     A member with a longer log also describes the rest.

@@ -64,7 +64,7 @@ PLAIN = Membership({N1: "1", N2: "2", N3: "3"})
 def claim(
     member: NodeId, end: int, membership: Membership | None = PLAIN, *, term: int = 1, disk: str = "", lost: int = 0
 ) -> Claim:
-    """A member whose log ends at ``end``; ``lost`` is the end that its log had before the damage."""
+    """A member with a log up to ``end``; ``lost`` is the end that its log had before the damage."""
     return Claim(
         member=member,
         incarnation=disk or f"disk-{member}",

@@ -140,7 +140,7 @@ def commit_by_counting() -> AbstractContextManager[None]:
 
 
 def forget_recovery() -> AbstractContextManager[None]:
-    """A member whose disk lost some or all of its data continues as if nothing had been there."""
+    """A member that lost some or all data on its disk continues as if nothing had been there."""
     original = Disk.stored
 
     def stored(self: Disk, hint: Membership) -> Stored:

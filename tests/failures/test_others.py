@@ -9,8 +9,8 @@ import pytest
 
 from tests.consensus.group import Group as Cores
 from tests.node.damage import flip
-from tests.node.group import Group, wait_for
-from tests.node.test_repair import fill, take_snapshots
+from tests.node.group import Group
+from tests.node.test_repair import fill, take_snapshots, wait_dropped
 from tests.node.test_scrub import NEVER
 from viewstamp.consensus.membership import AddMember, RemoveMember
 from viewstamp.consensus.messages import AppendRequest
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def leading(members: int) -> Cores:
-    """Return a RUNNING group led by n1; from here on writes become durable only when a test says so."""
+    """Return a RUNNING group led by n1; from here on writes become durable only when a test makes them so."""
     group = Cores(members)
     group.elect("n1")
     group.run(5)
@@ -134,32 +134,35 @@ def test_a_restart_with_the_settings_of_before_brings_no_removed_member_back(wit
     assert group["n4"].core.role in (Role.LEADER, Role.FOLLOWER), "a promoted learner stays a voter"
 
 
+async def leave_n3_behind(group: Group) -> list[bytes]:
+    """Stop n3, and wait until no log holds the records that it lacks; return the values of the topic."""
+    values = await fill(group, 10)
+    await group.caught_up()
+    behind = group.nodes[NodeId("n3")].applied_index
+    await group.stop("n3")
+    values += await fill(group, 12, 10)
+    await take_snapshots(group)
+    values += await fill(group, 10, 22)
+    await group.client().trim_topic("orders", 31)
+    # Makes the second-newest snapshot the base: it holds no record that is still needed.
+    await take_snapshots(group)
+    await wait_dropped(group, behind + 1)
+    return values
+
+
 @pytest.mark.slow
-async def test_a_leader_whose_newest_snapshot_has_rotted_sends_the_one_before(tmp_path: Path) -> None:
+async def test_a_leader_with_a_rotten_newest_snapshot_sends_the_one_before(tmp_path: Path) -> None:
     """Failure 10. The log is kept from the second-newest snapshot on, which is sent if the newest one is damaged."""
     async with Group(tmp_path, 3) as group:
         await group.run()
-        values = await fill(group, 10)
-        await group.caught_up()
-        behind = group.nodes[NodeId("n3")].applied_index
-        await group.stop("n3")
-        client = group.client()
-        values += await fill(group, 12, 10)
-        await take_snapshots(group)
-        values += await fill(group, 10, 22)
-        await client.trim_topic("orders", 31)
-        await take_snapshots(group)
-        await wait_for(
-            lambda: all(node.wal is not None and node.wal.first_index > behind + 1 for node in group.nodes.values()),
-            lambda: f"nothing dropped: {group.status()}",
-        )
+        values = await leave_n3_behind(group)
         for name in group.nodes:
             newest = max((tmp_path / name / "snapshots").glob("*.snapshot"))
             flip(newest, 300)
         await group.start("n3")
         await group.caught_up_with_leader("n3")
         assert group.journal.of("= fetching a snapshot", node="n3")
-        assert [record.value async for record in client.read("orders", 31, node="n3")] == values[30:]
+        assert [record.value async for record in group.client().read("orders", 31, node="n3")] == values[30:]
 
 
 @pytest.mark.slow
@@ -169,20 +172,7 @@ async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_membe
     """Failure 10. n3 needs a snapshot, but the leader's is damaged: the leader takes another, or steps down."""
     async with Group(tmp_path, 3, scrub=NEVER) as group:
         await group.run()
-        values = await fill(group, 10)
-        await group.caught_up()
-        behind = group.nodes[NodeId("n3")].applied_index
-        await group.stop("n3")
-        client = group.client()
-        values += await fill(group, 12, 10)
-        await take_snapshots(group)
-        values += await fill(group, 10, 22)
-        await client.trim_topic("orders", 31)
-        await take_snapshots(group)  # The second-newest snapshot is the base, and holds no record that is still needed.
-        await wait_for(
-            lambda: all(node.wal is not None and node.wal.first_index > behind + 1 for node in group.nodes.values()),
-            lambda: f"nothing dropped: {group.status()}",
-        )
+        values = await leave_n3_behind(group)
         leader = await group.leader()
         for path in (tmp_path / leader.options.node / "snapshots").glob("*.snapshot"):
             flip(path, path.stat().st_size // 2)
@@ -192,7 +182,7 @@ async def test_a_leader_that_cannot_read_its_own_snapshot_does_not_leave_a_membe
             "it was read"
         )
         for name in group.members:
-            assert [record.value async for record in client.read("orders", node=name)] == values[30:]
+            assert [record.value async for record in group.client().read("orders", node=name)] == values[30:]
 
 
 def test_each_of_the_fifteen_has_a_test_or_a_reason() -> None:

@@ -49,7 +49,7 @@ def group(kind: str) -> Group:
 
 
 def forged(core: Core, entropy: random.Random) -> m.Message:
-    """Return a message whose numbers are close to fitting ones."""
+    """Return a message with numbers that are close to fitting ones."""
     others = [NodeId(name) for name in ("n1", "n2", "n3", "n9") if name != core.me]
     term = max(0, core.term + entropy.choice((-1, 0, 0, 0, 0, 1, 1, 2, 1 << 33, 1 << 61)))
     head = {"source": entropy.choice(others), "target": core.me, "term": Term(min(term, m.NUMBER_END - 1))}

@@ -117,7 +117,7 @@ def test_lists_that_all_promise_more_than_there_is_ask_for_a_bounded_memory() ->
 
 
 def look_into(batch: Batch) -> None:
-    """Read everything in a batch whose checksums are right."""
+    """Read everything in a batch with right checksums."""
     only(FrameError, batch.records)
     only(FrameError, batch.values)
     only(FrameError, batch.column)

@@ -1,8 +1,8 @@
 """Runs a guide as its reader would: writes its files, types its commands, and compares their output.
 
-In a guide, a fenced block whose language is
+In a guide, a fenced block with the language
 
-* ``python`` or ``toml`` and that begins with ``# NAME`` is that file;
+* ``python`` or ``toml`` that begins with ``# NAME`` is that file;
 * ``console`` is a terminal: lines after ``$ `` are commands, the others their output. ``...`` stands for any text
   within a line; a line ``...`` alone for any lines. Empty lines at the end do not matter.
 

@@ -11,7 +11,7 @@ from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.sim.loop import SimulatedLoop
 
 
-async def test_a_call_in_a_thread_returns_and_raises_what_the_function_does() -> None:
+async def test_a_call_in_a_thread_has_the_result_or_the_error_of_the_function() -> None:
     assert await in_thread(divmod, 7, 2) == (3, 1)
     assert await in_thread(int, "11", base=2) == 3
     with pytest.raises(ZeroDivisionError):

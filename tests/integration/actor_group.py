@@ -31,7 +31,7 @@ Classes = Mapping[str, type[ReplicatedActor]]
 
 
 class ActorGroup(Group):
-    """A group whose members run the given actor classes, by default a ledger each."""
+    """A group that runs the given actor classes on its members, by default a ledger each."""
 
     def __init__(
         self,

@@ -204,7 +204,7 @@ async def fill(client: Client, topic: str = "orders") -> tuple[int, StorageFullE
 
 
 async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Retry until the call is accepted, as a caller may who was told to wait for room."""
+    """Retry until the call is accepted, as the remedy of a StorageFullError asks a caller to do."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -215,7 +215,7 @@ async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> Re
 
 @asynccontextmanager
 async def full(directory: Path) -> AsyncIterator[tuple[ActorGroup, Client, int, StorageFullError]]:
-    """Run a group whose log is full with a topic's records and three entries of a ledger."""
+    """Run a group with a log that is full with a topic's records and three entries of a ledger."""
     async with ActorGroup(directory, wal=TIGHT, snapshots=OFTEN) as group:
         await group.run()
         client = group.client()

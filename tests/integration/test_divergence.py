@@ -1,4 +1,4 @@
-"""Members whose states or code differ, or whose machine fails: which one stops, and with which message."""
+"""Members with different states or code, or a failing state machine: which one stops, and with which message."""
 
 from __future__ import annotations
 

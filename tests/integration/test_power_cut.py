@@ -30,7 +30,7 @@ async def test_nothing_acknowledged_is_lost_or_invented_by_a_power_cut(tmp_path:
     """Acknowledged records are there once, at their positions; refused ones are not; atomic appends are whole.
 
     Any two of the three members must have everything without the third, and each member still has all that it had
-    reported as durable. The load goes on while leaders are deposed, whose logs are truncated, and while members are
+    reported as durable. The load goes on while leaders are deposed and their logs truncated, and while members are
     stopped and killed.
     """
     entropy = random.Random(seed)

@@ -43,7 +43,7 @@ def start_anywhere() -> AbstractContextManager[None]:
 
 
 def back_off_for_ever() -> AbstractContextManager[None]:
-    """A client whose acknowledged batches are gone sends the next batch again and again."""
+    """A client that has lost acknowledged batches sends the next batch again and again."""
     return patched(Session, _prove=Session._back_off)
 
 

@@ -225,7 +225,7 @@ def promote_at_once() -> AbstractContextManager[None]:
 
 
 def promote_while_the_old_disk_answers() -> AbstractContextManager[None]:
-    """A learner is promoted in the place of a member whose disk, reported as lost, still answers."""
+    """A learner is promoted in the place of a member that was reported as lost, but still answers with its old disk."""
     original = reconfigure._advance_membership
 
     def advance_membership(core: Core, leading: Leading) -> None:
@@ -273,12 +273,12 @@ def two_changes_at_a_time() -> AbstractContextManager[None]:
 
 
 def believe_any_vote() -> AbstractContextManager[None]:
-    """The vote of a voter counts, whatever its disk."""
+    """The vote of a voter counts, even with another disk."""
     return patched(candidate, _counts=lambda core, voter: True)
 
 
 def believe_any_disk() -> AbstractContextManager[None]:
-    """The acknowledgements of a voter count, whatever its disk."""
+    """The acknowledgements of a voter count, even with another disk."""
     return patched(standing, counting_ends=lambda entries, ends: ends)
 
 
@@ -429,7 +429,7 @@ def speak_before_it_is_stored() -> AbstractContextManager[None]:
 
 
 def recovering_for_ever() -> AbstractContextManager[None]:
-    """A recovering voter whose target is unknown gets no help, although it lacks nothing."""
+    """A recovering voter with an unknown target gets no help, although it lacks nothing."""
     return patched(reconfigure, _help_recovering=lambda core, leading: None)
 
 

@@ -46,7 +46,7 @@ class Mutant:
     mistake: str
     plant: Callable[[], AbstractContextManager[None]]
     mix: str = ""
-    """The mix of ``tests.consensus.schedule`` whose schedules find it soonest; "" = it is not in the core."""
+    """The mix of ``tests.consensus.schedule`` that finds it soonest; "" = it is not in the core."""
     rule: str = ""
     """The broken rule: a row of the table of mutants in the protocol's rules, one of the rules, or the design's."""
 

@@ -276,7 +276,7 @@ def confirmed_when_answered() -> AbstractContextManager[None]:
 
 
 def deny_when_deposed() -> AbstractContextManager[None]:
-    """Callers of a leader that was deposed are told that nothing was written."""
+    """Callers of a deposed leader get the answer that nothing was written."""
 
     def outcome_unknown(message: str, *, token: object, remedy: str) -> UnavailableError:
         return UnavailableError(message, remedy=remedy)
@@ -370,7 +370,7 @@ def snapshot_unsynced() -> AbstractContextManager[None]:
 
 
 class _Unsynced:
-    """A file whose syncs do nothing."""
+    """A file on which a sync does nothing."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

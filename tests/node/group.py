@@ -1,4 +1,4 @@
-"""A group of real nodes in this event loop, on real disks and sockets, whose members a test can stop and cut off."""
+"""A group of real nodes in this event loop, on real disks and sockets; tests can stop its members and cut them off."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def make_meta(end: int, term: int = 1, *, cluster: str = CLUSTER, created_us: in
 
 
 def make_pieces(end: int, count: int = 3, size: int = 5000) -> list[bytes]:
-    """Return pieces of different lengths whose bytes show the snapshot and the piece that they belong to."""
+    """Return pieces of different lengths; their bytes show the snapshot and the piece that they belong to."""
     return [b"%d:%d;" % (end, number) * (size // (number + 5)) for number in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""A leader whose process ends is replaced at once, because its closed connections show its death."""
+"""After the end of its process, a leader is replaced at once, because its closed connections show its death."""
 
 from __future__ import annotations
 

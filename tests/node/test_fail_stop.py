@@ -21,7 +21,7 @@ from viewstamp.node import Node
 
 
 class BrokenLog:
-    """A log whose stream is on the failing disk: each line raises an error."""
+    """A log on the failing disk: each line raises an error."""
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
         self._look = look
@@ -37,7 +37,7 @@ class BrokenLog:
 
 
 class Broken(Group):
-    """A group whose members log to an unwritable stream; tests can make the disk of n1 fail."""
+    """A group with an unwritable log stream; tests can make the disk of n1 fail."""
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         super().__init__(directory, size, disks=self.disk_of)

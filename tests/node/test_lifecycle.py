@@ -67,7 +67,7 @@ async def fill(group: Group, count: int = 5) -> None:
 
 
 class SlowReplay:
-    """Disks whose segments cannot be read until the test allows it."""
+    """Disks with segments that cannot be read until the test allows it."""
 
     def __init__(self) -> None:
         self._may_read = threading.Event()
@@ -182,7 +182,7 @@ async def test_without_the_hinted_leader_the_others_elect_one(group: Group) -> N
 
 
 async def test_the_settings_count_only_where_the_log_holds_no_membership(group: Group) -> None:
-    """A member whose settings name it as the whole group must not continue alone."""
+    """A member must not continue alone because its settings name it as the whole group."""
     await group.run()
     await fill(group)
     await group.stop("n1", "n2", "n3")
@@ -239,7 +239,7 @@ async def test_a_port_in_use_is_a_clear_error_and_the_directory_is_released(sing
     await single.run("n1")
 
 
-async def test_a_directory_that_cannot_be_made_is_an_error_that_says_what_to_do(single: Group) -> None:
+async def test_a_directory_that_cannot_be_made_is_an_error_with_a_remedy(single: Group) -> None:
     (single.directory / "file").write_bytes(b"")
     with pytest.raises(StorageError) as caught:
         await single.start("n1", data_dir=str(single.directory / "file" / "n1"))
@@ -248,7 +248,7 @@ async def test_a_directory_that_cannot_be_made_is_an_error_that_says_what_to_do(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-async def test_a_directory_that_cannot_be_written_is_an_error_that_says_what_to_do(single: Group) -> None:
+async def test_a_directory_that_cannot_be_written_is_an_error_with_a_remedy(single: Group) -> None:
     directory = single.directory / "n1"
     directory.mkdir()
     directory.chmod(0o500)
@@ -425,7 +425,7 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_behind(tmp_path
 
 
 class FailingDisk:
-    """A disk whose writes and syncs fail from a given moment on, like those of a broken device."""
+    """A disk on which writes and syncs fail from a given moment on, as on a broken device."""
 
     def __init__(self) -> None:
         self.is_broken = False

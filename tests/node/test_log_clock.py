@@ -56,7 +56,7 @@ class Leader:
         self.clock = LogClock(self.machine, self.core, bound_seconds=10, log=self.journal.logger())
 
     def hear(self, **offsets: int) -> None:
-        """Deliver reports of other members whose clocks are off by the given number of microseconds."""
+        """Deliver reports of other members with clocks that are off by the given number of microseconds."""
         for member, off in offsets.items():
             self.clock.heard(NodeId(member), self.true_us + off)
 

@@ -119,7 +119,7 @@ class Store:
     async def read(
         self, topic: TopicId, position: int, *, end: int | None = None, bytes_max: int = 1 << 30, start: int = 0
     ) -> list[Batch]:
-        """Read from ``position`` on; with ``start``, the scan begins at that index, whose next position is 1."""
+        """Read from ``position`` on; with ``start``, the scan begins at that index with position 1."""
         topic_map = Map(self.written, topic, (start, 1) if start else None)
         upto = Index(end or self.batches[-1].end)
         buffers = await self.reader.read_topic(topic, topic_map, Position(position), upto, bytes_max)
@@ -200,7 +200,7 @@ async def test_many_readers_at_once_and_one_that_gives_up(store: Store) -> None:
         assert shown(result) == shown(store.of(topic, position))
 
 
-async def test_a_read_whose_position_is_trimmed_meanwhile_says_so(tmp_path: Path) -> None:
+async def test_a_read_of_a_position_that_is_trimmed_meanwhile_raises_trimmed(tmp_path: Path) -> None:
     """Once the records below are trimmed, it is unknown which COMMITs had no effect.
 
     A reader could then mistake one for another.

@@ -128,7 +128,7 @@ def named() -> Cores:
 
 
 def introduction(cores: Cores, incarnation: str) -> dict[str, Any]:
-    """Return the HELLO that n4, whose log names all disks, sends to n2."""
+    """Return the HELLO that n4 sends to n2; n4's log names all disks."""
     sender = at(cores, "n1", {})
     sender._hello |= {"node": N4, "incarnation": incarnation}
     return sender._hello_to(N2)

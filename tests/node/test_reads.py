@@ -170,7 +170,7 @@ async def test_many_waiting_reads_on_one_connection_are_each_answered(group: Gro
     assert not node.failed.done()
 
 
-async def test_a_read_waits_until_the_member_has_applied_what_the_reader_has_seen(impatient: Group) -> None:
+async def test_a_read_waits_until_the_member_has_applied_the_records_that_the_reader_has_seen(impatient: Group) -> None:
     """So a reader that continues at another member never goes back in time."""
     group, client = impatient, impatient.client()
     leader = (await group.leader()).options.node

@@ -62,7 +62,7 @@ def state(**changes: object) -> ControlState:
     ("end", "pair"),
     [(15, (1, 15)), (20, (3, 20)), (27, (3, 27)), (None, (3, UNKNOWN_END))],
 )
-def test_the_pair_is_what_the_node_may_have_advertised(end: int | None, pair: tuple[int, int]) -> None:
+def test_the_pair_is_the_one_that_the_node_may_have_advertised(end: int | None, pair: tuple[int, int]) -> None:
     assert recovering_pair(state(), end) == pair
 
 

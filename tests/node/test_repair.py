@@ -119,7 +119,7 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
         assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_recovering
         assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
         if is_recovering:
-            # Only a higher term ends a recovery whose target is unknown.
+            # Only a higher term ends a recovery with an unknown target.
             assert group.nodes[NodeId("n3")].status["silent_until"] is not None
             leader = await group.leader()
             await leader.transfer_leadership("")
@@ -336,6 +336,14 @@ async def take_snapshots(group: Group) -> None:
         await node.create_snapshot()
 
 
+async def wait_dropped(group: Group, index: int) -> None:
+    """Wait until every running member has dropped its log up to ``index``."""
+    await wait_for(
+        lambda: all(node.wal is not None and node.wal.first_index > index for node in group.nodes.values()),
+        lambda: f"nothing dropped: {group.status()}",
+    )
+
+
 async def test_a_member_whose_snapshots_rotted_takes_one_that_reaches_its_log(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
@@ -345,10 +353,7 @@ async def test_a_member_whose_snapshots_rotted_takes_one_that_reaches_its_log(tm
         client = group.client()
         await client.trim_topic("orders", 13)
         await take_snapshots(group)
-        await wait_for(
-            lambda: all(node.wal is not None and node.wal.first_index > 1 for node in group.nodes.values()),
-            lambda: f"nothing dropped: {group.status()}",
-        )
+        await wait_dropped(group, 1)
         values += await fill(group, 3, 18)
         await group.caught_up()
         await group.stop("n3")
@@ -376,10 +381,7 @@ async def test_a_member_does_not_wait_for_batches_that_the_others_have_dropped(t
         values += await fill(group, 6, 15)
         await client.trim_topic("orders", 18)
         await take_snapshots(group)
-        await wait_for(
-            lambda: all(node.wal is not None and node.wal.first_index > 5 for node in group.nodes.values()),
-            lambda: f"nothing dropped: {group.status()}",
-        )
+        await wait_dropped(group, 5)
         for name in away:
             flip_in_group(segments(tmp_path / name)[0], 2)
         await asyncio.gather(*(group.run(name) for name in away))

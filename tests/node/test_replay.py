@@ -21,7 +21,7 @@ def membership_record(index: int) -> Batch:
     return batch
 
 
-def test_a_replay_applies_what_was_committed_as_it_goes_and_keeps_only_the_rest() -> None:
+def test_a_replay_applies_committed_batches_at_once_and_keeps_only_the_rest() -> None:
     """However long the log is, the replay holds only the batches that were uncommitted when later ones were written."""
     applier = Applier(Streams(), RealClock())
     replay = _Replay(applier)

@@ -255,7 +255,7 @@ async def test_a_request_that_lacks_a_field_is_refused(group: Group) -> None:
 
 
 async def test_no_body_brings_a_node_down(group: Group) -> None:
-    """Whatever a field holds, the client gets one answer with the request's id or the connection ends.
+    """For any value of a field, the client gets one answer with the request's id or the connection ends.
 
     The node stays alive.
     """

@@ -6,7 +6,7 @@ from viewstamp.wire.requests import REQUESTS, AskToJoin
 FOR_PEERS = {"READ_LOG", "READ_SNAPSHOT", "LIST_SNAPSHOTS"}
 
 
-def test_every_request_has_a_handler_that_gets_what_its_row_decodes() -> None:
+def test_every_request_has_a_handler_for_its_decoded_row() -> None:
     """A node would refuse a request without a handler as unknown, although its table lists it."""
     assert set(FROM_CLIENTS) | set(FROM_PEERS) | {AskToJoin.kind} == set(REQUESTS)
     assert {REQUESTS[kind].kind.name for kind in FROM_PEERS} == FOR_PEERS

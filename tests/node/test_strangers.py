@@ -24,7 +24,7 @@ def term_of(node: Node) -> Term:
 
 
 async def greet(caller: Caller, group: Group, name: str) -> None:
-    """Shake hands with a member's own id and incarnation, so that the node cannot tell the difference."""
+    """Shake hands with a member's own id and incarnation, so that the node cannot distinguish it from the member."""
     incarnation = group.nodes[NodeId(name)].incarnation
     assert (await caller.hello(node=name, incarnation=incarnation)).kind == FrameKind.WELCOME
 

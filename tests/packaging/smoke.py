@@ -1,4 +1,4 @@
-"""Uses viewstamp like a new user who has just installed the wheel, with nothing else in the environment.
+"""Uses viewstamp right after an installation of the wheel, with nothing else in the environment.
 
 ``make test-wheel`` runs it with the Python of such an environment, as ``python -I``, so the checkout is not importable.
 A missing module or data file in the wheel, or an undeclared dependency, fails here.

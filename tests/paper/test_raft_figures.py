@@ -248,7 +248,7 @@ def test_with_a_strict_comparison_a_committed_record_is_overwritten() -> None:
 
 
 def hazard_of_the_history_first() -> None:
-    """Run seed-systems' first hazard: the announcement is torn between its two files, and the log is what was cut last.
+    """Run seed-systems' first hazard: a crash between the announcement's two writes, with the cut of the log last.
 
     n1 holds an uncommitted 1.1 1.2; n2 and n3 hold the committed 2.1. n2 announces term 3 to n1, which dies between
     its two durable steps and then stands for election itself.

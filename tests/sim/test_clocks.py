@@ -78,7 +78,7 @@ class Cluster:
 
 @pytest.mark.parametrize("nodes", [1, 3])
 @pytest.mark.parametrize("offset_us", [7_200_000_000, YEARS_US])
-def test_a_leader_whose_clock_leaps_does_not_delete_records_of_a_moment_ago(nodes: int, offset_us: int) -> None:
+def test_a_leader_with_a_jumping_clock_does_not_delete_recent_records(nodes: int, offset_us: int) -> None:
     cluster = Cluster(nodes)
     cluster.create(retain_seconds=60)
     cluster.append(b"1")

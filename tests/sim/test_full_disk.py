@@ -1,4 +1,4 @@
-"""A machine whose disk is full to the last byte: its node stays up, does not campaign, and recovers."""
+"""A machine with a disk that is full to the last byte: its node stays up, does not campaign, and recovers."""
 
 from __future__ import annotations
 

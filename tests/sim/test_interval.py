@@ -124,14 +124,20 @@ def acknowledged_by_the_leader_and(scene: Scene, value: bytes) -> tuple[Member, 
     return leader, holder, absent
 
 
-def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member(scenes: Scenes) -> None:
-    """The member that lost power and the one without the record elect no leader until the third one answers."""
-    scene = scenes()
+def lost_by_the_holder_while_the_leader_is_cut_off(scene: Scene) -> tuple[Member, Member, Member]:
+    """Return the leader, now alone with an acknowledged record; the holder, which lost it; and the absent member."""
     leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
     scene.cut_power(holder)
     scene.world.network.heal()
     scene.world.isolate(leader)
     scene.world.bring_up(holder)
+    return leader, holder, absent
+
+
+def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member(scenes: Scenes) -> None:
+    """The member that lost power and the one without the record elect no leader until the third one answers."""
+    scene = scenes()
+    leader, holder, absent = lost_by_the_holder_while_the_leader_is_cut_off(scene)
     scene.run_for(10.0)
     assert recovering(holder)
     assert scene.world.leader in (None, leader)
@@ -182,7 +188,7 @@ def test_a_killed_process_and_a_clean_stop_cost_nothing(scenes: Scenes) -> None:
 
 
 def test_the_mark_is_on_the_disk_before_anything_is_sent(scenes: Scenes) -> None:
-    """A member that is killed as soon as it runs, and whose machine then loses power, can detect that."""
+    """A member is killed as soon as it runs, then its machine loses power; the member can detect that."""
     scene = scenes()
     for member in scene.world.members:
         assert scene.stored(member).running == (member.host.boot_id(), INTERVAL)
@@ -236,11 +242,7 @@ def test_after_the_wait_a_majority_continues_with_a_warning_and_the_absent_membe
 ) -> None:
     """It never failed and must not be stopped; its records stay on its disk."""
     scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)
-    leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
-    scene.cut_power(holder)
-    scene.world.network.heal()
-    scene.world.isolate(leader)
-    scene.world.bring_up(holder)
+    leader, holder, absent = lost_by_the_holder_while_the_leader_is_cut_off(scene)
     scene.until(lambda: scene.world.leader in (holder, absent) and runs(scene.leader), seconds=10.0)
     assert scene.says("acknowledged records may be lost", f"missing={leader.id}")
     with suppress(Exception):
@@ -256,11 +258,7 @@ def test_after_the_wait_a_majority_continues_with_a_warning_and_the_absent_membe
 
 def test_a_death_on_the_way_of_setting_the_log_aside_is_no_crash_loop(scenes: Scenes) -> None:
     scene = scenes(majority_loses_power=True, wait_all_seconds=3.0)
-    leader, holder, absent = acknowledged_by_the_leader_and(scene, b"acknowledged")
-    scene.cut_power(holder)
-    scene.world.network.heal()
-    scene.world.isolate(leader)
-    scene.world.bring_up(holder)
+    leader, holder, absent = lost_by_the_holder_while_the_leader_is_cut_off(scene)
     scene.until(lambda: scene.world.leader in (holder, absent) and runs(scene.leader), seconds=10.0)
 
     def died() -> None:

@@ -157,7 +157,7 @@ def test_a_member_that_was_away_and_comes_back_deposes_no_leader(three: Cluster,
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1, 3], ids=["n1 led", "n2 led", "n4 led"])
 def test_five_members_of_which_two_reach_only_one_other_keep_a_leader_and_go_on(first: int) -> None:
-    """1, 2 and 3 are connected, 4 only to 2, 5 only to 3: one of the three leads and stays, whichever led before."""
+    """1, 2 and 3 are connected, 4 only to 2, 5 only to 3: one of the three leads, after any earlier leader."""
     cluster = Cluster(5)
     cluster.hand_over(cluster.world.members[first])
     n1, n2, n3, n4, n5 = (member.name for member in cluster.world.members)

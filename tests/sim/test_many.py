@@ -13,7 +13,7 @@ PROC = Path("/proc")
 
 
 def workers_of(process: int) -> list[int]:
-    """Return the live processes whose parent is ``process``."""
+    """Return the live children of ``process``."""
     found = []
     for path in PROC.glob("[0-9]*/stat"):
         try:

@@ -18,7 +18,7 @@ from viewstamp.sim.swarm import FAULTS, Swarm
 SEEDS = range(1, 201)
 FRESH_SECONDS = 30.0
 WHAT_DOES_NOT_COME = ("Liveness", "TopicsAreReadable")
-"""Invariants whose violations among fresh seeds are reported, but block no change; see docs/simulator.md."""
+"""Invariants that block no change: a violation among fresh seeds is only reported; see docs/simulator.md."""
 JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
     clients=5,

@@ -1,4 +1,4 @@
-"""Forged frames from a process outside the group change nothing, under whatever name it sends them."""
+"""Forged frames from a process outside the group change nothing, under any name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUIET = Swarm(nodes=3, faults={})
 
 
 def running() -> World:
-    """Return a world whose three members are RUNNING and name each other's disks in committed records."""
+    """Return a world of three RUNNING members that name each other's disks in committed records."""
     world = World(11, QUIET)
     for member in world.members:
         world.bring_up(member)

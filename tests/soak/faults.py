@@ -135,7 +135,7 @@ class Faults:
             await asyncio.wait_for(self._is_over.wait(), seconds)
         return self._is_over.is_set()
 
-    # -- What is broken --------------------------------------------------------------------------------------
+    # -- Lasting faults ---------------------------------------------------------------------------------------
 
     async def _break(self, kind: str, entropy: random.Random, event: Event) -> None:
         processes = self._processes

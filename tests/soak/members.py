@@ -74,9 +74,9 @@ class SoakedProcesses(Processes):
     """A local cluster, its proxies, and the present damage to its disks.
 
     Invariants:
-      * ``impaired`` are the nodes whose disks lost data and that are not known to be intact again; they are a minority
+      * ``impaired`` are the nodes that lost data on disk and are not known to be intact again; they are a minority
         of the voters, both before and after a change in progress. Faults first ask :meth:`check_may_impair`
-      * a node in ``up`` whose process ends without a command is started again, and ``ended`` records the reason
+      * a node in ``up`` is started again when its process ends without a command, and ``ended`` records the reason
     """
 
     patience = PATIENCE_SECONDS
@@ -85,7 +85,7 @@ class SoakedProcesses(Processes):
         super().__init__(cluster)
         self.board = board
         self.admin = admin
-        """A client whose first addresses are the nodes' own, without a proxy in between."""
+        """A client with the nodes' own addresses, without a proxy in between."""
         self.people: dict[str, Chaos] = {}
         """The network of each person's clients, by the person's name."""
         self.up: set[str] = set()
@@ -360,7 +360,7 @@ def _write_settings(
     *,
     cluster: str,
 ) -> str:
-    """Write the settings of a node whose advertised address is its proxy's; return the file's path."""
+    """Write the settings of a node, with its proxy's address as the advertised one; return the file's path."""
 
     def table(addresses: Mapping[str, str]) -> str:
         return "{" + ", ".join(f'"{node}" = {json.dumps(address)}' for node, address in addresses.items()) + "}"

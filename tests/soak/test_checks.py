@@ -25,7 +25,7 @@ def no_client(_: ClientOptions, __: str) -> Client:
 
 
 class Story:
-    """Three members whose contents match the answers to two callers; tests spoil it."""
+    """Three members, with contents that match the answers to two callers; tests spoil it."""
 
     def __init__(self) -> None:
         self.workload = Workload(no_client, "a story")

@@ -42,7 +42,7 @@ def addresses(peers: Peers) -> list[str]:
 
 
 def run(peers: Peers, test: Callable[[Client], Awaitable[Any]], *, topic: str = "orders", **options: Any) -> Any:
-    """Run a test with a client that has a session, and a topic whose first record is ``b"first"``."""
+    """Run a test with a client that has a session, and a topic with the first record ``b"first"``."""
 
     async def main() -> Any:
         with trio.fail_after(20):

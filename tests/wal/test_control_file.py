@@ -21,7 +21,7 @@ def state(term: int, membership: bytes = b"") -> ControlState:
 
 
 def written(*terms: int) -> SimulatedDisk:
-    """Return a disk whose control file was written once for each of ``terms``, in order."""
+    """Return a disk with a control file that was written once for each of ``terms``, in order."""
     disk = new_disk()
     control = ControlFile.open(disk, "/data")
     for term in terms:

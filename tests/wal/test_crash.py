@@ -178,6 +178,20 @@ def run_until_dead(
     return journal, bool(died)
 
 
+def crashed_at(call: int, script: Script, options: WalOptions) -> tuple[SimulatedDisk, Journal, bool, float]:
+    """Run ``script`` on a new disk and crash at disk call number ``call``.
+
+    Return the disk, the journal, whether it crashed, and the time from which a power cut may lose acknowledged batches.
+    """
+    loop = SimulatedLoop(call)
+    disk = SimulatedDisk(loop=loop)
+    disk.make_directory("/data")
+    journal, died = run_until_dead(disk, loop, script, options, call)
+    durable_before = loop.time() - options.sync_seconds - TURN_SECONDS if options.sync_seconds else math.inf
+    loop.close()
+    return disk, journal, died, durable_before
+
+
 def check_recovered(
     disk: SimulatedDisk, journal: Journal, options: WalOptions, durable_before: float = math.inf
 ) -> Journal:
@@ -222,12 +236,7 @@ def test_a_crash_at_any_disk_call_leaves_every_acknowledged_batch(
     died = True
     while died:
         call += 1
-        loop = SimulatedLoop(call)
-        disk = SimulatedDisk(loop=loop)
-        disk.make_directory("/data")
-        journal, died = run_until_dead(disk, loop, script, options, call)
-        durable_before = loop.time() - options.sync_seconds - TURN_SECONDS if options.sync_seconds else math.inf
-        loop.close()
+        disk, journal, died, durable_before = crashed_at(call, script, options)
         for seed in range(1 if end == "killed" else 6):
             entropy = random.Random(f"{call} {seed}")
             after = SimulatedDisk()
@@ -249,12 +258,7 @@ def test_a_power_cut_at_any_call_of_recovery_loses_nothing_either(
 ) -> None:
     """Batches that a killed process left in the page cache must be durable before recovery reports them."""
     for call in range(3, 400, 3 if end == "killed" else 9):
-        loop = SimulatedLoop(call)
-        disk = SimulatedDisk(loop=loop)
-        disk.make_directory("/data")
-        journal, died = run_until_dead(disk, loop, script, options, call)
-        durable_before = loop.time() - options.sync_seconds - TURN_SECONDS if options.sync_seconds else math.inf
-        loop.close()
+        disk, journal, died, durable_before = crashed_at(call, script, options)
         entropy = random.Random(call)
         if end == "killed":
             disk.kill()

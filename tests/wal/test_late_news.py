@@ -23,7 +23,7 @@ OPTIONS = WalOptions(segment_bytes=64 * 1024, reserve_bytes=0)
 
 
 class LateNews(RealDisk):
-    """A disk whose preparing executor reports finished work only when the test allows it."""
+    """A disk that reports prepared segments only when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LateNews(RealDisk):
     async def prepared(self) -> Callable[[], None]:
         """Wait for the next report and return it."""
         async with asyncio.timeout(10):
-            while not self.news:  # noqa: ASYNC110  # what happens on a thread can only be looked for
+            while not self.news:  # noqa: ASYNC110  # events of a thread have to be polled
                 await asyncio.sleep(0.001)
         return self.news.pop()
 

@@ -114,7 +114,7 @@ def test_the_end_of_the_file_behind_the_last_group_is_the_end(disk: SimulatedDis
     assert wal.recovery.verdict == "clean"
 
 
-def test_recovery_counts_what_it_found(disk: SimulatedDisk) -> None:
+def test_recovery_counts_records_batches_and_segments(disk: SimulatedDisk) -> None:
     wal = write_log(disk, [[make_batch(1, 3)], [make_batch(4, 2, term=3)]])
     wal.commit_hint = 5
     wal.append_now([make_batch(6, 1, term=4), make_batch(7, 4, term=4)])

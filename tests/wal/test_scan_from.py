@@ -1,4 +1,4 @@
-"""A log whose beginning is covered by a snapshot: its allowed first index, and the part that is read."""
+"""A log with a snapshot of its beginning: its allowed first index, and the part that is read."""
 
 from __future__ import annotations
 

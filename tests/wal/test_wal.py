@@ -426,7 +426,7 @@ async def test_group_numbers_go_on_rising_over_truncations_and_restarts(disk: Si
 
 @pytest.fixture
 def long(disk: SimulatedDisk) -> tuple[Wal, list[Batch]]:
-    """Return a log of several segments whose groups hold several batches of several records."""
+    """Return a log of several segments; the groups hold several batches of several records."""
     batches = make_batches(1, 60, count=3, size=400)
     return write_log(disk, [batches[i : i + 4] for i in range(0, 60, 4)]), batches
 

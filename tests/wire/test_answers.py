@@ -59,7 +59,7 @@ def test_every_class_of_error_is_sent_with_its_fields_or_known_not_to_be() -> No
 
 
 @pytest.mark.parametrize("body", [{}, {"message": ""}, {"message": None, "error": "OverloadedError"}])
-def test_an_error_without_a_message_still_says_something(body: dict[str, object]) -> None:
+def test_an_error_without_a_message_gets_a_default_one(body: dict[str, object]) -> None:
     for name in ("NotLeaderError", "OutcomeUnknownError", "NoSuchError"):
         assert "refused with" in str(error_from({"error": name} | body))
 

@@ -227,7 +227,7 @@ def test_a_frame_in_many_chunks_is_joined_once() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 1 << 20  # what is held are the chunks, which exist already; joining half of them takes 2 MiB
+    assert peak < 1 << 20  # the held chunks exist already; joining half of them takes 2 MiB
     (frame_out,) = decoder.feed(chunks[-1])
     assert len(frame_out.payload) == 4 << 20
 

@@ -150,11 +150,11 @@ class Cluster:
         self.members = [Member(self, NodeId(f"n{number}"), _address(number)) for number in range(1, swarm.nodes + 1)]
         self._first_members = list(self.members)
         self.full_logs: dict[str, None] = {}
-        """The members whose log stream is currently unwritable: each line that they log raises OSError."""
+        """The members with a currently unwritable log stream: each line that they log raises OSError."""
         self.retired: list[Member] = []
         self._joined = 0
         self.off_clocks: dict[str, None] = {}
-        """The machines whose wall clocks have jumped."""
+        """The machines with wall clocks that have jumped."""
         self.is_calm = False
         for member in self.members:
             self.calm_disk(member)
@@ -194,7 +194,7 @@ class Cluster:
         self.network.isolate(member.name, [other.name for other in self.members if other is not member])
 
     def join(self) -> Member | None:
-        """Make one more machine, whose node has yet to be started and added; None = there are no more."""
+        """Make one more machine; its node has yet to be started and added; None = there are no more."""
         if self._joined == _MACHINES_TO_COME:
             return None
         self._joined += 1

@@ -61,7 +61,7 @@ class Damages:
         self.planned: list[frozenset[NodeId]] = []
         """Sets of voters that the operator is about to request."""
         self._damaged_once: set[str] = set()
-        """The names of all machines whose disks were ever damaged."""
+        """The names of all machines with disks that were ever damaged."""
         self._cluster = cluster
         self._facts = facts
         self._disks = disks
@@ -72,7 +72,7 @@ class Damages:
     def allows(self, member: NodeId) -> bool:
         """Return whether one more member may be damaged.
 
-        A voter whose disk no record names yet cannot help to elect (protocol rule 18), so it counts as missing.
+        A voter without a record that names its disk cannot help to elect (protocol rule 18), so it counts as missing.
         """
         membership = self._disks.membership
         named = membership.incarnations if membership is not None else {}
@@ -145,7 +145,7 @@ class Damages:
         return member.name in self._damaged_once and member.name not in names
 
     def check_silence(self) -> None:
-        """Raise Violation if a member is recovering whose disk has never lost anything.
+        """Raise Violation if a member is recovering although its disk has never lost anything.
 
         For example, a commit hint above the durable end would cause this after a power cut; on all members at once it
         would end the group.

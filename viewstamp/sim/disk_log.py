@@ -171,7 +171,7 @@ class DiskLog:
             if header.first_index != reached:
                 if header.first_index > snapshot_end:
                     break
-                # The log is read from a snapshot on, whatever is missing before it.
+                # The log is read from a snapshot on, even if records before it are missing.
                 self.has_gap |= reached > 0
                 terms = []
             reached = segment.end

@@ -82,7 +82,7 @@ _PROCESS: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextV
 
 
 def current_process() -> SimulatedProcess | None:
-    """Return the process whose code runs; None for the world's own code."""
+    """Return the running process; None for the world's own code."""
     return _PROCESS.get()
 
 
@@ -550,7 +550,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        """Make a task of the process in whose ``context`` (the current one if None) it will run."""
+        """Make a task of the process of ``context`` (the current one if None)."""
         if self._closed:
             coro.close()
             raise RuntimeError("the simulated loop is closed")

@@ -116,7 +116,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     world.calm()
     workload.stop()
     faults.operator.finish()
-    # A session whose acknowledged batches are gone cannot go on, so its client waits for ever.
+    # A session that lost acknowledged batches cannot go on, so its client waits for ever.
     check_liveness(world, lambda: is_lossy or (workload.is_done and faults.operator.is_done))
     check_advances(world)
     loop.check()
@@ -139,7 +139,7 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
 
 
 def _where(error: BaseException) -> str:
-    """Return the file and line that raised, because an assertion without a message says nothing else."""
+    """Return the file and line that raised, because an assertion without a message contains nothing else."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 

@@ -49,7 +49,7 @@ _PADDING_MAX = 1000
 _READ_SECONDS = 15.0
 """Seconds for which a topic may be unreadable once all faults are over."""
 _DEATH = 0.1
-"""The chance that a driver dies around a COMMIT, whose outcome its successor then does not know."""
+"""The chance that a driver dies around a COMMIT; its successor then does not know the outcome."""
 
 
 class TaskFailedError(Exception):
@@ -467,7 +467,7 @@ class _Driver:
         try:
             answer = await self._sink.commit(batch.number, sealed)
         except (OutcomeUnknownError, FencedError) as error:
-            # Fenced: a copy whose answer was lost may have committed it before.
+            # Fenced: a copy with a lost answer may have committed it before.
             commit.fate = Fate.UNKNOWN
             if isinstance(error, FencedError):
                 raise
@@ -485,7 +485,7 @@ class _Driver:
         return True
 
     async def _abort(self, batch: SinkBatch) -> None:
-        """Abort, as Spark does whatever the outcome of the commit."""
+        """Abort, as Spark does after any outcome of the commit."""
         try:
             await self._sink.abort(batch.number)
         except PASSING:

@@ -178,7 +178,7 @@ class Stranger:
         return encode_message(FORGERIES[word](core, head, self._entropy))
 
     def _reborn(self, core: Core) -> str:
-        """Return the id of a reborn member whose old disk answered this leader a moment ago.
+        """Return the id of a reborn member, of which the old disk answered this leader a moment ago.
 
         For a member that does not answer, the forgery would succeed, as a JOIN of the node itself would: see
         ``docs/operating.md``.

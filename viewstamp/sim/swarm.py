@@ -44,7 +44,7 @@ FAULTS = (
 _CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
 """The share of seeds that have these; others are more common."""
 _SLOW_LINKS_CHANCE = 0.1
-"""The share of seeds whose links hold messages up for longer than an election timeout."""
+"""The share of seeds with links that hold messages up for longer than an election timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Swarm:
     nodes: int = 3
     clients: int = 2
     callers: int = 3
-    """Concurrent callers in each client, whose appends coalesce."""
+    """Concurrent callers in each client; their appends coalesce."""
     topics: int = 1
     seconds: float = 8.0
     """Duration of faults and work; then everything is healed."""
@@ -71,7 +71,7 @@ class Swarm:
     faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
     """How often each kind of fault happens, relative to the others; 0 or missing = never."""
     off_clocks_max: int = 100
-    """Highest number of machines whose wall clocks jump."""
+    """Highest number of machines with wall clocks that jump."""
     links: LinkOptions = field(default_factory=LinkOptions)
     disk_stall: float = 0.0
     disk_mean: float = 0.0003

@@ -73,7 +73,7 @@ class Inode:
     """A file, independent of its names.
 
     Invariants:
-      * ``data`` is what a reader sees now; ``_before`` holds the durable version of each page that may differ from it
+      * ``data`` is the visible contents; ``_before`` holds the durable version of each page that may differ from it
       * ``_changes`` are the unsynced changes in order; empty if and only if everything is synced
       * ``version`` rises with every change of the visible or the durable contents; ``lowest_change`` is at most the
         first byte changed since a caller last set it
@@ -532,7 +532,7 @@ class Volume:
         }
 
     def certain_names(self, directory: str) -> dict[str, Inode]:
-        """Return the files in a directory, by name, whose names any power cut now would leave as they are."""
+        """Return the files in a directory, by name, if any power cut now would leave the name as it is."""
         prefix = f"{directory}/"
         unsure = {name for change in self._changes for name in change.names}
         return {

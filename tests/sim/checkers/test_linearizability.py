@@ -60,7 +60,7 @@ def test_a_later_call_explains_no_answer() -> None:
     assert verdict(Register(), op(Read(), 1, 2, 1), op(Write(1), 3, 4)) is Answer.VIOLATED
 
 
-def test_a_write_of_what_is_there_may_still_have_to_wait() -> None:
+def test_a_write_of_the_present_value_may_still_have_to_wait() -> None:
     """It leaves the state unchanged where it first fits, but the read at the end needs it after the other write."""
     history = [op(Write(5), 1, 2), op(Write(5), 3, 8), op(Write(7), 4, 7), op(Read(), 9, 10, 5)]
     assert verdict(Register(), *history) is Answer.LINEARIZABLE

@@ -15,7 +15,7 @@ def kept(first: int, *values: bytes) -> dict[str, Kept]:
 
 
 @pytest.mark.parametrize("found", [kept(5, b"a", b"b", b"c", b"d"), kept(7, b"c"), kept(8, b"d")])
-def test_a_replay_may_show_more_than_was_acknowledged_and_lack_what_is_trimmed(found: dict[str, Kept]) -> None:
+def test_a_replay_may_show_unacknowledged_records_and_lack_trimmed_ones(found: dict[str, Kept]) -> None:
     check_acknowledged("n1, n2", found, KNOWN, WRITTEN, trims=False)
 
 

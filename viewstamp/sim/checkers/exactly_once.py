@@ -9,7 +9,7 @@ own file, ``sinks.py``; the order of operations is judged in ``linearizability.p
 | NothingInvented | every record in a topic was appended to it |
 | OnceOnly | no value occurs twice |
 | NeverMeansNever | an append that was answered as not applied is nowhere |
-| InOrder | the values of one caller are in the order of its calls, even those whose answers were lost |
+| InOrder | the values of one caller are in the order of its calls, even if answers were lost |
 | CalledOnce | no call was applied twice |
 | CallAnswered | an answered call was applied, with the number in its answer |
 | NeverCalled | a call that was answered as not applied was not applied |

@@ -8,7 +8,7 @@ left out.
 The property is local: a history is linearizable if that of each topic and each actor is. So a history is judged by
 partition, each by a *model* of one object: its initial state, and the effect of an operation on its state.
 
-The search is depth first, along the calls and answers in their order. At an answer whose operation has not been placed,
+The search is depth first, along the calls and answers in their order. At an answer to an operation that is not placed,
 it is placed; if that does not fit or leads to no order, another pending operation is placed before it, the soonest
 answered first. A configuration consists of a state and the set of placed pending operations; one that was reached
 before at the same answer is not searched again. An operation is placed only when an answer needs it, and a read-only

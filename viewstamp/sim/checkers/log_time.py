@@ -5,7 +5,7 @@
 | LogTimeBounded | while the clocks of a majority of the voters have always been right, no record is stamped later \
 than the true time plus the bound and an allowance for drift |
 | LogTimeAdvances | in an idle group, the time that its leader would stamp advances at nearly half the rate of real \
-time or faster, whatever the leader's clock shows |
+time or faster, for any reading of the leader's clock |
 
 A clock that was wrong once counts as wrong for the rest of the run, because a member may still hold its report.
 """
@@ -35,7 +35,7 @@ class LogTimeChecker:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._wrong: set[str] = set()
-        """The machines whose clocks have been wrong."""
+        """The machines with clocks that have been wrong."""
         self._is_spoiled = False
         """Whether the clocks of a majority have been wrong; from then on any log time is allowed."""
         self._seen: dict[str, int] = {}
