@@ -13,6 +13,7 @@ Data goes to ``viewstamp-data/`` under the current directory, on a real disk, an
 | calls | how many Python calls does one append on three nodes make, by package; without a clock, in the simulator |
 | commands | how many commands a second does a replicated counter take, against raw appends and against PySyncObj |
 | parts | what do the parts of an append cost by themselves, warm |
+| growth | does an append get dearer with more topics, sessions, members or records |
 | latency | how long do appends take at a given load, ours and the peers' |
 | rounds | what does a commit cost, whatever is in it |
 | snapshot | what does a snapshot of a gigabyte cost the appends beside it |

@@ -30,14 +30,14 @@ class Ours(Peer):
     client = "its own, asyncio on uvloop"
     version = version("viewstamp")
 
-    def __init__(self, *, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
+    def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
         """``settings``: of a new cluster, ``section.key`` to text. ``chaos``: it has switches for faults."""
-        self._settings, self._chaos = settings, chaos
+        self._nodes, self._settings, self._chaos = nodes, settings, chaos
         self._cluster: LocalCluster | None = None
 
     async def start(self, directory: Path) -> None:
         """Start three nodes and make a topic."""
-        self._cluster = LocalCluster.open_or_create(directory, 3, self._settings, chaos=self._chaos)
+        self._cluster = LocalCluster.open_or_create(directory, self._nodes, self._settings, chaos=self._chaos)
         try:
             await self._cluster.start(_WAIT_SECONDS)
             async with self._cluster.target.connect() as client:

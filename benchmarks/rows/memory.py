@@ -32,7 +32,7 @@ from benchmarks.rows.turns import open_sessions, running
 from viewstamp.bench.load import drive
 from viewstamp.bench.plot import check_installed
 
-__all__ = ["ROW"]
+__all__ = ["ROW", "megabytes"]
 
 _CALLERS = 256
 _CONNECTIONS = 500
@@ -68,7 +68,7 @@ async def _idle(peer: Peer, options: Options, result: RowResult) -> None:
     await asyncio.sleep(_SETTLE_SECONDS)
     turns = []
     for _ in range(options.rounds):
-        turns.append(_megabytes(peer))
+        turns.append(megabytes(peer))
         await asyncio.sleep(_LOOK_SECONDS)
     _add(result, options, peer, _IDLE, turns)
 
@@ -86,14 +86,14 @@ async def _loaded(peer: Peer, options: Options, result: RowResult) -> None:
 
 
 async def _connections(ours: Ours, options: Options, result: RowResult) -> None:
-    before, sockets = _megabytes(ours), _descriptors(ours)
+    before, sockets = megabytes(ours), _descriptors(ours)
     async with open_sessions(ours, _CONNECTIONS) as sessions:
         for each in sessions:  # A connection that was never used might have cost less.
             await each.append(VALUE)
         await asyncio.sleep(_SETTLE_SECONDS)
         opened = _descriptors(ours) - sockets
         assert opened >= _CONNECTIONS, f"{opened} connections are open, not {_CONNECTIONS}"
-        each_kib = (_megabytes(ours) - before) * 1e6 / 1024 / opened
+        each_kib = (megabytes(ours) - before) * 1e6 / 1024 / opened
     options.say(f"{_CONNECTION}: {each_kib:.1f} KiB")
     result.subjects.append(
         Subject(name=_CONNECTION, turns=[each_kib], unit="KiB", note=f"{_CONNECTIONS} clients, one append each")
@@ -148,7 +148,8 @@ def _add(
     result.notes.append(f"{subject.name}: {resident:.1f} MB resident (RSS), in the end")
 
 
-def _megabytes(peer: Peer) -> float:
+def megabytes(peer: Peer) -> float:
+    """Return the proportional memory (PSS) of all servers."""
     return sum(map(_proportional, peer.pids().values()))
 
 
