@@ -14,7 +14,7 @@ from tests.wal.logs import SMALL, make_batch, new_disk, open_wal, simulated, swa
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.log import Wal
-from viewstamp.wal.upkeep import HINT_SECONDS
+from viewstamp.wal.upkeep import HINT_SECONDS, Upkeep
 
 
 @pytest.fixture
@@ -43,6 +43,32 @@ async def test_a_log_that_becomes_idle_has_its_hint_stored_once(disk: SimulatedD
     await asyncio.sleep(10.0)
     assert stored == [3, 4]
     await wal.close()
+
+
+@simulated
+async def test_a_log_that_is_settled_is_left_alone() -> None:
+    """A timer that goes on for ever wakes two threads of an idle node four times a second."""
+    closed: list[bool] = []
+    settled = False
+    upkeep = Upkeep(
+        0.25,
+        groups=lambda: len(closed),
+        is_busy=lambda: False,
+        is_settled=lambda: settled,
+        close_group=lambda: closed.append(True),
+        store_hint=lambda: None,
+    )
+    upkeep.watch()
+    await asyncio.sleep(1.0)
+    assert closed == [True]
+    settled = True
+    upkeep.watch()  # The report of the group that was closed.
+    await asyncio.sleep(10.0)
+    assert closed == [True]
+    settled = False
+    upkeep.watch()
+    await asyncio.sleep(1.0)
+    assert closed == [True, True]
 
 
 @simulated

@@ -86,6 +86,7 @@ class Wal:
             options.idle_seconds,
             groups=lambda: self._groups,
             is_busy=lambda: self._queued > 0,
+            is_settled=lambda: self._writer.is_closed and self._hint_stored >= self._durable_end,
             close_group=lambda: self._enqueue(CloseItem(False, ignore)),
             store_hint=self._store_commit_hint,
         )

@@ -33,6 +33,7 @@ class Upkeep:
         *,
         groups: Callable[[], int],
         is_busy: Callable[[], bool],
+        is_settled: Callable[[], bool],
         close_group: Callable[[], None],
         store_hint: Callable[[], None],
     ) -> None:
@@ -42,12 +43,15 @@ class Upkeep:
           idle_seconds: how long nothing is written until the last group is closed.
           groups: how many groups were written so far.
           is_busy: whether anything waits to be written.
+          is_settled: whether the last group is closed and all that the log holds is known as committed: then nothing
+            is left to do until something is written.
           close_group: enqueues the empty group.
           store_hint: enqueues the write of the commit hint, if it has advanced.
         """
         self._idle_seconds = idle_seconds
         self._groups = groups
         self._is_busy = is_busy
+        self._is_settled = is_settled
         self._close_group = close_group
         self._store_hint = store_hint
         self._groups_before = 0
@@ -56,8 +60,8 @@ class Upkeep:
         """When it looks next; None = nothing has been written since it last found the log idle."""
 
     def watch(self) -> None:
-        """Look again in ``idle_seconds``; nothing happens where a timer is set."""
-        if self.timer is None:
+        """Look again in ``idle_seconds``; nothing happens where a timer is set, or nothing is left to do."""
+        if self.timer is None and (self._is_busy() or not self._is_settled()):
             self._groups_before = self._groups()
             self.timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._on_time)
 

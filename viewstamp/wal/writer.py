@@ -226,7 +226,8 @@ class Writer:
         self._generation = generation
         self._end = end
         self._term = term
-        self._closed = closed
+        self.is_closed = closed
+        """Whether the last group is an empty one, behind which nothing was written. Read on the event loop, too."""
         self._log_id = log_id
         self._failure: Exception | None = None
         self._durable = self._position
@@ -327,7 +328,7 @@ class Writer:
             case JobItem():
                 item.job()
             case CloseItem():
-                if not self._closed:
+                if not self.is_closed:
                     self.close_group()
                 if item.finally_:
                     self._shorten()
@@ -400,7 +401,7 @@ class Writer:
         location = self._write_group(batches, size, seals=False)
         self._end = end
         self._term = term
-        self._closed = False
+        self.is_closed = False
         self.groups += 1
         if self._sync_seconds <= 0 or self._is_sync_due():
             self._sync()
@@ -424,7 +425,7 @@ class Writer:
         self._write_group([], 0, seals=False)
         self.groups += 1
         self._sync()
-        self._closed = True
+        self.is_closed = True
         self.catalogue.extend([], self._position, self._end)
 
     def _write_group(self, batches: list[Batch], size: int, *, seals: bool) -> int:
@@ -539,7 +540,7 @@ class Writer:
         self._generation += 1
         self._position = self._durable = 0
         self._allocated = self._held = self._file.size()
-        self._closed = True
+        self.is_closed = True
         self.catalogue.add(
             Segment(number=number, generation=self._generation, path=path, first_index=self._end, length=0)
         )
@@ -617,7 +618,7 @@ class Writer:
         self._position = self._allocated = self._held = self._durable = length
         self._end = self._durable_end = end
         self._term = term
-        self._closed = True
+        self.is_closed = True
         catalogue.reset(Segment(number=number, generation=self._generation, path=path, first_index=end, length=length))
         with suppress(StorageFullError):
             self.fill()
