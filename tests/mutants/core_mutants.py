@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.consensus import candidate, follower, leader, raft, reads, reconfigure, standing
+from viewstamp.consensus import candidate, follower, leader, quiet, raft, reads, reconfigure, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     HeartbeatRequest,
@@ -96,9 +96,9 @@ def lead_unheard() -> AbstractContextManager[None]:
     """A leader continues although no quorum answers it (no check-quorum)."""
     original = leader.on_tick
 
-    def on_tick(core: Core, leading: Leading) -> None:
+    def on_tick(core: Core, leading: Leading, ticks: int) -> None:
         leading.ticks_since_check = 0
-        original(core, leading)
+        original(core, leading, ticks)
 
     return patched(leader, on_tick=on_tick)
 
@@ -142,10 +142,10 @@ def remember_every_full_tick() -> AbstractContextManager[None]:
     original = leader.on_tick
     counted: dict[Core, int] = {}
 
-    def on_tick(core: Core, leading: Leading) -> None:
-        counted[core] = counted.get(core, 0) + (not core.has_room)
-        leading.full_ticks = counted[core] - 1
-        original(core, leading)
+    def on_tick(core: Core, leading: Leading, ticks: int) -> None:
+        counted[core] = counted.get(core, 0) + (0 if core.has_room else ticks)
+        leading.full_ticks = counted[core] - ticks
+        original(core, leading, ticks)
 
     return patched(leader, on_tick=on_tick)
 
@@ -280,6 +280,23 @@ def believe_any_vote() -> AbstractContextManager[None]:
 def believe_any_disk() -> AbstractContextManager[None]:
     """The acknowledgements of a voter count, even with another disk."""
     return patched(standing, counting_ends=lambda entries, ends: ends)
+
+
+# -- Sleep --------------------------------------------------------------------------------------------------
+
+
+def oversleep() -> AbstractContextManager[None]:
+    """A leader sleeps until its next heartbeat, whatever a tick would do before."""
+
+    def leaders_ticks(core: Core, leading: Leading) -> int:
+        return core.options.heartbeat_ticks - leading.heartbeat_elapsed
+
+    return patched(quiet, _leaders_ticks=leaders_ticks)
+
+
+def stand_unread() -> AbstractContextManager[None]:
+    """The last ticks before an election timeout pass as one: a process that was stopped reads nothing before it stands."""
+    return patched(quiet, LAST_TICKS=0)
 
 
 # -- Transfer -----------------------------------------------------------------------------------------------
@@ -539,6 +556,8 @@ CORE_MUTANTS: dict[str, Mutant] = {
             rule="design §4",
         ),
         Mutant("impatient", "timeouts do not adapt to a slow network", impatient, rule="design §4"),
+        Mutant("oversleep", "a leader sleeps while it has something to do", oversleep, rule="design §4"),
+        Mutant("stand-unread", "a member sleeps up to its election timeout", stand_unread, rule="design §4"),
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
         Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),

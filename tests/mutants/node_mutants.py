@@ -30,6 +30,7 @@ from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
+from viewstamp.node.ticker import Ticker
 from viewstamp.wal import budget, scan, verdict
 from viewstamp.wal import repair as wal_repair
 from viewstamp.wal.catalogue import Segment
@@ -407,6 +408,17 @@ def stamp_stands_still() -> AbstractContextManager[None]:
     return patched(log_clock, SLEWED=0.0)
 
 
+def count_the_stop() -> AbstractContextManager[None]:
+    """A process that was stopped counts all of that time as ticks in which it waited for others."""
+
+    def catch_up(self: Ticker) -> int:
+        ticks = int((self._clock.monotonic() - self._counted_at) / self._tick_seconds)
+        self.count += ticks
+        return ticks
+
+    return patched(Ticker, catch_up=catch_up)
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -520,6 +532,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "stamp-unbounded", "a leader stamps its own clock and ignores a majority's", stamp_unbounded, rule="§10a"
         ),
         Mutant("stamp-stands-still", "log time that is ahead waits for the clock", stamp_stands_still, rule="§10a"),
+        Mutant("stop-counts", "a process counts the time for which it was stopped", count_the_stop, rule="design §4"),
     )
 }
 """The mutants by name."""

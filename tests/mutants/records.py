@@ -316,6 +316,16 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("impatient", Case("tests/sim/test_liveness.py::test_slow_links_cost_a_few_terms_and_then_a_leader_stays")),
     Record(
+        "oversleep",
+        Case("tests/consensus/test_quiet.py::test_a_leader_with_something_uncommitted_does_not_sleep"),
+    ),
+    Record(
+        "stand-unread",
+        Case(
+            "tests/consensus/test_quiet.py::test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tick_by_tick"
+        ),
+    ),
+    Record(
         "lower-term-unanswered",
         Case(
             "tests/consensus/test_election.py::test_a_member_ahead_in_terms_and_a_leader_do_not_ignore_each_other_for_ever"
@@ -590,6 +600,10 @@ RECORDS: tuple[Record, ...] = (
         Case(
             "tests/node/test_log_clock.py::test_log_time_goes_on_at_half_the_rate_while_it_is_ahead_and_so_the_lead_shrinks"
         ),
+    ),
+    Record(
+        "stop-counts",
+        Case("tests/node/test_ticker.py::test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for"),
     ),
     Record(
         "expire-by-oneself",

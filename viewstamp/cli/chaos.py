@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "in_force"]
 
 OBEY_SECONDS = 5.0
-"""Seconds that a node has to apply a fault. It looks twenty times a second, but may lack processor time."""
+"""Seconds that a node has to apply a fault. It looks when it is asked for its status, but may lack processor time."""
 
 app = typer.Typer(
     cls=CommandGroup,

@@ -7,7 +7,8 @@ The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(
 ``change(membership)``, ``transfer(member)`` and ``note_incarnation(member, disk)``; ``lost_leader(member)``, which may
 be wrong; ``install(snapshot)`` and ``trimmed(first_index)`` for a log that does not begin at 1; and one output,
 :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
-randomness. Its owner steps everything that has arrived, takes one Ready and does as it says.
+randomness. Its owner steps everything that has arrived, takes one Ready and does as it says. ``quiet_ticks`` tells it
+how many ticks may pass as one.
 
 What it promises, to an owner that keeps to the Ready
   * **One leader a term.** Term and vote are one durable write before a vote is sent, a member syncs its log before it
@@ -85,9 +86,10 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
 Files
   ``raft``: the inputs, the one output, and the table of which function handles which message. ``state``: what is stored
   and what every role has, with one value that holds what the present role has. ``follower`` ``candidate`` ``leader``
-  ``reads`` ``reconfigure``: the decisions, as functions of that state. ``standing``: who counts. ``invariants``: what
-  always holds, as functions that tests and simulator ask. ``log`` ``term_history`` ``membership`` ``progress``
-  ``patience`` ``messages`` ``ready`` ``roles``: nouns without decisions, but for the arithmetic of histories.
+  ``reads`` ``reconfigure``: the decisions, as functions of that state. ``quiet``: how long none is due. ``standing``:
+  who counts. ``invariants``: what always holds, as functions that tests and simulator ask. ``log`` ``term_history``
+  ``membership`` ``progress`` ``patience`` ``messages`` ``ready`` ``roles``: nouns without decisions, but for the
+  arithmetic of histories.
 
 What it deliberately lacks, and where it would go
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead

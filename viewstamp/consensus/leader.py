@@ -21,6 +21,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.progress import Progress, ProgressState
+from viewstamp.consensus.quiet import heartbeat_ticks, probe_patience
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Campaign, Core, Leading
@@ -49,9 +50,6 @@ __all__ = [
     "send_heartbeat",
 ]
 
-_PATIENCE_HEARTBEATS = 4
-"""Heartbeats without an answer to an announcement, or to a probe, before the leader asks or probes again."""
-
 
 # -- The term ----------------------------------------------------------------------------------------------------------
 
@@ -77,9 +75,9 @@ def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[Node
     core.store_history(core.advertised.trimmed(core.first_index).extended(core.term, leading.term_start))
 
 
-def on_tick(core: Core, leading: Leading) -> None:
+def on_tick(core: Core, leading: Leading, ticks: int) -> None:
     """Check that a quorum still answers; send heartbeats; ask the members whose state is not known."""
-    leading.ticks_since_check += 1
+    leading.ticks_since_check += ticks
     if leading.ticks_since_check >= core.patience.ticks:
         active = [member for member, progress in leading.progress.items() if progress.has_responded]
         has_majority = standing.is_majority(core.membership, [core.me, *active])
@@ -95,17 +93,18 @@ def on_tick(core: Core, leading: Leading) -> None:
         for progress in leading.progress.values():
             progress.has_responded = False
     # A disk with room for one tick starts the count again: else every later full tick would cost the leadership.
-    leading.full_ticks = 0 if core.has_room else leading.full_ticks + 1
+    leading.full_ticks = 0 if core.has_room else leading.full_ticks + ticks
     if core.installing:
         return
-    leading.heartbeat_elapsed += 1
+    leading.heartbeat_elapsed += ticks
     is_due = leading.heartbeat_elapsed >= core.options.heartbeat_ticks
+    is_due = is_due and leading.heartbeat_elapsed >= heartbeat_ticks(core, leading)
     if is_due:
         leading.heartbeat_elapsed = 0
-    patience = core.patience.scaled(_PATIENCE_HEARTBEATS * core.options.heartbeat_ticks)
+    patience = probe_patience(core)
     for member, progress in leading.progress.items():
-        progress.ticks_in_state += 1
-        progress.ticks_since_response += 1
+        progress.ticks_in_state += ticks
+        progress.ticks_since_response += ticks
         if progress.state is ProgressState.REPLICATING:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)

@@ -67,9 +67,14 @@ class Patience:
             self.delays[peer] = (delay, before)
             self._adapt()
 
-    def tick(self) -> bool:
-        """Let a tick pass; return whether the timeout has changed. Called only while there are delays."""
-        self.age += 1
+    @property
+    def window_left(self) -> int:
+        """Ticks until the present window ends; it moves only while there are delays."""
+        return _WINDOW_TIMEOUTS * self.least - self.age
+
+    def tick(self, ticks: int = 1) -> bool:
+        """Let ticks pass; return whether the timeout has changed. Called only while there are delays."""
+        self.age += ticks
         if self.age < _WINDOW_TIMEOUTS * self.least:
             return False
         before = self.ticks

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from viewstamp.consensus import candidate, follower, leader, reads, reconfigure
+from viewstamp.consensus import candidate, follower, leader, quiet, reads, reconfigure
 from viewstamp.consensus import messages as m
 from viewstamp.consensus.membership import Change
 from viewstamp.consensus.messages import Message
@@ -150,29 +150,37 @@ class Raft:
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
-    def tick(self, wall_us: int, *, has_room: bool = True) -> None:
-        """Let one tick pass.
+    def tick(self, wall_us: int, *, has_room: bool = True, ticks: int = 1) -> None:
+        """Let time pass: one tick, or at most as many as :meth:`quiet_ticks` returned since the last input.
 
         Args:
           wall_us: the wall clock, microseconds since 1970: log times come from it.
           has_room: False where this member could not lead: on a disk without room for one more record.
+          ticks: how many.
         """
         core = self.core
         core.wall_us = wall_us
         core.has_room = has_room
-        core.ticks_since_leader += 1
-        core.leaderless_ticks = core.leaderless_ticks + 1 if core.leader is None else 0
-        core.ticks_since_message += 1
-        core.vote_ticks += 1
-        if core.patience.delays and core.patience.tick():
+        core.ticks_since_leader += ticks
+        core.leaderless_ticks = core.leaderless_ticks + ticks if core.leader is None else 0
+        core.ticks_since_message += ticks
+        core.vote_ticks += ticks
+        if core.patience.delays and core.patience.tick(ticks):
             core.election_ticks = core.draw_election_ticks()
         leading = core.state
         if isinstance(leading, Leading):
-            leader.on_tick(core, leading)
+            leader.on_tick(core, leading, ticks)
             if core.state is leading and not core.installing:
                 reconfigure.on_tick(core, leading)
         elif has_room and core.ticks_since_leader >= core.election_ticks:
             candidate.start(core)
+
+    def quiet_ticks(self) -> int:
+        """Return how many ticks may pass at once: before the last of them none does more than count.
+
+        At least 1, at most half an election timeout. It holds until the next input other than :meth:`tick`.
+        """
+        return quiet.quiet_ticks(self.core)
 
     def step(self, message: Message) -> None:
         """Take a message of a peer, or of the node itself (``Ready.messages_after_durable``, ``BatchesRead``)."""

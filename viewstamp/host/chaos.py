@@ -4,8 +4,8 @@ A door for trying things out, which only nodes have that were started with it (`
 ``viewstamp cluster start`` writes it): real processes, real sockets, real files. Nothing outside is touched: no
 firewall, no other process, and a disk that is "full" has as much room as before.
 
-The file, ``chaos.json`` beside the node's log, is JSON: a list of faults. It is looked at twenty times a second, by
-the event loop; where there is none, nothing is done.
+The file, ``chaos.json`` beside the node's log, is JSON: a list of faults. It is looked at four times a second,
+by the event loop, and whenever somebody asks for the node's status; where there is none, nothing is done.
 
 | fault       | fields                   | while it lasts                                                           |
 | ----------- | ------------------------ | ------------------------------------------------------------------------ |
@@ -53,7 +53,7 @@ __all__ = ["Chaos", "ChaosDisk", "ChaosNetwork", "Fault", "FaultKind", "read_fau
 
 Accept = Callable[[Connection], ConnectionHandler]
 
-_LOOK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.25
 _FULL_BYTES: Final = 16 * 1024 * 1024
 """What a full disk has: disks fill by and by, and who leaves a reserve alone is to notice before the last byte."""
 _NAP_SECONDS: Final = 0.02
@@ -146,7 +146,7 @@ class Chaos:
         self._grown = 0
         """By how much files have become longer since the disk is full."""
         self._timer: asyncio.TimerHandle | None = None
-        self._look()
+        self._on_time()
 
     def stop(self) -> None:
         """Look at the file no more; what is done goes on being done. Idempotent."""
@@ -154,7 +154,8 @@ class Chaos:
             self._timer.cancel()
 
     def describe(self) -> list[dict[str, object]]:
-        """Return what is done, for people who look at the node's status."""
+        """Return what is done, for people who look at the node's status: they see what they have just asked for."""
+        self._look()
         return [
             {"fault": fault.kind, "peers": sorted(fault.peers), "ms": fault.milliseconds, "until": fault.until}
             for fault in self.faults
@@ -190,8 +191,11 @@ class Chaos:
                 )
             self._grown += size
 
+    def _on_time(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._on_time)
+        self._look()
+
     def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
         try:
             found = os.stat(_path(self._directory))
             seen: tuple[int, ...] = (found.st_ino, found.st_mtime_ns, found.st_size)

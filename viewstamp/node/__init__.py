@@ -11,6 +11,7 @@
 | ``answers`` | what bodies of answers hold | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
 | ``inbox`` | the messages that the replica's neighbours leave in its mailbox | what is done about them |
+| ``ticker`` | the count of ticks, and the sleep through those that only count | what is done in a tick |
 | ``read_index`` | linearizable reads that wait for a leader to confirm an index | the state |
 | ``log_space`` | whether a batch still fits into the log | connections |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |

@@ -56,6 +56,7 @@ from viewstamp.node.peers.identity import joining_change
 from viewstamp.node.ports import LogFetchPort, NodeControl, PeerPort, SnapshotOfferPort, SnapshotPort
 from viewstamp.node.read_index import ReadIndex
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, OutcomeQuery, Placement, Result
+from viewstamp.node.ticker import Ticker
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 
@@ -134,13 +135,12 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._to_install: InstallSnapshot | None = None
         self._put: Callable[[_Durable], None] = _not_started
         """Leaves a durable notice in the mailbox; the reference is looked up once, because each write uses it."""
-        self._tick_seconds = tick_seconds
-        self._tick_due = 0.0
-        """When the next tick should come."""
+        self._ticker = Ticker(clock, tick_seconds, lambda seconds: self.schedule(seconds, _TICK))
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
+        self._upkeep_due = 0
+        """The tick of the next upkeep."""
         self._logger = log
         self._reads = ReadIndex(raft)
-        self._ticks = 0
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
         """What the node was told of the last change."""
@@ -152,11 +152,14 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
     def on_start(self) -> None:
         """Begin to tick."""
         self._put = self.ref.put
-        self._schedule_tick()
+        self._ticker.plan(1)
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Step everything that arrived, then act on one Ready."""
         self._space.turn_bytes = 0
+        has_ticked = self._ticker.is_resting
+        if has_ticked:
+            self._catch_up()
         for item in messages:
             match item:
                 case FromPeer():
@@ -185,6 +188,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 case LogTrimmed(first_index, base):
                     self.raft.trimmed(first_index, base)
                 case _Tick():
+                    has_ticked = True
                     self._on_tick()
                 case _GoOn():
                     pass
@@ -192,7 +196,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._maybe_install(self._to_install)
         reads, applier, core = self._reads, self.applier, self.raft.core
         if reads.asked or reads.unasked:
-            reads.ask(self._ticks)
+            reads.ask(self._ticker.count)
         ready = self.raft.ready()
         if ready is not None:
             self._act(ready)
@@ -211,6 +215,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._note_change()
         if core.leader == core.me and not self.is_leading:
             self._maybe_begin_leading()
+        if has_ticked:
+            self._plan_ticks()
 
     def _note_change(self) -> None:
         """Look whether the state that others are told of has changed; what it is made of has."""
@@ -258,7 +264,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             # Written into the next group's header, and there never above what is durable here (protocol rule 8).
             self._wal.commit_hint = ready.committed[-1].end
         for token, index in ready.reads:
-            for reader in self._reads.on_index(token, self._ticks):
+            for reader in self._reads.on_index(token, self._ticker.count):
                 self.applier.call_when_applied(index, partial(resolve, reader))
         for fetch in ready.fetches:
             self._log_fetches.begin(fetch)
@@ -288,10 +294,6 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             else:
                 self.send(message)
 
-    def _schedule_tick(self) -> None:
-        self._tick_due = self._clock.monotonic() + self._tick_seconds
-        self.schedule(self._tick_seconds, _TICK)
-
     def _on_join(self, join: Join) -> None:
         """Take the next step of adding a node that has lost its disk; it asks again.
 
@@ -310,15 +312,35 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def _on_tick(self) -> None:
         now = self._clock.monotonic()
-        self.latency.ticked(now, now - self._tick_due)
-        self._schedule_tick()
-        self._ticks = self._space.tick = self._ticks + 1
-        self.raft.tick(self._log_clock.tick(), has_room=self._space.can_lead)
-        if self.is_leading and self._ticks % self._upkeep_ticks == 0:
+        ticks, late = self._ticker.on_timer(now)
+        self.latency.ticked(now, late)
+        self._pass_ticks(ticks)
+
+    def _catch_up(self) -> None:
+        """Count the ticks of a rest that ends early, by a message."""
+        ticks, core = self._ticker.catch_up(), self.raft.core
+        if ticks == 0:
+            return
+        if core.leader == core.me:
+            self._pass_ticks(ticks)
+        else:  # Quiet ticks of a follower only count: it looks at the clock and at its room when the timer fires.
+            self.raft.tick(core.wall_us, has_room=core.has_room, ticks=ticks)
+
+    def _pass_ticks(self, ticks: int) -> None:
+        count = self._space.tick = self._ticker.count
+        self.raft.tick(self._log_clock.tick(), has_room=self._space.can_lead, ticks=ticks)
+        if self.is_leading and count >= self._upkeep_due:
+            self._upkeep_due = count + self._upkeep_ticks
             core = self.raft.core
             batch = self.applier.machine.upkeep(core.log_time, max(core.log_time, core.wall_us))
             if batch is not None:
                 self._on_proposal(batch, _ignore)
+
+    def _plan_ticks(self) -> None:
+        """Sleep until a tick does something: the core's, or one that the other parts of this turn wait for."""
+        reads = self._reads
+        waits = reads.asked or reads.unasked or self._changes.waiting or self._to_install or self.applier.pending
+        self._ticker.plan(1 if waits else self.raft.quiet_ticks())
 
     def _on_proposal(self, batch: Batch, answer: Answer) -> None:
         try:

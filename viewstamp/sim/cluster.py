@@ -318,7 +318,7 @@ class Cluster:
             leader_hint=self._first_members[0].name,
             core=RaftOptions(
                 election_timeout_ticks=15,
-                heartbeat_ticks=3,
+                heartbeat_ticks=2,
                 append_bytes_max=16 * 1024,
                 in_flight_bytes_max=64 * 1024,
                 cache_bytes_max=32 * 1024,

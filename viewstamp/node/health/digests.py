@@ -19,7 +19,6 @@ Messages, msgpack maps in DIGEST frames; all may be lost:
 from __future__ import annotations
 
 import asyncio
-import itertools
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,10 +92,15 @@ class Digests(AsyncActor[None]):
 
     async def run(self) -> None:
         """Report, or judge, now and then: for ever."""
-        for look in itertools.count(1):
-            await asyncio.sleep(_LOOK_SECONDS)
+        looks, looked_end = 0, Index(0)
+        while True:
+            is_idle, looked_end = self._applier.applied_end == looked_end, self._applier.applied_end
+            looks_slept = _LOOKS_PER_CLOCK - looks if is_idle and not self._is_any_odd else 1
+            await asyncio.sleep(looks_slept * _LOOK_SECONDS)
+            looks += looks_slept
             self._note_replaced_state()
-            if look % _LOOKS_PER_CLOCK == 0:
+            if looks == _LOOKS_PER_CLOCK:
+                looks = 0
                 for member in self._raft.core.membership.addresses:
                     self.report_clock(member)
             leader = self._raft.core.leader
@@ -105,6 +109,11 @@ class Digests(AsyncActor[None]):
             elif leader is not None:
                 self._judges.clear()
                 self.report(leader)
+
+    @property
+    def _is_any_odd(self) -> bool:
+        """Whether a member is being judged: then it is looked at often, also where nothing is applied."""
+        return any(peer.differed_at for peer in self._peers.values())
 
     def report(self, leader: NodeId) -> None:
         """Tell the leader how far this member is and what it has left, if that is news to it."""

@@ -45,7 +45,9 @@ from viewstamp.wal.log import Wal
 __all__ = ["SnapshotOptions", "Snapshotter"]
 
 _LOOK_SECONDS = 0.1
-"""How often is looked whether a snapshot is due."""
+"""Seconds between two looks whether a snapshot is due, while batches are applied."""
+_IDLE_LOOK_SECONDS = 1.0
+"""The same while none are: the first batch that is applied ends the wait."""
 _PIECE_BYTES = 256 * 1024
 _SUSPECT_SECONDS = 10.0
 """A snapshot that is asked for again is read through here, but no more often than this: two members may want it."""
@@ -220,6 +222,7 @@ class Snapshotter(AsyncActor[None]):
 
     async def run(self) -> None:
         """Look now and then whether a snapshot is due, or something can be dropped: for ever."""
+        applier, looked_end = self._applier, Index(0)
         try:
             while True:
                 self._wake.clear()
@@ -227,10 +230,13 @@ class Snapshotter(AsyncActor[None]):
                     await self._take()
                 await self._drop()
                 is_possible = self._clock.monotonic() >= self._not_before
-                self._applier.due_bytes = self._period if is_possible else math.inf
+                applier.due_bytes = self._period if is_possible else math.inf
+                is_idle, looked_end = applier.applied_end == looked_end, applier.applied_end
+                if is_idle:
+                    applier.due_bytes = min(applier.due_bytes, applier.unsaved_bytes + 1)
                 if not self._wanted:
                     try:
-                        async with asyncio.timeout(_LOOK_SECONDS):
+                        async with asyncio.timeout(_IDLE_LOOK_SECONDS if is_idle else _LOOK_SECONDS):
                             await self._wake.wait()
                     except TimeoutError:
                         pass

@@ -1,0 +1,171 @@
+"""How many ticks may pass as one: as many as leave a core as single ones do, and no more."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+
+import pytest
+
+from tests.consensus.group import Group
+from tests.consensus.schedule import MIXES, Schedule
+from viewstamp.consensus.messages import HeartbeatRequest
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import RaftOptions
+from viewstamp.ids import NodeId
+from viewstamp.wire.batch import Batch
+
+ONE, TWO = NodeId("n1"), NodeId("n2")
+
+
+def plain(value: object) -> object:
+    """Return what ``value`` consists of, so that two of it can be compared."""
+    if isinstance(value, Mapping):
+        return [(plain(key), plain(each)) for key, each in value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, str | bytes | int | float | None | Enum):
+        return value
+    if isinstance(value, Batch):
+        return value.first_index, value.term, value.kind, value.log_time
+    if dataclasses.is_dataclass(value):
+        return [(field.name, plain(getattr(value, field.name))) for field in dataclasses.fields(value)]
+    try:
+        return [plain(each) for each in value]  # type: ignore[attr-defined]
+    except TypeError:
+        return repr(value)
+
+
+def everything(raft: Raft) -> object:
+    """Return all that a tick could change."""
+    core = raft.core
+    left_out = {"log", "options", "entropy"}
+    fields = [(name, plain(value)) for name, value in vars(core).items() if name not in left_out]
+    return [*fields, core.log.end, core.log.commit_end, core.log.durable_end, core.entropy.getrandbits(32)]
+
+
+class Sleeper(Schedule):
+    """A random schedule that also lets each member's quiet ticks pass as one, and one by one, and compares."""
+
+    longest = 0
+
+    def _tick(self) -> None:
+        for member in self.group.up():
+            raft = member.raft
+            assert raft is not None
+            for has_room in (True, self.entropy.randrange(10) > 0):
+                if raft.quiet_ticks() > 1 and self.entropy.randrange(2):
+                    self._compare(copy.deepcopy(raft), has_room=has_room)
+        super()._tick()
+
+    def _compare(self, raft: Raft, *, has_room: bool) -> None:
+        quiet = raft.quiet_ticks()
+        self.longest = max(self.longest, quiet)
+        assert 1 <= quiet <= max(1, self.options.election_timeout_ticks // 2)
+        at_once = copy.deepcopy(raft)
+        at_once.tick(self.group.wall_us, has_room=has_room, ticks=quiet)
+        for tick in range(1, quiet + 1):
+            before = plain(raft.core.output)
+            raft.tick(self.group.wall_us, has_room=has_room)
+            assert tick == quiet or plain(raft.core.output) == before, f"tick {tick} of {quiet} did something"
+        assert everything(at_once) == everything(raft), f"{quiet} ticks of {raft.core.me} as one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", ["even", "changes", "damage", "losses"])
+def test_quiet_ticks_pass_as_one_as_they_pass_one_by_one(mix: str) -> None:
+    longest = 0
+    for seed in range(2):
+        schedule = Sleeper(replace(MIXES[mix], steps=250), seed)
+        schedule.run()
+        longest = max(longest, schedule.longest)
+    assert longest > 1, "nobody was ever quiet"
+
+
+def settled(size: int = 3, *, heartbeat_ticks: int = 3) -> Group:
+    """Return a group in which all is committed everywhere, and said."""
+    group = Group(size, options=RaftOptions(election_timeout_ticks=18, heartbeat_ticks=heartbeat_ticks))
+    group.elect(ONE)
+    group.run(20)
+    assert group[ONE].core.lifecycle is Lifecycle.RUNNING
+    return group
+
+
+def quiet(group: Group, me: NodeId) -> int:
+    raft = group[me].raft
+    assert raft is not None
+    return raft.quiet_ticks()
+
+
+def heartbeats(group: Group, ticks: int) -> int:
+    """Return how many heartbeats a leader sends to one member within ``ticks``; all are answered."""
+    count = 0
+    for _ in range(ticks):
+        group.tick(ONE)
+        count += len(group.matching(HeartbeatRequest, target=TWO))
+        group.settle()
+    return count
+
+
+def test_an_idle_leader_leaves_out_every_other_heartbeat() -> None:
+    group = settled()
+    assert heartbeats(group, 18) == 3
+    core = group[ONE].core
+    while core.leading.heartbeat_elapsed < 3:
+        group.tick(ONE)
+    group.propose(ONE)
+    group.tick(ONE)
+    assert group.matching(HeartbeatRequest, target=TWO), "it is due as soon as the leader is not idle any more"
+
+
+def test_an_idle_leader_of_a_short_election_timeout_leaves_none_out() -> None:
+    group = settled(heartbeat_ticks=4)
+    assert heartbeats(group, 20) == 5
+
+
+def test_a_leader_whose_follower_is_behind_leaves_no_heartbeat_out() -> None:
+    group = settled()
+    group.crash(TWO)
+    group.propose(ONE)
+    group.settle()
+    assert heartbeats(group, 18) == 6
+
+
+def test_a_leader_sleeps_until_its_next_heartbeat() -> None:
+    group = settled()
+    for _ in range(20):
+        elapsed = group[ONE].core.leading.heartbeat_elapsed
+        assert quiet(group, ONE) <= 6 - elapsed
+        group.tick(ONE, quiet(group, ONE) - 1)
+        assert not group.matching(HeartbeatRequest)
+        group.tick(ONE)
+        group.settle()
+    assert group[ONE].core.leader == ONE
+
+
+def test_a_leader_with_something_uncommitted_does_not_sleep() -> None:
+    group = settled()
+    while group[ONE].core.leading.heartbeat_elapsed:
+        group.run(1)
+    assert quiet(group, ONE) > 1
+    group.propose(ONE)
+    assert quiet(group, ONE) == 1
+
+
+def test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tick_by_tick() -> None:
+    """A process that was stopped reads what its leader has sent, before it stands against it."""
+    group = settled()
+    core = group[TWO].core
+    core.ticks_since_leader, core.election_ticks = 0, 18
+    slept = 0
+    while core.ticks_since_leader < core.election_ticks - 1:
+        ticks = quiet(group, TWO)
+        slept += ticks > 1
+        left = core.election_ticks - core.ticks_since_leader
+        assert left - ticks >= min(3, left - 1)
+        group[TWO].raft.tick(group.wall_us, ticks=ticks)  # type: ignore[union-attr]
+    assert slept > 0

@@ -1,0 +1,101 @@
+"""Ticks are counted as time passes, also while nobody is woken for them, and also where a process was stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from viewstamp.host.interfaces import Clock
+from viewstamp.node.ticker import Ticker
+
+
+@dataclass
+class Alarm:
+    """A timer that the test lets fire."""
+
+    seconds: float
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+@dataclass
+class Hand(Clock):
+    """A clock that the test moves."""
+
+    now: float = 1000.0
+    alarms: list[Alarm] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def set_alarm(self, seconds: float) -> Alarm:
+        self.alarms.append(Alarm(seconds))
+        return self.alarms[-1]
+
+
+TICK = 1 / 64
+"""Seconds, and a binary fraction: sums of it are exact."""
+
+
+def started(ticks: int) -> tuple[Hand, Ticker]:
+    hand = Hand()
+    ticker = Ticker(hand, TICK, hand.set_alarm)
+    ticker.plan(ticks)
+    return hand, ticker
+
+
+def test_a_timer_counts_the_ticks_that_it_was_set_for() -> None:
+    hand, ticker = started(20)
+    assert ticker.is_resting
+    assert [alarm.seconds for alarm in hand.alarms] == [20 * TICK]
+    hand.now += 21 * TICK
+    ticks, late = ticker.on_timer(hand.now)
+    assert (ticks, ticker.count) == (20, 20)
+    assert late == TICK
+
+
+def test_a_message_in_a_rest_counts_what_has_passed_and_loses_no_part_of_a_tick() -> None:
+    hand, ticker = started(20)
+    for _ in range(4):
+        hand.now += 2.5 * TICK
+        ticker.catch_up()
+    assert ticker.count == 10
+    ticker.plan(1)
+    assert hand.alarms[0].is_cancelled
+    assert not ticker.is_resting
+    hand.now += hand.alarms[-1].seconds
+    assert ticker.on_timer(hand.now)[0] == 1
+
+
+def test_a_plan_that_ends_later_leaves_the_timer_alone() -> None:
+    hand, ticker = started(20)
+    hand.now += 5 * TICK
+    assert ticker.catch_up() == 5
+    ticker.plan(20)
+    assert len(hand.alarms) == 1
+    hand.now += 15 * TICK
+    assert ticker.on_timer(hand.now)[0] == 15
+    ticker.plan(20)
+    assert hand.alarms[-1].seconds == 20 * TICK
+
+
+def test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for() -> None:
+    """Nobody listened meanwhile: counted as waiting, it would stand against a leader that it has not read."""
+    hand, ticker = started(10)
+    hand.now += 3600.0
+    assert ticker.catch_up() == 10
+    assert ticker.on_timer(hand.now)[0] == 0
+    assert ticker.count == 10
+    ticker.plan(1)
+    hand.now += 3600.0
+    assert ticker.on_timer(hand.now)[0] == 1
+
+
+def test_a_timer_that_has_fired_is_not_counted_twice() -> None:
+    hand, ticker = started(10)
+    hand.now += 10 * TICK
+    assert ticker.catch_up() + ticker.on_timer(hand.now)[0] == 10
+    ticker.plan(5)
+    assert len(hand.alarms) == 2
+    assert hand.alarms[-1].seconds == 5 * TICK

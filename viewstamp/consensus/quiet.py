@@ -1,0 +1,103 @@
+"""When a member has nothing to do: how many ticks may pass at once, and how rarely an idle leader sends heartbeats.
+
+A member that is woken by every tick spends most of an idle day on ticks that change nothing but counters. So the owner
+of a core asks after each turn how long the core is quiet, sleeps until then, and lets the ticks of its sleep pass as
+one (``Raft.tick``). ``tick(ticks=n)`` leaves the core as n single ticks do, for every n up to the answer.
+
+A heartbeat brings the commit end, finds lost appends and confirms reads; while none of that is needed it only says that
+the leader is alive. An idle leader therefore leaves out every other one, where three of those that remain fit into an
+election timeout: so many have to be lost or late before anybody stands.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.progress import ProgressState
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.consensus.state import Core, Leading
+
+__all__ = ["LAST_TICKS", "heartbeat_ticks", "probe_patience", "quiet_ticks"]
+
+LAST_TICKS: Final = 3
+"""The last ticks before an election timeout pass one by one.
+
+A process that was stopped for a while finds its timer due and the leader's messages unread. Between two single ticks it
+reads what has arrived, so it does not stand against a leader whose messages it has not read yet.
+"""
+_PATIENCE_HEARTBEATS: Final = 4
+_HEARTBEATS_A_TIMEOUT: Final = 3
+"""An idle leader sends at least so many heartbeats in the shortest election timeout."""
+
+
+def quiet_ticks(core: Core) -> int:
+    """Return how many ticks only count, the last of them excepted: from 1 to half of an election timeout.
+
+    The answer holds until the next input. The upper bound is for the process that is stopped while it sleeps: the
+    whole sleep then counts as waiting, although nothing was read in it.
+    """
+    leading = core.state
+    if isinstance(leading, Leading):
+        ticks = _leaders_ticks(core, leading)
+    else:
+        ticks = core.election_ticks - core.ticks_since_leader - LAST_TICKS
+    if core.patience.delays:
+        ticks = min(ticks, core.patience.window_left)
+    return max(1, min(ticks, core.options.election_timeout_ticks // 2))
+
+
+def heartbeat_ticks(core: Core, leading: Leading) -> int:
+    """Return the ticks from one heartbeat to the next: the setting, or twice that while this leader is idle."""
+    ticks = core.options.heartbeat_ticks
+    may_double = 2 * ticks * _HEARTBEATS_A_TIMEOUT <= core.options.election_timeout_ticks
+    return 2 * ticks if may_double and _is_idle(core, leading) else ticks
+
+
+def probe_patience(core: Core) -> int:
+    """Return the ticks without an answer to an announcement, or to a probe, before the leader asks or probes again."""
+    return core.patience.scaled(_PATIENCE_HEARTBEATS * core.options.heartbeat_ticks)
+
+
+def _is_idle(core: Core, leading: Leading) -> bool:
+    """Return whether every member has all that there is, as far as it was told, and nobody waits for a heartbeat."""
+    end = core.log.end
+    if core.log.commit_end != end or leading.reads or leading.reads_waiting or leading.transferee is not None:
+        return False
+    for progress in leading.progress.values():
+        is_up_to_date = progress.counted_end == progress.sent_commit_end == end
+        if not is_up_to_date or progress.state is not ProgressState.REPLICATING:
+            return False
+    return True
+
+
+def _leaders_ticks(core: Core, leading: Leading) -> int:
+    """Return the ticks until the next heartbeat or check for a quorum; 1 while a tick may do anything else."""
+    log, membership = core.log, core.memberships[-1].membership
+    is_settled = core.has_room and not core.installing and leading.transferee is None and log.commit_end == log.end
+    if not is_settled or not _is_complete(core, leading, membership) or core.lifecycle is not Lifecycle.RUNNING:
+        return 1
+    ticks = heartbeat_ticks(core, leading) - leading.heartbeat_elapsed
+    ticks = min(ticks, core.patience.ticks - leading.ticks_since_check)
+    for progress in leading.progress.values():
+        if progress.state is ProgressState.ASKING:
+            continue  # It is asked when a heartbeat is due.
+        if progress.state is ProgressState.ANNOUNCING or progress.counted_end == 0:
+            return 1
+        if progress.sent_commit_end < log.commit_end and progress.next_end == log.end:
+            return 1
+        if progress.probed_from and progress.in_flight:
+            ticks = min(ticks, probe_patience(core) - progress.ticks_in_state + 1)
+    return ticks
+
+
+def _is_complete(core: Core, leading: Leading, membership: Membership) -> bool:
+    """Return whether the membership needs no further step (``reconfigure.on_tick``)."""
+    addresses = membership.addresses
+    return (
+        len(core.memberships) == 1
+        and core.me in membership.voters
+        and not (membership.joining or membership.outgoing)
+        and len(leading.progress) < len(addresses)  # A removed member is sent the record of that.
+        and (len(membership.incarnations) == len(addresses) or membership.naming(core.incarnations) is membership)
+    )

@@ -1,0 +1,84 @@
+"""Counts the ticks of a member's time, and sleeps through those in which its core has nothing to do.
+
+| state | the timer | at a message |
+| --- | --- | --- |
+| busy: the next tick may do something | at the next tick | nothing: the timer counts |
+| resting: several ticks only count | at the last of them, or earlier | the ticks that have passed are counted first |
+
+So whatever looks at a count of ticks finds the right one, and a member under load pays for no clock that it did not
+read before. A timer that was set for an earlier tick than the present plan is left alone: it fires, counts, and the
+next plan follows. On a follower each heartbeat moves the plan, and moving the timer each time would cost more.
+
+A process that was stopped wakes up late. Ticks that nobody could use do not count: a timer counts the ticks that it was
+set for, however late it fires, and a message counts no further than the timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from viewstamp.host.interfaces import Clock
+
+__all__ = ["Ticker"]
+
+
+class _Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Ticker:
+    """One member's count of ticks, and its timer.
+
+    Invariants:
+      * between two turns exactly one timer is set, for the tick ``_timer_count`` > ``count``
+      * ``is_resting`` exactly while that is more than one tick away
+    """
+
+    def __init__(self, clock: Clock, tick_seconds: float, schedule: Callable[[float], _Timer]) -> None:
+        """Begin at tick 0; :meth:`plan` sets the first timer.
+
+        Args:
+          clock: for the ticks that pass while the member rests.
+          tick_seconds: the length of a tick.
+          schedule: sets the timer: has :meth:`on_timer` called in a turn, in so many seconds.
+        """
+        self.count = 0
+        """The ticks so far."""
+        self.is_resting = False
+        """Whether several ticks were left to pass at once: call :meth:`catch_up` before anything that counts ticks."""
+        self._clock = clock
+        self._tick_seconds: Final = tick_seconds
+        self._schedule = schedule
+        self._counted_at = clock.monotonic()
+        """When tick ``count`` began."""
+        self._timer: _Timer | None = None
+        self._timer_count = 0
+        self._timer_due = 0.0
+
+    def catch_up(self) -> int:
+        """Count the ticks that have passed since the last call of any method here; return how many."""
+        elapsed = self._clock.monotonic() - self._counted_at
+        ticks = min(int(elapsed / self._tick_seconds), self._timer_count - self.count)
+        self.count += ticks
+        self._counted_at += ticks * self._tick_seconds
+        return ticks
+
+    def on_timer(self, now: float) -> tuple[int, float]:
+        """Count up to the tick that the timer was set for; return how many ticks that are, and how late it came."""
+        ticks = self._timer_count - self.count
+        self.count = self._timer_count
+        self._counted_at = now
+        self._timer = None
+        return ticks, now - self._timer_due
+
+    def plan(self, ticks: int) -> None:
+        """Have the timer fire ``ticks`` from ``count`` on at the latest. Ends each turn that counted."""
+        count = self.count + ticks
+        if self._timer is None or not self.count < self._timer_count <= count:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_count = count
+            self._timer_due = self._counted_at + ticks * self._tick_seconds
+            self._timer = self._schedule(max(0.0, self._timer_due - self._clock.monotonic()))
+        self.is_resting = self._timer_count > self.count + 1
