@@ -3,13 +3,13 @@
 - ``batch``: the record batch, the unit of everything
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
-- ``staged``: what stands in the log about sinks
-- ``names``: which names topics and sinks may have
+- ``staged``: the records of the log about sinks
+- ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
-- ``answers``: errors as they are packed and read, and what an OK must hold
+- ``answers``: errors as bytes, and the required content of an OK
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request
 - ``schema``: how such a dataclass is packed, read and checked
-- ``identity_proof``: proofs of who a node is
-- ``brief_repr``: values of others in error messages
+- ``identity_proof``: proofs of a node's identity
+- ``brief_repr``: foreign values in error messages
 """

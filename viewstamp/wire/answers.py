@@ -1,6 +1,6 @@
-"""The answers that nodes give: errors packed and read again, and what an OK must hold.
+"""The answers of nodes: errors as bytes, and the required content of an OK.
 
-The docstrings of ``wire/requests.py`` say what the fields of each OK mean. Here stands which of them a client needs.
+The docstrings of ``wire/requests.py`` describe the fields of each OK. This module lists the fields that a client needs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["ERRORS", "error_fields", "error_from", "is_answer"]
 
 _FIVE_NUMBERS = [int] * 5
 _MESSAGE_MAX = 2000
-"""Characters of an error's text that are sent: who asks for a topic with a megabyte as its name need not read it."""
+"""The most characters of an error's text that are sent, because a text can contain a request's own megabytes."""
 
 
 ERRORS: dict[str, type[ViewstampError]] = {
@@ -99,7 +99,7 @@ _DETAILED: dict[str, tuple[Callable[..., ViewstampError], dict[str, Callable[[An
 
 
 def error_fields(error: ViewstampError) -> dict[str, object]:
-    """Return the fields of ERROR and REFUSED: the class, the text, and what the class has more."""
+    """Return the fields of ERROR and REFUSED: the class, the text, and the attributes of the class."""
     fields: dict[str, object] = {
         "error": type(error).__name__,
         "message": error.message[:_MESSAGE_MAX],
@@ -112,9 +112,10 @@ def error_fields(error: ViewstampError) -> dict[str, object]:
 
 
 def error_from(body: Mapping[str, Any]) -> ViewstampError:
-    """Return the exception of which an ERROR or REFUSED tells.
+    """Return the exception for the body of an ERROR or REFUSED.
 
-    A class that this version does not know becomes a plain ViewstampError that names it: never "nothing was written".
+    A class that this version does not know becomes a plain ViewstampError with its name, because it must never be
+    mistaken for an error that means "nothing was written".
     """
     name, remedy = str(body.get("error", "")), str(body.get("remedy") or "")
     message = str(body.get("message") or f"refused with {name or 'an error'}, and no message")
@@ -128,7 +129,7 @@ def error_from(body: Mapping[str, Any]) -> ViewstampError:
 
 
 def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
-    """Say whether ``body`` is what the answer OK to a request of this kind must hold."""
+    """Return whether ``body`` has the fields that an OK to a request of this kind must have."""
     return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
 
 
@@ -254,4 +255,4 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
     FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
 }
-"""What the answers hold that somebody waits for; APPEND's and CALL's go to the session, which reads them itself."""
+"""The fields that a client needs in each OK. Those of APPEND and CALL are missing: the session reads these itself."""

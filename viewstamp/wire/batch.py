@@ -28,14 +28,14 @@ the keys and the headers. A column is Arrow's binary layout: ``count + 1`` int32
 padding, then the bytes. Keys are nullable: their column begins with a validity bitmap (bit i, least
 significant first, = record i has a key). A record's headers are one msgpack map, empty bytes = none.
 
-Servers never decode the body: everything per record is paid by the client that made the batch and by
-the reader that wants it.
+Servers never decode the body: only the client that builds a batch and the reader that decodes it spend time on each
+record.
 
 Of a batch of COMMANDS, "first position" is the limit of each result in bytes, as set by the leader that admitted it;
 0 = no limit, as in batches of releases that had none.
 
-A STAGED batch holds records that have no position yet: a COMMIT, later in the log, gives them theirs. Its stored
-first position is 0 for ever; who is shown it gets a header with the position and the COMMIT's log time
+A STAGED batch holds records that have no position yet: a COMMIT, later in the log, assigns their positions. Its stored
+first position is always 0. Readers get it with another header, which has the position and the COMMIT's log time
 (:meth:`Batch.placed`), before the same body.
 """
 
@@ -88,7 +88,7 @@ assert _HEADER.size == HEADER_SIZE
 
 @fast_members
 class Kind(IntEnum):
-    """What a batch is for.
+    """The content of a batch.
 
     RECORDS of a topic, COMMANDS of actors, STAGED records of a sink's attempt, or else one command to the node's state.
     """
@@ -143,13 +143,13 @@ class Column(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The records of a batch as columns, none of them decoded: what Arrow and a body have in common.
+    """The records of a batch as undecoded columns, in the layout that Arrow and a batch's body share.
 
     ``validity``: a bit for each key, least significant first, 1 = there is one; None = there are no keys at all, and
     then ``keys`` is None too. ``headers``: each a msgpack map, or empty.
     """
 
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of columns
+    count: int  # type: ignore[assignment]  # replaces tuple.count(), which is of no use for columns
     values: Column
     validity: Buffer | None = None
     keys: Column | None = None
@@ -273,7 +273,7 @@ class Batch:
         fields = tuple(rest)
         size = HEADER_SIZE + fields[14]
         if len(buffer) != size:
-            raise FrameError(f"the batch header says {size} bytes, {len(buffer)} are there")
+            raise FrameError(f"the batch header gives {size} bytes, but there are {len(buffer)}")
         if verify:
             view = memoryview(buffer)
             found = crc32c(view[_LEADER_START:HEADER_SIZE])
@@ -341,7 +341,7 @@ class Batch:
 
     @classmethod
     def decode_header(cls, buffer: Buffer) -> Batch:
-        """Read the header at the start of ``buffer``; the body may be missing, and ``size`` says how long it all is.
+        """Read the header at the start of ``buffer``. The body may be missing; ``size`` is the size of the whole batch.
 
         Raises:
           FrameError: as :meth:`decode`; the checksum of the header is verified, that of the body is not.
@@ -401,10 +401,11 @@ class Batch:
         return offsets, data[start : start + offsets[-1]]
 
     def records(self) -> list[Record]:
-        """Decode every record, in order. Meant for readers and clients; a server never calls it.
+        """Decode every record, in order. For readers and clients only; a server never calls it.
 
         Raises:
-          FrameError: the body is not laid out as it should be: its checksum fits, so whoever built it is at fault.
+          FrameError: the body does not have the layout of a batch, although its checksum is right: the program that
+            built it is wrong.
         """
         values, at = self._column(HEADER_SIZE)
         keys: SequenceOf[bytes | None] = [None] * self.count

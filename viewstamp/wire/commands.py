@@ -1,4 +1,4 @@
-"""Calls of replicated actors as bytes: a command, its result, and what an actor's class understands.
+"""Calls of replicated actors as bytes: a command, its result, and the interface of an actor's class.
 
 A COMMANDS batch holds one command a record; its result comes back as bytes of the same kind. All are packed values
 (``wire/values.py``)::
@@ -7,7 +7,7 @@ A COMMANDS batch holds one command a record; its result comes back as bytes of t
     result      [value]
     failure     [kind, message]          the command raised: kind is the name of the exception's class; or its result
                                          was over the limit: kind is ResultTooLargeError
-    arguments   [arguments, named]       of a query, and of a change as a watcher gets it
+    arguments   [arguments, named]       of a query, and of a change for a watcher
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Stale(NamedTuple, Generic[_T]):
 
 
 class Command(NamedTuple):
-    """The invocation of a command: what is logged, never its effect.
+    """The call of a command. The log holds the call, never its effect.
 
-    ``version`` is that of the class that the caller knows, 0 = it knows none. ``key`` "" is a key like any other.
+    ``version`` is the version of the caller's class, 0 = the caller has no class. ``key`` "" is a key like any other.
     """
 
     actor: str
@@ -86,7 +86,7 @@ TOO_LARGE_REMEDY = (
     "do not call a command again for its result: read what it did by a query, in pieces; or raise [limits]"
     " result_bytes_max"
 )
-"""What to do about a ResultTooLargeError."""
+"""The remedy of a ResultTooLargeError."""
 
 
 def encode_command(
@@ -108,7 +108,7 @@ def encode_command(
 
 
 def encode_head(actor: str, key: str, version: int, method: str) -> bytes:
-    """Return what all commands for one method of one instance begin with; a packed list and a packed map follow."""
+    """Return the common first bytes of all commands for one method of an instance; a list and a map follow, packed."""
     return b"".join([_HEAD, pack(actor), pack(key), pack(version), pack(method)])
 
 
@@ -169,7 +169,7 @@ def encode_arguments(
 
 
 def decode_arguments(data: Buffer) -> tuple[list[Any], dict[str, Any]]:
-    """Read what :func:`encode_arguments` made. Raises RequestError where the bytes are something else."""
+    """Decode the bytes from :func:`encode_arguments`. Raises RequestError if they are something else."""
     fields = unpack(data)
     if type(fields) is not list or list(map(type, fields)) != [list, dict]:
         raise RequestError(f"no arguments: {brief_repr(fields)} is not [arguments, named]")
@@ -177,7 +177,7 @@ def decode_arguments(data: Buffer) -> tuple[list[Any], dict[str, Any]]:
 
 
 def encode_result(value: object) -> bytes:
-    """Return the bytes of what a command or a query returned. Raises RequestError where it can not be packed."""
+    """Return the bytes of a command's or query's return value. Raises RequestError if it cannot be packed."""
     try:
         return pack([value])
     except RequestError:
@@ -190,22 +190,25 @@ def encode_failure(kind: str, message: str) -> bytes:
 
 
 def encode_too_large(call: str, size: int, limit: int, what: str) -> bytes:
-    """Return the failure that stands for a result of ``size`` bytes; ``what`` is what ``limit`` bounds."""
+    """Return the failure for a result of ``size`` bytes, which is over ``limit``; ``what`` names the limited thing.
+
+    Its text is part of a command's result, which members compare. So it must stay the same in every release.
+    """
     message = f"{call} was carried out; its result of {size:,} bytes was dropped: {what} may take {limit:,} bytes"
     return encode_failure(ResultTooLargeError.__name__, message)
 
 
 def decode_result(data: Buffer, errors: Mapping[str, type[CommandError]] | None = None) -> Any:
-    """Return what a command or a query returned, or raise what it raised.
+    """Return the value that a command or a query returned, or raise its error.
 
     Args:
-      data: as :func:`encode_result` or :func:`encode_failure` made them.
-      errors: classes by name, ``Interface.errors``. One that is not here is raised as plain ``CommandError``. Only the
-        message travels: the class is made without calling its ``__init__``, attributes of its own are not set.
+      data: the bytes from :func:`encode_result` or :func:`encode_failure`.
+      errors: classes by name, ``Interface.errors``. A class that is missing is raised as plain ``CommandError``. Only
+        the message is transferred: the class is instantiated without its ``__init__``, and without its own attributes.
 
     Raises:
-      CommandError: the command raised; ``kind`` is the name of what it raised.
-      RequestError: the bytes are no result.
+      CommandError: the command raised; ``kind`` is the name of the exception's class.
+      RequestError: the bytes are not a result.
     """
     fields = unpack(data)
     if type(fields) is list and len(fields) == 1:
@@ -300,10 +303,10 @@ def _annotation(annotation: object) -> str:
 
 @dataclass(frozen=True)
 class Interface:
-    """What one class of replicated actors understands; its ``__viewstamp__``, for whoever must not import the class.
+    """The commands and queries of a class of replicated actors, for callers that cannot import the class.
 
-    ``name`` is the class's, ``version`` the one that its commands carry. ``errors`` are the subclasses of
-    ``CommandError`` that a caller gets as themselves; they do not travel.
+    It is the class's ``__viewstamp__``. ``name`` is the class's name, ``version`` the version in its commands.
+    ``errors`` are the subclasses of ``CommandError`` that callers get as themselves; they are not transferred.
     """
 
     name: str
@@ -315,10 +318,10 @@ class Interface:
     def check(
         self, method: str, arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any], *, query: bool
     ) -> None:
-        """Check a call before it is sent, or admitted.
+        """Check a call before it is sent, or enters the log.
 
         Raises:
-          UnknownActorError: no such command (or query), or it takes other arguments; the message says what there is.
+          UnknownActorError: no such command (or query), or it takes other arguments; the message lists the known ones.
         """
         methods = self.queries if query else self.commands
         found = methods.get(method)
@@ -337,7 +340,7 @@ class Interface:
         return f"{self.name} has no {word} {method!r}; {'; '.join(reversed(listed) if query else listed)}"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return what DESCRIBE_ACTOR answers: all but the classes of errors, as plain values."""
+        """Return the response to DESCRIBE_ACTOR: the interface without the classes of errors, as plain values."""
         return {
             "name": self.name,
             "version": self.version,
@@ -347,7 +350,7 @@ class Interface:
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Interface:
-        """Read what :meth:`to_wire` made; it knows no classes of errors.
+        """Read the value from :meth:`to_wire`; the result has no classes of errors.
 
         Raises:
           RequestError: it is something else.

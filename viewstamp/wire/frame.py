@@ -1,4 +1,4 @@
-"""Frames: length-delimited, checksummed bytes on a connection. Pure; knows nothing of sockets.
+"""Frames: length-delimited, checksummed bytes on a connection. Pure; independent of sockets.
 
 A frame, little-endian::
 
@@ -7,11 +7,11 @@ A frame, little-endian::
      8  kind                               u8
      9  reserved                           3 bytes, 0
     12  body length                        u32  (msgpack)
-    16  payload length                     u32  (batches one behind the other, each with checksums of its own)
+    16  payload length                     u32  (batches one after the other, each with checksums of its own)
     20  body, then payload
 
-The length fields are covered by the checksum, so that a damaged one is found before it is believed for
-longer than one frame; a limit bounds what a decoder holds.
+The checksum covers the length fields, so a damaged length is found at the next frame at the latest. A limit bounds the
+memory of a decoder.
 
 Bodies are msgpack maps with short string keys, so that a reader of a capture understands them and a newer release may
 add keys. The body of a PEER frame is a list instead (``node/peers/codec.py``).
@@ -69,8 +69,8 @@ class FrameKind(IntEnum):
     """The kinds of frames; a number never changes its meaning.
 
     ``wire/handshake.py`` describes HELLO, WELCOME, REFUSED and MEMBERS, ``node/peers/codec.py`` PEER and
-    ``node/health/digests.py`` DIGEST. OK and ERROR answer a request; all other kinds are requests and stand, with what
-    their OK carries, in ``wire/requests.py``.
+    ``node/health/digests.py`` DIGEST. OK and ERROR answer a request. All other kinds are requests, which
+    ``wire/requests.py`` describes with the fields of their OK.
     """
 
     HELLO = 1
@@ -167,15 +167,15 @@ class FrameDecoder:
         body_bytes_max: int = 0,
         skips_too_large: bool = False,
     ) -> None:
-        """Take frames of up to ``frame_bytes_max`` bytes.
+        """Create a decoder for frames of up to ``frame_bytes_max`` bytes.
 
-        ``first_bytes_max``: the first frame may have no more bytes than this. It comes alone out of ``feed``, and what
-        stands behind it stays undecoded until :meth:`believe`.
+        ``first_bytes_max``: the limit of the first frame. ``feed`` returns that frame alone, and keeps the bytes after
+        it undecoded until :meth:`believe`.
 
         ``body_bytes_max``: the limit of a body, 0 = none. A byte of msgpack can become a map of 64 bytes.
 
-        ``skips_too_large``: a larger one is read over and dropped, and stands in the result of ``feed`` with the body
-        :class:`TooLarge`. Otherwise it is an error.
+        ``skips_too_large``: drop a larger frame, and return it from ``feed`` with the body :class:`TooLarge`. Otherwise
+        it is an error.
         """
         self._frame_bytes_max = frame_bytes_max
         self._first_bytes_max = first_bytes_max

@@ -35,7 +35,7 @@ _SAME_RELEASE = "run the same release on both sides"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What the opener of a connection says of itself; a field with its default value is not sent."""
+    """The HELLO frame, by which the opener of a connection introduces itself. Default values are not sent."""
 
     cluster: str
     """Its cluster; "" = a client that takes any."""
@@ -48,9 +48,9 @@ class Hello:
     challenge: bytes = b""
     """16 random bytes, which WELCOME answers with ``proof``."""
     address: str | None = None
-    """Where a peer listens; "" = it repairs itself and asks for what it lost, no more.
+    """The address on which a peer listens; "" = the peer is repairing itself and only requests lost records.
 
-    A member that repairs itself lets such a peer in too, and can give what it still has.
+    A member that repairs itself accepts such a peer too, and can send the records that it still has.
     """
     proof: bytes | None = None
     """``hello_proof`` of a peer that knows the incarnation of the node.
@@ -92,7 +92,7 @@ class Hello:
         if not isinstance(body, dict) or not {"version", "cluster", "node", "incarnation"} <= body.keys():
             raise FrameError("a HELLO without version, cluster, node or incarnation")
         if not all(isinstance(body[name], str) for name in ("cluster", "node", "incarnation")):
-            raise FrameError("a HELLO whose cluster, node or incarnation is no text")
+            raise FrameError("a HELLO whose cluster, node or incarnation is not text")
         if body["version"] != PROTOCOL_VERSION:
             raise PeerError(
                 f"the other side speaks protocol version {brief_repr(body['version'])}, this node {PROTOCOL_VERSION}",
@@ -116,7 +116,7 @@ class Hello:
             if max(len(body["node"]), len(body["incarnation"])) > NAME_MAX:
                 raise FrameError(f"a HELLO with a name of more than {NAME_MAX} characters")
             if not isinstance(address, str) or not isinstance(proof, bytes):
-                raise FrameError("a HELLO whose address is no text, or whose proof is no bytes")
+                raise FrameError("a HELLO whose address is not text, or whose proof is not bytes")
         return cls(
             cluster=body["cluster"],
             node=body["node"],
@@ -130,12 +130,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """What a node says of itself."""
+    """The WELCOME frame, in which a node introduces itself."""
 
     cluster: str
     node: str
     durability: str
-    """The node's mode of durability; "" = it does not say."""
+    """The node's mode of durability; "" = unknown."""
     record_bytes_max: int
     batch_bytes_max: int
     members: Mapping[str, object] | None = None
@@ -190,7 +190,7 @@ class Welcome:
 
 
 class Opening:
-    """The handshake of one connection as its opener sees it: send :attr:`frame`, then feed what comes."""
+    """The opener's side of the handshake of one connection: send :attr:`frame`, then feed the received frames."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Opening:
         self._refused = refused
         self._is_meant = is_meant
         self.welcome: Welcome | None = None
-        """What the node answered; None = nothing yet."""
+        """The node's WELCOME; None = not received yet."""
 
     @property
     def frame(self) -> list[Buffer]:
@@ -221,12 +221,12 @@ class Opening:
         return encode_frame(FrameKind.HELLO, self._hello)
 
     def receive(self, frame: Frame) -> bool:
-        """Take a frame; return whether it is a part of the handshake.
+        """Process a frame; return whether it is part of the handshake.
 
         Raises:
-          WrongClusterError: a node of another cluster, or not the node that is meant.
-          PeerError: it cannot be read, or is of another version, or a second WELCOME.
-          ViewstampError: the node refuses the connection, for what ``refused`` says.
+          WrongClusterError: the node belongs to another cluster, or is not the expected node.
+          PeerError: the frame cannot be read, has another version, or is a second WELCOME.
+          ViewstampError: the node refuses the connection, with this error.
         """
         if frame.kind != FrameKind.WELCOME and frame.kind != FrameKind.REFUSED:
             return False

@@ -1,7 +1,7 @@
-"""What may be shown of an incarnation: a proof that a node runs on a certain data directory, and a short name of it.
+"""Proofs that a node runs on a certain data directory, and the short public name (fingerprint) of an incarnation.
 
 An incarnation is sent from peer to peer only. Status, errors and logs show its fingerprint, because a process that
-sends the incarnation of a member is taken for that member.
+sends a member's incarnation is treated as that member.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ IDENTITY_FIELDS = ("proof", "directory", "directory_proof")
 def identity_fields(challenge: bytes, incarnation: str, directory_id: str, directory: str) -> dict[str, object]:
     """Return the answer to a challenge; {} if there is none.
 
-    ``proof`` is None for a node that replays its log, whose ``incarnation`` is not known yet (""). The directory is
-    named if it has an id that a copy lacks.
+    ``proof`` is None for a node that replays its log, because its ``incarnation`` is not known yet (""). The answer
+    contains the directory if that has an id that a copy lacks.
     """
     if not challenge:
         return {}
@@ -59,12 +59,12 @@ def identity_proof(incarnation: str, challenge: bytes) -> bytes:
 
 
 def directory_proof(incarnation: str, directory_id: str, path: str, challenge: bytes) -> bytes:
-    """Return the proof by which a node shows on which directory it runs: a copy of it has the same incarnation.
+    """Return the proof that a node runs on this directory. A copy of the directory has the same incarnation.
 
     Args:
       incarnation: as for :func:`identity_proof`.
-      directory_id: what no copy of the directory has (``Lock.directory_id``).
-      path: of the directory as the node names it, so that no message can name another one.
+      directory_id: an id that no copy of the directory has (``Lock.directory_id``).
+      path: the directory's path as the node shows it, so that no message can show another one.
       challenge: as for :func:`identity_proof`.
     """
     said = "\n".join((directory_id, path)).encode(errors="replace")
@@ -72,15 +72,15 @@ def directory_proof(incarnation: str, directory_id: str, path: str, challenge: b
 
 
 def hello_proof(incarnation: str, hello: Mapping[str, object]) -> bytes:
-    """Return the proof by which the sender of a peer's ``hello`` shows that it knows the ``incarnation`` of its target.
+    """Return the proof that the sender of a peer's ``hello`` knows the ``incarnation`` of its target.
 
-    Only members know it: it stands in the membership records of their log. The proof covers who the sender says it is
-    and where it says it listens, so it cannot be used under another name or for another address.
+    Only members know it, from the membership records in their log. The proof covers the sender's name and its listen
+    address, so it cannot be used under another name or for another address.
     """
     said = "\n".join(str(hello.get(name, "")) for name in ("cluster", "node", "incarnation", "address"))
     return identity_proof(incarnation, blake2b(said.encode(errors="replace"), digest_size=CHALLENGE_BYTES).digest())
 
 
 def fingerprint(incarnation: str) -> str:
-    """Return 8 hexadecimal digits that tell one incarnation from another in texts, and do not give it away."""
+    """Return 8 hexadecimal digits that distinguish incarnations in texts without revealing them."""
     return blake2b(incarnation.encode(errors="replace"), digest_size=4).hexdigest()

@@ -1,8 +1,8 @@
-"""Names of topics and sinks: which may be given to a new one, and which an existing one may have.
+"""The rules for names of topics and sinks: for new ones, and for existing ones.
 
-Names stand in commands, file names, URLs, log lines and tables. A name that begins with ``-`` is taken for an option,
-``.`` and ``..`` are directories, and control characters change a terminal. So new names are restricted, by this module,
-for the client and for the leader alike:
+Names appear in commands, file names, URLs, log lines and tables. A name that begins with ``-`` would be taken for an
+option, ``.`` and ``..`` are directories, and control characters change a terminal. So new names are restricted, by this
+module, for the client and for the leader alike:
 
 | | existing | new |
 | --- | --- | --- |

@@ -1,9 +1,9 @@
-"""The requests that nodes answer: one dataclass for each, with which the client packs it and the node reads it.
+"""The requests that nodes answer: one dataclass for each. The client packs it and the node reads it.
 
-A request is a frame: ``id``, chosen by the asker, the fields of the dataclass in their order, and for some a batch as
-payload. The node answers OK or ERROR with the same ``id``. ERROR holds ``error`` (the name of its class), ``message``,
-``remedy`` and what that class has beside them; NotLeaderError also ``members`` and ``generation`` as MEMBERS has them.
-The docstring of each request says what its OK holds.
+The body of a request's frame has ``id``, chosen by the sender, and the fields of the dataclass in their order; some
+requests have a batch as payload. The node answers OK or ERROR with the same ``id``. ERROR has ``error`` (the name of
+its class), ``message``, ``remedy`` and the attributes of that class; NotLeaderError also ``members`` and
+``generation``, as in MEMBERS. The docstring of each request describes its OK.
 
 To add a field, give it a default: a field with its default value is not sent, so that older nodes go on reading the
 request, and a node ignores a key that it does not know. A new request needs a handler in ``node/service.py``; a test
@@ -135,7 +135,7 @@ class CreateTopic(RequestBody):
 
 @request(FrameKind.CONFIGURE_TOPIC, record=Kind.CONFIGURE_TOPIC)
 class ConfigureTopic(RequestBody):
-    """Change what a topic keeps; None = as it is. OK: as CreateTopic."""
+    """Change a topic's retention; None = unchanged. OK: as CreateTopic."""
 
     name: str
     retain_bytes: int | None
@@ -152,11 +152,11 @@ class TrimTopic(RequestBody):
 
 @request(FrameKind.LIST_TOPICS)
 class ListTopics(RequestBody):
-    """List all topics. OK: ``topics``, a list of what CreateTopic returns; ``age`` and ``applied_index``.
+    """List all topics. OK: ``topics``, a list of the maps that CreateTopic returns; ``age`` and ``applied_index``.
 
-    ``age``: the answer holds all that was committed this many seconds ago; 0 unless ``stale``, infinite if the node has
-    not known since its start. A node whose age is above ``max_staleness`` asks the leader first, and answers
-    NoQuorumError if there is none.
+    ``age``: the answer contains everything that was committed this many seconds ago; 0 unless ``stale``, infinite if
+    the node has had no contact with a leader since its start. A node whose age is above ``max_staleness`` asks the
+    leader first, and answers NoQuorumError if there is none.
     """
 
     stale: bool
@@ -304,13 +304,13 @@ class AbortAttempts(RequestBody):
 
 @request(FrameKind.COMMIT, record=Kind.COMMIT)
 class CommitAttempts(RequestBody):
-    """Give positions to all that was staged by these attempts, at once.
+    """Assign positions to all records that these attempts staged, at once.
 
-    ``parts``: [attempt, entries] in the order in which the records shall stand. The entries are 20 bytes for each
-    staged batch, little-endian: index u64, topic id u32, record count u32, size u32.
+    ``parts``: [attempt, entries] in the order that the records get. The entries are 20 bytes for each staged batch,
+    little-endian: index u64, topic id u32, record count u32, size u32.
 
     OK: ``commit`` = {sink, batch, duplicate, ranges, index, log_time}; ``ranges`` is a list of [topic's name, first
-    position, count], None if it was so long ago that they are not kept.
+    position, count], None if they are no longer kept.
     """
 
     sink: str
@@ -322,7 +322,7 @@ class CommitAttempts(RequestBody):
 
 @request(FrameKind.LIST_SINKS)
 class ListSinks(RequestBody):
-    """List all sinks. OK: ``sinks``, a list of what DescribeSink returns."""
+    """List all sinks. OK: ``sinks``, a list of the maps that DescribeSink returns."""
 
     stale: bool
 
@@ -341,7 +341,7 @@ class DescribeSink(RequestBody):
 
 @request(FrameKind.FORGET_SINK, record=Kind.FORGET_SINK)
 class ForgetSink(RequestBody):
-    """Forget which batches were committed to a sink, and drop what is staged for it."""
+    """Forget which batches were committed to a sink, and drop its staged records."""
 
     name: str
 
@@ -351,7 +351,7 @@ class ForgetSink(RequestBody):
 
 @request(FrameKind.STATUS)
 class AskStatus(RequestBody):
-    """Ask for what ``viewstamp status`` prints.
+    """Ask for the node's status, which ``viewstamp status`` prints.
 
     OK: ``status``; if the request has a challenge, also its answer (``identity_fields`` in ``wire/identity_proof.py``).
     """

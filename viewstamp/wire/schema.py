@@ -29,7 +29,7 @@ __all__ = ["REQUESTS", "BodyField", "Range", "RequestBody", "request"]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Inclusive bounds of a number, or of the length of bytes, and what to do about a value outside."""
+    """Inclusive bounds of a number, or of the length of bytes, and the remedy for a value outside them."""
 
     least: float = 0
     most: float = (1 << 63) - 1
@@ -71,7 +71,7 @@ class BodyField:
 
 
 class RequestBody:
-    """What a client asks of a node, or a peer of a peer; each subclass is one row of the table of requests."""
+    """A request of a client to a node, or of a peer to a peer. Each subclass is one row of the table of requests."""
 
     __slots__ = ()
 

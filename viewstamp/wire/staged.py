@@ -1,6 +1,6 @@
-"""What BEGIN_ATTEMPT, SEAL_ATTEMPT, ABORT_ATTEMPTS, COMMIT and FORGET_SINK say: one msgpack map each. Pure.
+"""The records of BEGIN_ATTEMPT, SEAL_ATTEMPT, ABORT_ATTEMPTS, COMMIT and FORGET_SINK: one msgpack map each. Pure.
 
-A COMMIT lists the staged batches that it gives positions to, by their entries: so a reader of the log finds them from
+A COMMIT lists the entries of the staged batches to which it assigns positions. So a reader of the log finds them from
 the COMMIT alone, and the state of a sink stays small however much was staged.
 """
 
@@ -43,7 +43,7 @@ class StagedBatch(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """What a COMMIT asks for: these attempts, in this order, become batch ``batch`` of ``sink``."""
+    """The content of a COMMIT: these attempts, in this order, become batch ``batch`` of ``sink``."""
 
     sink: str
     owner: str

@@ -1,7 +1,7 @@
 """Values as canonical msgpack: arguments, results and states of replicated actors.
 
-What goes in comes out again, of the same types, and equal values of equal types give equal bytes in every process,
-whatever its hash seed: members compare checksums of these bytes.
+Unpacking returns an equal value of the same types, and equal values of equal types give equal bytes in every process,
+with any hash seed, because members compare checksums of these bytes.
 
 | value                              | bytes                                                                       |
 | ---------------------------------- | --------------------------------------------------------------------------- |
@@ -16,10 +16,13 @@ whatever its hash seed: members compare checksums of these bytes.
 | Decimal                            | ext 8: its digits as text, so 1.0 and 1.00 are two values                   |
 | UUID                               | ext 9: its 16 bytes                                                         |
 
-Everything else is refused by name, subclasses (``IntEnum``, ``defaultdict``, a named tuple) too: they would come back
-as something that behaves otherwise, and a member that was restored from a snapshot would then part from the others.
-So would a ``ZoneInfo``, whose rules differ from machine to machine. What can not be told apart at this speed:
-``bytearray`` and ``memoryview`` come back as ``bytes``, and one list in two places as two lists.
+Everything else is refused, with its name, and so are subclasses (``IntEnum``, ``defaultdict``, a named tuple): they
+would be unpacked as another type, and a member that was restored from a snapshot would then differ from the others. So
+would a ``ZoneInfo``, whose rules differ from machine to machine. Two differences are too slow to check: ``bytearray``
+and ``memoryview`` are unpacked as ``bytes``, and one list in two places as two lists.
+
+The texts of these refusals can become the result of a command, which members compare. So they must stay the same in
+every release.
 """
 
 from __future__ import annotations
@@ -50,18 +53,18 @@ __all__ = [
 ]
 
 PACK_ERRORS = (RequestError, ValueError, TypeError, OverflowError)
-"""What the packers of :func:`make_packer` raise where a value can not be packed."""
+"""The errors of the packers of :func:`make_packer` for a value that cannot be packed."""
 UNPACK_ERRORS = (ValueError, TypeError, ArithmeticError, msgpack.UnpackException)
-"""What unpacking raises where bytes are no packed values."""
+"""The errors of unpacking bytes that are not packed values."""
 
 DEPTH_MAX = 32
-"""How deep tuples and sets may stand in one another (lists and dicts: msgpack's 511). A constant, so that members agree
-on what is too deep; Python's own limit depends on who calls."""
+"""The largest nesting of tuples and sets (for lists and dicts it is msgpack's 511). It is a constant, so that all
+members refuse the same values; Python's own limit depends on the depth of the caller's stack."""
 
 _BUFFER_SIZE = 512
 _LIST_DEPTH_MAX = 511
 _UNCHECKED_BYTES = 4096
-"""What is shorter can not promise much."""
+"""Shorter bytes are not checked for lengths beyond their end, because they cannot claim much memory."""
 _PATH_MAX = 120
 
 
@@ -89,17 +92,17 @@ def pack(value: object, path: str = "value") -> bytes:
 def make_packer() -> Callable[[object], bytes]:
     """Return a quicker :func:`pack`, for one thread and for small values: it keeps its buffer.
 
-    It raises ``PACK_ERRORS``; call :func:`pack` with the same value for the error that says why.
+    It raises ``PACK_ERRORS``; call :func:`pack` with the same value for an error that gives the reason.
     """
     packer: Callable[[object], bytes] = Packer(default=_DEFAULTS[0], strict_types=True, buf_size=_BUFFER_SIZE).pack
     return packer
 
 
 def unpack(data: Buffer) -> Any:
-    """Return the value whose bytes ``data`` are; every call returns a value of its own.
+    """Return the value of packed bytes. Every call returns a new object.
 
     Raises:
-      RequestError: the bytes are no packed value.
+      RequestError: the bytes are not a packed value.
     """
     try:
         return msgpack.unpackb(data, ext_hook=_HOOKS[0], strict_map_key=False)
@@ -108,7 +111,7 @@ def unpack(data: Buffer) -> Any:
 
 
 def unpack_all(data: Buffer) -> Unpacker:
-    """Return an iterator over values that stand one behind the other; its ``tell()`` says where the last one ended.
+    """Return an iterator over consecutive packed values; its ``tell()`` returns the end of the last one.
 
     It ends before a value that is cut off, and raises ``UNPACK_ERRORS``.
     """
@@ -138,7 +141,7 @@ def _pack(value: object, depth: int) -> bytes:
 
 
 def _extend(depth: int, value: object) -> ExtType:
-    """Turn what msgpack does not know into one of our extensions; msgpack calls it back."""
+    """Convert a value that msgpack does not support into one of our extensions; msgpack calls this."""
     entry = _ENCODERS.get(type(value))
     if entry is None or depth == DEPTH_MAX:
         raise RequestError("unsupported")  # pack() looks for the path
@@ -220,7 +223,7 @@ _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 
 
 def _reason(value: object) -> str:
-    """Say why ``value`` itself, whatever is in it, is refused; "" = it is not."""
+    """Return why ``value`` itself, independent of its elements, is refused; "" = it is not."""
     kind = type(value)
     if kind in _PLAIN or kind in _CONTAINERS:
         return ""
