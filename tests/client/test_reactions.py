@@ -12,10 +12,11 @@ from tests.client.cluster import Cluster
 from tests.streams.log import create_topic
 from viewstamp import errors
 from viewstamp.client import Client
-from viewstamp.client.batches import RECORD_COST, OpenBatches
+from viewstamp.client.batches import RECORD_COST
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.routing import Reaction, reaction
 from viewstamp.client.session import Action, Session
+from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import OutcomeUnknownError, StaleSessionError, UnavailableError, ViewstampError
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.wire.answers import error_from

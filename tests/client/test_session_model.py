@@ -15,10 +15,11 @@ import pytest
 
 from tests.streams.log import Log, abort, begin, create_topic, fence, open_session
 from viewstamp.actors.replicated import ReplicatedActor, command
-from viewstamp.client.batches import COMMANDS, RECORD_COST, Completion, OpenBatches, Request
+from viewstamp.client.batches import COMMANDS, RECORD_COST, Completion, Request
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt
 from viewstamp.client.session import Action, Session
+from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import (
     NotLeaderError,
     OutcomeUnknownError,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client import identity, routing
+from viewstamp.client import identity, pool, routing
+from viewstamp.client.connection import NodeConnection
+from viewstamp.client.link import Link
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
 from viewstamp.local import cluster
@@ -53,6 +55,31 @@ def ask_again_for_what_is_final() -> AbstractContextManager[None]:
     return patched(routing, REACTIONS=unknown)
 
 
+def abort_for_all() -> AbstractContextManager[None]:
+    """A client that is closed ends the connection that it shares."""
+    return patched(NodeConnection, abort=lambda self: self._link.abort())
+
+
+def distrust_all() -> AbstractContextManager[None]:
+    """An answer that one client must not trust ends the connection of all."""
+    return patched(Link, _drop=lambda self, user, error: self.abort())
+
+
+def share_for_ever() -> AbstractContextManager[None]:
+    """A request that makes the node end the connection is sent again and again over the shared one."""
+    return patched(pool, _BRIEF_MAX=1 << 62)
+
+
+def keep_a_dead_link() -> AbstractContextManager[None]:
+    """A client leaves a node that sends nothing, and joins the same link again."""
+    return patched(Link, suspect=lambda self, since: None)
+
+
+def keep_no_place() -> AbstractContextManager[None]:
+    """A session may have as many unanswered questions as it likes."""
+    return patched(Link, admits_question=lambda self, user: True)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -82,6 +109,11 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             ask_again_for_what_is_final,
             rule="§10",
         ),
+        Mutant("abort-for-all", "a client that is closed cuts off those beside it", abort_for_all, rule="§10"),
+        Mutant("distrust-all", "a wrong answer to one client cuts off those beside it", distrust_all, rule="§10"),
+        Mutant("share-for-ever", "a request that ends connections ends those of others", share_for_ever, rule="§10"),
+        Mutant("keep-a-dead-link", "a link to a dead node is used by the next client", keep_a_dead_link, rule="§10"),
+        Mutant("keep-no-place", "one session uses up the requests of a connection", keep_no_place, rule="§10"),
         Mutant("start-anywhere", "a node starts where the membership does not have it", start_anywhere, rule="§10a"),
     )
 }

@@ -469,10 +469,7 @@ RECORDS: tuple[Record, ...] = (
         "cut-before-the-pair",
         Case("tests/node/test_recovering_pair.py::test_the_pair_is_stored_before_any_log_file_changes"),
     ),
-    Record(
-        "pair-of-what-is-left",
-        Case("tests/node/test_refetch.py::test_a_stored_pair_survives_later_losses"),
-    ),
+    Record("pair-of-what-is-left", Case("tests/node/test_refetch.py::test_a_stored_pair_survives_later_losses")),
     Record(
         "unknown-end-as-known",
         Case("tests/node/test_refetch.py::test_the_pair_is_the_one_that_the_node_may_have_advertised"),
@@ -532,10 +529,7 @@ RECORDS: tuple[Record, ...] = (
         Seed("rotten disks", 2),
         "NeverCut",
     ),
-    Record(
-        "torn-is-damage",
-        Case("tests/wal/test_recovery.py::test_the_unreadable_end_of_the_last_group_is_cut"),
-    ),
+    Record("torn-is-damage", Case("tests/wal/test_recovery.py::test_the_unreadable_end_of_the_last_group_is_cut")),
     Record(
         "truncate-unclosed",
         Case("tests/wal/test_repair.py::test_damage_below_an_unfinished_truncation_is_no_torn_tail"),
@@ -548,8 +542,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        "deny-when-deposed",
-        Case("tests/node/test_deposed.py::test_callers_of_a_deposed_leader_get_outcome_unknown"),
+        "deny-when-deposed", Case("tests/node/test_deposed.py::test_callers_of_a_deposed_leader_get_outcome_unknown")
     ),
     Record(
         "give-uncommitted",
@@ -709,6 +702,28 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record("ask-again-for-what-is-final", Case("tests/client/test_reactions.py::test_a_request_to_any_node")),
+    Record(
+        "abort-for-all",
+        Case("tests/client/test_links.py::test_closing_one_among_many_in_mid_append_fails_its_calls_alone"),
+    ),
+    Record(
+        "distrust-all",
+        Case(
+            "tests/client/test_connection.py::test_a_wrong_answer_cuts_off_the_session_that_it_answers_and_nobody_else"
+        ),
+    ),
+    Record(
+        "share-for-ever",
+        Case("tests/client/test_links.py::test_a_server_that_closes_on_one_bad_request_harms_its_session_alone"),
+    ),
+    Record(
+        "keep-a-dead-link",
+        Case("tests/client/test_connection.py::test_a_link_on_which_nothing_comes_any_more_ends_for_all"),
+    ),
+    Record(
+        "keep-no-place",
+        Case("tests/client/test_connection.py::test_one_session_cannot_use_up_the_requests_that_a_node_lets_wait"),
+    ),
     Record(
         "start-anywhere",
         Case(

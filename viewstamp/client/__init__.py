@@ -2,18 +2,18 @@
 
 The modules, from the bottom up:
 
-  * ``options.py`` holds the settings, ``results.py`` what callers get, ``checks.py`` checks what comes from outside.
-  * ``batches.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries, and what refusals mean.
-  * ``routing.py`` knows the addresses, decides which is next, and what an error means. Pure as well.
+  * ``options.py`` has the settings, ``results.py`` the results of calls, ``checks.py`` checks of values and answers.
+  * ``batches.py``, ``unsent.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries and refusals.
+  * ``routing.py`` has the addresses, chooses the next one, and decides the reaction to an error. Pure as well.
   * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
     asyncio, ``viewstamp.trio`` for trio. Randomness and network are passed in, so the simulator runs it too.
   * ``link.py`` is one TCP connection to a node, which the clients of an event loop share; ``links.py`` opens and finds
-    links; ``identity.py`` checks who answers. ``connection.py`` is one client's use of a link, and ``pool.py`` all
-    connections of a client, with the search for the leader.
+    links; ``identity.py`` checks the node that answers. ``connection.py`` is one client's use of a link, and
+    ``pool.py`` has all connections of a client, and the search for the leader.
   * ``router.py`` sends a request to any node, to one member or to the leader, until it is answered.
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
-  * ``appends.py``, ``actors.py``, ``sinks.py`` and ``admin.py`` are what callers call; ``reader.py`` reads a topic, and
-    ``watcher.py`` watches an actor.
+  * ``appends.py``, ``actors.py``, ``sinks.py`` and ``admin.py`` have the calls of a client. ``reader.py`` reads a
+    topic, and ``watcher.py`` watches an actor.
   * ``client.py`` composes them.
 
 How appends are sent
@@ -37,7 +37,7 @@ How calls of actors are sent
     batch.
   * An error that a command raised is its result. It is raised as the class of that name in the caller's code.
   * A query may be answered by any node that has applied everything that was committed when the query arrived, and
-    everything that this client was told. A stale query is answered at once, with the age of the answer.
+    everything that this client has a receipt for. A stale query is answered at once, with the age of the answer.
   * A watcher asks any node for changes from an index on, and yields each once. TrimmedError is raised only after all
     members said that they do not keep these changes, because a restarted node keeps few.
 
@@ -47,11 +47,11 @@ How whole batches are sent
     is sent. Its receipt has an index and no position.
   * At most ``stage_bytes_in_flight`` bytes of an attempt are unacknowledged.
   * If the cluster has no room for staged bytes, the first block is sent again until it is accepted, and the others
-    wait. A block whose caller has gone is fenced instead, so that it does not block those behind it.
+    wait. If the caller of a block has gone, the block is fenced, so that later blocks do not wait for it.
   * Staged records are not written. If the outcome of a block is unknown, the attempt has failed and cannot be sealed.
   * Begin, seal, commit and abort are sent to the leader, and take effect once however often they are sent.
 
-What is promised when things go wrong
+Guarantees in case of failures
   * If the connection is lost, the leader changes or the node refuses for the moment, every unanswered batch is sent
     again, in order, with the same session and sequence. So it is applied once. After a change of leader only the first
     one is sent until the node has shown that it leads; without an unanswered batch the client asks for the outcome of
@@ -68,21 +68,24 @@ What is promised when things go wrong
     that has ended the answer is "expired", which is neither yes nor no.
   * If another client asks for the outcome of an unanswered batch, the batch and all before it that are not in the log
     are fenced. They fail with UnavailableError: nothing was written.
-  * StaleSessionError of a command: it was applied, but so long ago that its result is not kept.
+  * StaleSessionError of a command: it was applied, but its result is no longer kept.
+  * Clients of one event loop share connections (``link.py``). The failure, cancellation or end of one client, and the
+    answers to it, do not affect the others.
   * ``close`` fails every call: with ClosedError if nothing was sent, else with OutcomeUnknownError.
   * A cancelled append may be committed if it was sent. If it was not, it never is.
   * An answer must fit its request. A receipt for another number of records, or batches that do not follow on each
     other, end the connection.
-  * Reads are linearizable and yield each position once, in order, whichever nodes answer. ``node=`` and ``read_stale``
-    read what one member has. A node that misses a committed record is an error, never the end of the topic.
+  * Reads are linearizable and yield each position once, in order, even if several nodes answer. ``node=`` and
+    ``read_stale`` read the records of one member. A node that misses a committed record is an error, never the end of
+    the topic.
 
-What is assumed
+Assumptions
   * A refusal that ``routing.py`` calls FINAL or LATER is certain: that attempt is not in the log.
   * The answers of a connection belong to the requests of that connection, and a node admits its batches in order.
 
 The state of a batch
 
-  state       | sent again on a new connection | what its caller gets, if it ends here
+  state       | sent again on a new connection | outcome for its caller, if it ends here
   ----------- | ------------------------------ | -----------------------------------------------------
   open        | (never sent)                   | UnavailableError, ClosedError: nothing was written
   unanswered  | yes, same sequence             | OutcomeUnknownError
@@ -91,16 +94,16 @@ The state of a batch
   answered    | no                             | receipt or results; or UnavailableError if another client fenced it
 
 Addresses
-  * Every node names the members in its WELCOME, and again on an open connection when they change. Of what nodes name,
-    only the newest membership counts; the addresses that the caller gave are always kept.
+  * Every node names the members in its WELCOME, and again on an open connection when they change. Only the
+    newest membership counts; the addresses that the caller gave are always kept.
   * Members are tried first, then other addresses of the caller. No address is tried again before all others were. The
     client stays with a node that refuses for the moment only if that node has shown that it leads.
-  * A node's word about who leads is only a hint for the next attempt.
+  * The leader that a node names is only a hint for the next attempt.
   * A client that had no connection while all members that it knew were replaced needs new addresses.
   * With ``cluster_id=""`` the client belongs to the first cluster that answers, and refuses others.
   * A caller that can read the nodes' directories may say which node must answer at which address (``routing.py``).
 
-What it lacks: compression, a blocking face, several sessions, a choice of the fastest node.
+Not supported: compression, blocking calls, several sessions in one client, a choice of the fastest node.
 """
 
 from viewstamp.client.actors import ActorProxy

@@ -1,4 +1,4 @@
-"""Calls of replicated actors as a caller writes them: ``await inventory.reserve("A-17", 2)``."""
+"""Calls of replicated actors: proxies, ``await inventory.reserve("A-17", 2)``, and the requests behind them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ActorT = TypeVar("ActorT")
 
 
 class Calls(Protocol):
-    """Who carries calls to the cluster: the client."""
+    """Sends calls to the cluster. A proxy uses the client through it."""
 
     def invoke(
         self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]
@@ -53,7 +53,7 @@ class Calls(Protocol):
     def invoke_stale(
         self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> Coroutine[Any, Any, Stale[Any]]:
-        """Ask a query of a node as it stands."""
+        """Query a node that may be behind."""
         ...
 
 
@@ -100,29 +100,29 @@ class RemoteMethod:
         self.name = name
         self.key = as_text(key, f"the key of an instance of {actor}")
         self.interface = interface
-        """What the caller's class says; None = the caller has none, and what the nodes say counts."""
+        """The method in the caller's class; None = there is no class, and the nodes' description is used."""
         self.errors: Mapping[str, type[CommandError]] = interface.errors if interface is not None else _NO_ERRORS
         """The classes of errors that the caller knows, by name."""
         self.is_query = name in interface.queries if interface is not None and is_query is None else is_query
         """None = not known yet."""
         self.found: Method | None = None
         self._accepted: set[int | tuple[object, ...]] = set()
-        """Numbers and names of arguments that ``found`` takes: looking here is cheaper than there."""
+        """Numbers and names of arguments that ``found`` has accepted, because comparing them again is slower."""
         self._head = b""
         self._pack: Callable[[object], bytes] | None = None
-        """Set with ``found``: the bytes that all its commands begin with, and what packs the rest of them."""
+        """Set with ``found``: the common first bytes of its commands, and the packer of the rest."""
         self.timeout = timeout
         self.node = node
         """The member to ask, for queries; None = any."""
         self.max_staleness = max_staleness
-        """How old a stale answer may be, in seconds; None = as old as it is."""
+        """Limit of the age of a stale answer, in seconds; None = no limit."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Any]:
-        """Call it: return once a command was applied, or a query answered."""
+        """Call it. Returns when the command was applied, or the query answered."""
         return self._calls.invoke(self, arguments, named)
 
     def stale(self, *arguments: Any, **named: Any) -> Coroutine[Any, Any, Stale[Any]]:
-        """Ask a query of a node as it stands, be it behind; the answer says how far behind it may be."""
+        """Query a node that may be behind. The answer has an upper bound of its age."""
         return self._calls.invoke_stale(self, arguments, named)
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class RemoteMethod:
         return f"<{self.actor}{key}.{self.name}>"
 
     def accepts(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bool:
-        """Say whether ``found``, which must be there, takes such arguments."""
+        """Return whether ``found``, which must be set, accepts the arguments."""
         shape = (len(arguments), *named) if named else len(arguments)
         if shape in self._accepted:
             return True
@@ -142,7 +142,7 @@ class RemoteMethod:
         return True
 
     def check(self, arguments: tuple[Any, ...], named: Mapping[str, Any], *, query: bool) -> None:
-        """Check a call against the caller's class, where it has one.
+        """Check a call against the caller's class, if it has one.
 
         Raises:
           UnknownActorError: there is no such command, or query, or it takes other arguments.
@@ -151,7 +151,7 @@ class RemoteMethod:
             self.interface.check(self.name, arguments, named, query=query)
 
     def meet(self, described: Interface, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Compare a call with what a node says of the actor; afterwards it is known whether it is a query.
+        """Compare a call with a node's description of the actor, which also decides whether it is a query.
 
         Raises:
           UnknownActorError: the nodes' code does not know it, or takes other arguments.
@@ -175,13 +175,13 @@ class RemoteMethod:
             self._pack = make_packer()
 
     def encode(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes:
-        """Return the command as a record's value. Raises RequestError where an argument can not be packed."""
+        """Return the command as a record's value. Raises RequestError if an argument cannot be packed."""
         if self._pack is not None:
             try:
                 packed = self._pack(list(arguments))
                 return self._head + packed + (self._pack(named) if named else NO_NAMED)
             except PACK_ERRORS:
-                pass  # What follows says what is wrong.
+                pass  # The next lines find the wrong argument.
         return encode_command(self.actor, self.key, self._version, self.name, arguments, named)
 
     @property
@@ -215,8 +215,8 @@ class ActorProxy:
         self.__max_staleness = max_staleness
 
     def __getattr__(self, name: str) -> RemoteMethod:
-        """Return the method of this name, without asking whether there is one: a call is told."""
-        if name.startswith("_"):  # Whoever inspects objects asks for such names and means nothing by it.
+        """Return the method of this name. Whether it exists is checked when it is called."""
+        if name.startswith("_"):  # Tools that inspect objects look up such names.
             raise AttributeError(f"{self!r} has no {name!r}: commands and queries do not begin with an underscore")
         method = RemoteMethod(
             self.__calls,
@@ -228,7 +228,7 @@ class ActorProxy:
             node=self.__node,
             max_staleness=self.__max_staleness,
         )
-        # The next access finds it without coming here.
+        # The next access finds it without this function.
         self.__dict__[name] = method
         return method
 
@@ -238,7 +238,7 @@ class ActorProxy:
 
 
 def interface_of(cls: type[Any]) -> Interface:
-    """Return what a class of replicated actors understands.
+    """Return the commands and queries of a class of replicated actors.
 
     Raises:
       RequestError: it is no such class.
@@ -253,7 +253,7 @@ def interface_of(cls: type[Any]) -> Interface:
 
 
 class ActorCalls:
-    """Carries calls of actors to the cluster: commands through the sender, queries to any node."""
+    """Sends calls of actors to the cluster: commands through the sender, queries to any node."""
 
     def __init__(self, runtime: Runtime, router: Router, sender: Sender) -> None:
         self._runtime = runtime
@@ -344,7 +344,7 @@ class ActorCalls:
         return await self.invoke(remote, arguments, named)
 
     async def invoke(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Call a method of a proxy; see :meth:`call` and :meth:`query`. The hot path of commands."""
+        """Call a method of a proxy; see :meth:`call` and :meth:`query`. Most commands take the short path here."""
         if (
             method.found is not None
             and not method.is_query
@@ -371,11 +371,11 @@ class ActorCalls:
         return (await self._query(method, arguments, named, stale=False)).value
 
     async def invoke_stale(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Stale[Any]:
-        """Ask a query of a proxy without asking other nodes; see :meth:`query`."""
+        """Send a stale query of a proxy; see :meth:`query`."""
         return await self._query(method, arguments, named, stale=True)
 
     async def _command(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes | None:
-        """Call by the long way; None = it is a query, as the nodes say, and was not asked."""
+        """Call with all checks; None = the nodes describe a query, and nothing was sent."""
         self._router.start()
         if method.is_query is not None:
             method.check(arguments, named, query=False)

@@ -1,4 +1,4 @@
-"""Appends, and what became of them: what a client's callers see of its sender."""
+"""Appends and their outcomes, as callers of a client see them."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class Appends:
             except OutcomeUnknownError:
                 if self._router.is_closed:
                     raise
-                # The session ended meanwhile, and with it what this client knows: the leader has the last word.
+                # The session has ended, and this client has no outcome of its own. So the leader decides.
         request = AskOutcome(session=token.session, sequence=token.sequence)
         frame = await self._router.ask_leader(request, deadline=deadline)
         leader = self._router.leader.connection

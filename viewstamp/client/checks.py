@@ -1,4 +1,4 @@
-"""What comes from outside, checked before it is believed: values of callers, answers of nodes."""
+"""Checks of values from callers and of answers from nodes, before they are used."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FIVE_NUMBERS = [int] * 5
 
 
 class Staleness(TypedDict):
-    """The fields of a request that say how stale its answer may be."""
+    """The fields of a request that bound the staleness of its answer."""
 
     stale: bool
     max_staleness: NotRequired[float]
 
 
 def as_bytes(value: object, what: str) -> bytes:
-    """Return ``value`` as bytes that nobody else can change.
+    """Return ``value`` as bytes that other code cannot change.
 
     Raises:
       RequestError: it is not made of bytes.
@@ -52,7 +52,7 @@ def as_bytes(value: object, what: str) -> bytes:
 
 
 def as_headers(headers: object) -> dict[str, bytes] | None:
-    """Return a copy of a record's headers, or None where there are none.
+    """Return a copy of a record's headers, or None if there are none.
 
     Raises:
       RequestError: they do not map names to bytes.
@@ -66,7 +66,7 @@ def as_headers(headers: object) -> dict[str, bytes] | None:
 
 
 def as_seconds(timeout: float | None, default: float) -> float:
-    """Return a caller's timeout in seconds, ``default`` where it named none.
+    """Return a caller's timeout in seconds, or ``default`` if it named none.
 
     Raises:
       RequestError: it is not above 0.
@@ -79,7 +79,7 @@ def as_seconds(timeout: float | None, default: float) -> float:
 
 
 def as_staleness(stale: bool, max_staleness: float | None) -> Staleness:
-    """Return the fields of a request that say how stale its answer may be; who names a bound wants a stale one.
+    """Return the fields of a request that bound the staleness of its answer. A bound implies a stale answer.
 
     Raises:
       RequestError: the bound is no number of seconds.
@@ -103,7 +103,7 @@ def as_text(value: object, what: str) -> str:
 
 
 def as_whole(value: object, what: str) -> int:
-    """Return ``value``, which must be a whole number from 0 on that every node can count.
+    """Return ``value``, which must be a whole number from 0 on that a node can store.
 
     Raises:
       RequestError: it is something else.
@@ -114,7 +114,7 @@ def as_whole(value: object, what: str) -> int:
 
 
 def check_topic(name: str) -> str:
-    """Return the name of a topic, which must not be one that stands for an actor in the send queue.
+    """Return the name of a topic, which must not look like an actor's name in the send queue.
 
     Raises:
       UnknownTopicError: it is.
@@ -125,10 +125,10 @@ def check_topic(name: str) -> str:
 
 
 def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: int) -> None:
-    """Check a block of records that nobody looks into on its way to the reader.
+    """Check a block of records, because no node examines its records.
 
     Raises:
-      RequestError: the columns are not laid out as ``Columns`` says.
+      RequestError: the columns do not have the layout of ``Columns``.
       RecordTooLargeError: a record, or all together, are over the limits.
     """
     count = columns.count
@@ -166,7 +166,7 @@ def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: i
 
 
 def read_receipt(packed: object) -> BatchReceipt | None:
-    """Read a receipt as it came over the wire; None = the sequence was fenced.
+    """Decode the receipt in an answer; None = the sequence was fenced.
 
     Raises:
       ValueError: it is none; the connection must end.
@@ -179,7 +179,7 @@ def read_receipt(packed: object) -> BatchReceipt | None:
 
 
 def read_results(packed: object) -> list[bytes] | None:
-    """Read the results of commands as they came over the wire; None = of something else, or not kept any more.
+    """Decode the results of commands in an answer; None = the batch has no commands, or the results are not kept.
 
     Raises:
       ValueError: they are none; the connection must end.

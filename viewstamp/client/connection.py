@@ -59,9 +59,9 @@ class NodeConnection:
         self.record_bytes_max = link.record_bytes_max
         self.batch_bytes_max = link.batch_bytes_max
         self.durability = link.durability
-        """The durability of what this node acknowledges, in its own words."""
+        """The durability of records that this node acknowledges, for example "majority, synced"."""
         self.doubt = link.doubt
-        """Why only STATUS may be sent: the node cannot prove yet, or contradicts, what is expected at its address."""
+        """Why only STATUS may be sent: the node has not proved, or contradicts, the identity. None = no doubt."""
         self.request_ids = link.request_ids
         self.joined = self.heard = runtime.time()
         """``heard``: when the node last answered this client, or when the connection began, on the runtime's clock."""
@@ -72,7 +72,7 @@ class NodeConnection:
         self.was_owed = False
         """The link ended while an answer to this client was outstanding."""
         self.has_led = False
-        """The node has answered here what only a leader answers."""
+        """Whether the node has given this client an answer that only a leader gives."""
         self.is_ready = self.has_more = False
         self.questions = 0
         self.closed: Future[ViewstampError] = runtime.create_future()
@@ -86,7 +86,7 @@ class NodeConnection:
         self._runtime = runtime
         self._link = link
         self._waiting: dict[_Question, None] = {}
-        """Questions whose callers wait."""
+        """Unanswered questions."""
         self._unsent: deque[_Question] = deque()
         self._on_members: Callable[[dict[str, str], int], None] | None = None
         link.join(self)
@@ -115,7 +115,7 @@ class NodeConnection:
 
         Raises:
           TimeoutError: no answer within ``timeout`` seconds; it may still be carried out.
-          ViewstampError: what the node answered, or UnavailableError when the connection was lost.
+          ViewstampError: the error that the node answered, or UnavailableError when the connection was lost.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -229,7 +229,7 @@ class _Question:
 
 
 def too_large(size: int) -> ResultTooLargeError:
-    """Return what a caller gets whose answer is larger than this client takes."""
+    """Return the error for an answer of ``size`` bytes, which is larger than this client accepts."""
     return ResultTooLargeError(
         f"the answer takes {size:,} bytes, more than this client takes; what was asked was carried out",
         remedy=TOO_LARGE_REMEDY,

@@ -1,4 +1,4 @@
-"""Whether the node that answers at an address is the one that a caller's directory has there; see ``routing.py``."""
+"""Checks whether the node that answers at an address is the one of a caller's directory; see ``routing.py``."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def check_identity(
 
 
 def _directory_elsewhere(welcome: Mapping[str, Any], expected: ExpectedNode, challenge: bytes) -> str:
-    """Return the directory on which a node runs if it is another one than expected; "" = the same, or it does not say.
+    """Return the directory of a node if it is not the expected one; "" = it is, or the node does not name it.
 
-    Older releases do not say it, and neither does a node whose disk has nothing that a copy lacks.
+    Nodes of older releases do not name it, nor does a node on a disk without an id that copies lack.
     """
     path, proof = welcome.get("directory"), welcome.get("directory_proof")
     if not expected.incarnation or not expected.directory_id or not isinstance(path, str):

@@ -25,8 +25,9 @@ of them is kept for users that have fewer than an equal share. Further ones wait
 ends when the bytes have arrived, and never waits for a slow caller. |
 | ``frame_bytes_max`` bytes of answers that were not taken | Nothing, but the link always reads. The limit is reached \
 only by answers of 64 MiB together in one turn of the node. |
-| a malformed request ends the connection | All users reconnect, and send again what was not answered. A client whose \
-links break twice at once gets a link of its own (``pool.py``), so one bad request cannot cut off the others for ever. |
+| a malformed request ends the connection | All users reconnect, and send their unanswered requests again. A client \
+whose links break twice at once gets a link of its own (``pool.py``), so one bad request cannot cut off the others \
+for good. |
 
 Unanswered batches (``in_flight_bytes_max``) and the number of requests of all clients are limits of the node, which do
 not depend on the number of connections. At most ``USERS_MAX`` clients share a link; more clients get more links.
@@ -67,7 +68,7 @@ _RESERVED = QUESTIONS_MAX // 4
 _CONGESTED_SECONDS = 0.001
 """The wait before the link looks again whether the operating system has taken the bytes."""
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions of code that reads a body whose shape was not checked."""
+"""Exceptions from a body of another shape than the code expects."""
 
 
 class LinkUser(Protocol):
@@ -132,11 +133,11 @@ class Link:
         self.record_bytes_max = 0
         self.batch_bytes_max = 0
         self.durability = DURABILITY
-        """The durability of what this node acknowledges, in its own words."""
+        """The durability of records that this node acknowledges, for example "majority, synced"."""
         self.members: tuple[dict[str, str], int] = {}, 0
         """The members and their generation, as the node said last."""
         self.doubt: ViewstampError | None = None
-        """Why only STATUS may be sent: the node cannot prove yet, or contradicts, what is expected at its address."""
+        """Why only STATUS may be sent: the node has not proved, or contradicts, the identity. None = no doubt."""
         self.reason: ViewstampError | None = None
         """Why the link has ended; None = it is open."""
         self.is_silent = False
@@ -158,7 +159,7 @@ class Link:
         self._expected: dict[int, tuple[LinkUser, Receive, bool, bool]] = {}
         """By request id: the user, its receiver, whether it is a question, and whether the node may hold the answer."""
         self._owed = 0
-        """Requests in ``_expected`` whose answer the node may not hold."""
+        """Requests in ``_expected`` that the node must answer without waiting."""
         self._owed_since = 0.0
         """When ``_owed`` last rose from 0."""
         self._questions = 0
@@ -268,7 +269,7 @@ class Link:
         detail = f": {error}" if error is not None and str(error) else ""
         return UnavailableError(f"the connection to {self.address} was lost{detail}", remedy="try again")
 
-    # Whoever opens it calls these.
+    # ``links.py`` calls these.
 
     async def greet(self, cluster_id: str, expected: ExpectedNode | None, challenge: bytes) -> None:
         """Send HELLO, wait for WELCOME, and compare it with the node that is expected (None = any).
@@ -303,7 +304,7 @@ class Link:
         self._refused.clear()
         if not self._welcome.done():
             self._welcome.set_exception(reason)
-            self._welcome.exception()  # Marks it as retrieved, because nobody may be waiting for the handshake.
+            self._welcome.exception()  # Marks it as retrieved, because the handshake may have been cancelled.
         owed = {user: None for user, *_ in self._expected.values()}
         self._expected.clear()
         users, self._users = self._users, {}
@@ -352,7 +353,7 @@ class Link:
 
         Args:
           request_id: from ``request_ids``.
-          user: who sends it.
+          user: the sender.
           receive: takes the answer; it is not called after the user has left.
           is_question: whether the request counts towards ``QUESTIONS_MAX``.
           may_be_held: whether the request allows the node to wait before it answers.

@@ -1,6 +1,6 @@
 """The links of an event loop: which of them a client may share, and how one is opened for all that wait for it.
 
-Clients share a link if they run on one event loop and agree on what ``_Key`` has: the network, the address, the node
+Clients share a link if they run on one event loop and agree on ``LinkRequest.key``: the network, the address, the node
 that must answer there, and the limits that decide when a link ends. The cluster's id is not in it, because each client
 compares the id of the link that it joins with its own.
 

@@ -1,4 +1,4 @@
-"""The connections to the members, and the one to the leader."""
+"""The connections of a client: one for each address at most, and the search for the leader."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class ConnectionPool:
     ) -> None:
         self.cluster_id = ClusterId(cluster_id)
         self.preferred: NodeConnection | None = None
-        """Whom to ask first: the leader, if it is known."""
+        """The connection to try first: the leader's; None = the leader is not known."""
         self.finder = LeaderFinder(addresses, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
-        """Which address to try next."""
+        """Chooses the address to try next."""
         self.addresses = addresses
         self._runtime = runtime
         self._network = network
@@ -78,19 +78,19 @@ class ConnectionPool:
         self._brief: dict[str, int] = {}
         """By address: how many links in a row were brief."""
         self._away: set[str] = set()
-        """Addresses where the last attempt to connect found nobody."""
+        """Addresses at which the last attempt to connect had no answer."""
         self._is_closed = False
 
     def unanswered(
         self, reason: BaseException | str, *, is_unknown: bool = False, token: OutcomeToken | None = None
     ) -> ViewstampError:
         """Return the error for a request that was not answered in time; see ``errors.unanswered``."""
-        # A node may be known by several addresses, and is away if it is at all of them.
+        # A node may be known by several addresses. It counts as away only if none of them answers.
         known = [address for address in self.addresses.all if self.addresses.is_member(address)] or self.addresses.all
         names = {address: self._roster.name(address) or self.addresses.name(address) for address in known}
         here = {name for address, name in names.items() if address not in self._away}
         members = set(names.values())
-        # Addresses that never were a node's may be wrong ones: then it matters what became of them.
+        # If no address is known to be a node's, all may be wrong. Then the error has to show the reason.
         is_named = any(name != address for address, name in names.items())
         return unanswered(
             members,
@@ -115,22 +115,24 @@ class ConnectionPool:
             connection.leave_silent(now)
 
     def admits(self, address: str) -> bool:
-        """Say whether a connection may be opened to an address, as far as identities go; see ``routing.py``."""
+        """Return whether identities allow a connection to an address; see ``routing.py``."""
         return self._roster.admits(address)
 
     def check_member(self, member: str) -> None:
-        """Raise WrongNodeError if a member that was not reached is where no connection may be opened."""
+        """Raise WrongNodeError if an unreachable member is at an address to which no connection may be opened."""
         self._roster.check_member(member)
 
     async def to(self, address: str, *, for_status: bool = False) -> NodeConnection:
-        """Return the open connection to ``address``, opening it where there is none.
+        """Return the open connection to ``address``; open one if there is none.
+
+        Cancelled: other clients that wait for the same link go on; see ``links.py``.
 
         Args:
           address: of the node.
-          for_status: whether nothing but STATUS will be sent, so that a node will do that cannot prove yet who it is.
+          for_status: whether only STATUS will be sent, which a node may get before it can prove its identity.
 
         Raises:
-          UnavailableError, PeerError: as ``open_connection``; also while the node cannot prove who it is.
+          UnavailableError, PeerError: as ``Links.find``; also while the node cannot prove its identity.
           WrongNodeError: no connection may be opened there; see ``routing.py``.
         """
         if address not in self._opening:
@@ -140,11 +142,11 @@ class ConnectionPool:
             if connection is not None and (connection.is_usable or (connection.is_open and for_status)):
                 return connection
             if connection is not None and connection.is_open:
-                connection.abort()  # Only another handshake can settle the doubt.
+                connection.abort()  # Only another handshake can remove the doubt.
             if self._is_closed:
                 raise closed_error()
             expected = self._roster.at(address)
-            self._away.add(address)  # Until it has answered, be it that it is another node.
+            self._away.add(address)  # Until a node has answered there, even the wrong one.
             wanted = LinkRequest(
                 network=self._network,
                 address=address,
@@ -190,7 +192,7 @@ class ConnectionPool:
         self._brief[connection.address] = self._brief.get(connection.address, 0) + 1 if is_brief else 0
 
     def _learn(self, connection: NodeConnection, members: dict[str, str], generation: int) -> None:
-        """Take the members that a node names."""
+        """Store the members that a node names."""
         self._roster.vouch(connection.node, connection.address, members)
         self.addresses.learn(members, generation)
 
@@ -198,8 +200,8 @@ class ConnectionPool:
         """Return a connection to the member with this id, or to the node of this name.
 
         Raises:
-          UnavailableError: it cannot be reached, or is unknown and not everybody could be asked.
-          RequestError: everybody answers, and none of them is that node.
+          UnavailableError: it cannot be reached, or is unknown and some nodes did not answer.
+          RequestError: all nodes answer, and none of them is that node.
         """
         for connection in self._connections.values():
             if connection.is_usable and node in (connection.node, name_of(connection.node)):
@@ -207,7 +209,7 @@ class ConnectionPool:
         failures: list[ViewstampError] = []
         seen: list[str] = []
         tried: dict[str, None] = {}
-        # The members' own addresses come to light while the list is walked.
+        # Each node that answers may name more addresses.
         while left := [address for address in self.addresses.of(node) if address not in tried]:
             address = left[0]
             tried[address] = None
@@ -232,7 +234,7 @@ class ConnectionPool:
         )
 
     async def _learn_members(self, connection: NodeConnection) -> dict[str, Any]:
-        """Ask a node for its status, and remember the addresses of the members that it names."""
+        """Request a node's status, and store the addresses of the members that it names."""
         frame = await connection.ask(AskStatus(), timeout=self._options.silence)
         status: dict[str, Any] = frame.body["status"]
         membership = status.get("membership")
@@ -241,7 +243,7 @@ class ConnectionPool:
         return status
 
     async def any_but(self, avoid: set[str]) -> NodeConnection:
-        """Return an open connection that is not to ``avoid``, the leader's first, then a member's; else open one."""
+        """Return an open connection to an address not in ``avoid``: the leader's, else a member's, else a new one."""
         if avoid.issuperset(self.addresses.all):
             avoid.clear()
         known = [self.preferred] if self.preferred is not None else []
@@ -263,9 +265,9 @@ class ConnectionPool:
             raise
 
     async def status(self, seconds: float) -> list[dict[str, Any]]:
-        """Return each known node's own status map, with ``reachable`` True; of the others ``address`` and the reason.
+        """Return the status map of each known node, with ``reachable`` True; of the others ``address`` and the reason.
 
-        Members that are named by a node that answers are asked too. Never raises for nodes that are away.
+        Members that a node names are included. Never raises for nodes that are away.
         """
         asked: dict[str, dict[str, Any]] = {}
         while True:
@@ -278,7 +280,7 @@ class ConnectionPool:
             finally:
                 for question in asking:
                     question.cancel()
-        # A node may be known by two addresses; and one that answers tells who is behind an address that does not.
+        # A node may be known by two addresses. A node that answers names the member at an address that does not.
         names: dict[str, str] = {}
         for answer in asked.values():
             members = answer.get("members")
@@ -305,11 +307,11 @@ class ConnectionPool:
 
 
 class Owner(Protocol):
-    """Who needs the leader for batches of a session: the sender."""
+    """The part of a client that sends batches of a session to the leader: the sender."""
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits to be sent or answered."""
+        """Whether a batch waits to be sent or to be answered."""
         ...
 
     @property
@@ -318,28 +320,28 @@ class Owner(Protocol):
         ...
 
     def on_session(self, session: SessionId) -> None:
-        """Take note that a session was opened."""
+        """Begin a session that was opened."""
         ...
 
     def on_leader(self) -> None:
-        """Take note that there is a connection to send to, and a session if there is work."""
+        """Send: there is a connection to the leader, and a session if there is work."""
         ...
 
     def on_left(self) -> None:
-        """Take note that the connection is not the leader's any more."""
+        """Stop: the connection is no longer the leader's."""
         ...
 
     def on_hopeless(self, error: ViewstampError) -> None:
-        """Take note that waiting does not help."""
+        """Fail unsent work, because waiting does not help."""
         ...
 
 
 class LeaderConnection:
-    """The connection to the node that leads, as far as is known; finds it, and opens a session there.
+    """The connection to the node that is believed to lead. Finds that node, and opens a session there.
 
     Invariants:
-      * ``connection`` is None or was open when it was last looked at; ``leave`` is called for it when it ends
-      * every caller that waits for a leader gets the connection, an error, or its own timeout
+      * ``connection`` is None, or ``leave`` will be called for it when it ends
+      * every call of ``wait`` ends with the connection, an error, or its own timeout
     """
 
     def __init__(self, runtime: Runtime, pool: ConnectionPool, finder: LeaderFinder, options: ClientOptions) -> None:
@@ -350,25 +352,25 @@ class LeaderConnection:
         self._options = options
         self._owner: Owner | None = None
         self._idle: Future[None] | None = None
-        """What ``run`` waits for while nobody needs a leader."""
+        """The future that ``run`` awaits while no leader is needed."""
         self._waiters: list[Future[NodeConnection]] = []
 
     def serve(self, owner: Owner) -> None:
-        """Find the leader for the batches of ``owner`` too. Called once, before ``run``."""
+        """Set the part that sends batches to the leader. Called once, before ``run``."""
         self._owner = owner
 
     def need(self) -> None:
-        """Look again whether a leader is needed."""
+        """Have ``run`` check again whether a leader is needed."""
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
     def close(self) -> None:
-        """Tell everybody who waits."""
+        """Fail all callers that wait for a leader."""
         self.connection = self._pool.preferred = None
         self._fail(closed_error())
 
     async def run(self) -> None:
-        """Find the leader, and open a session there, whenever somebody needs it. The client's one standing task."""
+        """Find the leader and open a session there, whenever one is needed. The only task that a client always has."""
         while True:
             if not self._is_needed():
                 self._idle = self._runtime.create_future()
@@ -379,13 +381,13 @@ class LeaderConnection:
             try:
                 await self._approach()
             except ViewstampError:
-                # At every address answers one that is none of ours: waiting helps nobody.
+                # A server that is no node of the cluster answers at every address, so waiting does not help.
                 stranger = self.finder.strangers
                 if stranger is not None:
                     self._give_up(stranger)
 
     def _give_up(self, error: ViewstampError) -> None:
-        """Fail all who wait for a leader, because waiting does not help."""
+        """Fail all callers that wait for a leader, because waiting does not help."""
         if self._owner is not None:
             self._owner.on_hopeless(error)
         self._fail(error)
@@ -400,7 +402,7 @@ class LeaderConnection:
         return self._needs_session
 
     async def _approach(self) -> None:
-        """Take one step: connect to a node that may lead, or open a session with it."""
+        """Connect to a node that may lead, and open a session if one is needed."""
         connection = self.connection
         if connection is None:
             address = self.finder.next_address()
@@ -409,7 +411,7 @@ class LeaderConnection:
             except ViewstampError as error:
                 self.finder.failed(address, error, is_away=isinstance(error, UnavailableError))
                 if isinstance(error, WrongNodeError) and not self._pool.admits(address):
-                    self._give_up(error)  # A node that was met says that the leader is none of the expected nodes.
+                    self._give_up(error)  # An expected node names a leader that is not an expected node.
                 raise
             self.connection = self._pool.preferred = connection
             for waiter in self._waiters:
@@ -433,13 +435,13 @@ class LeaderConnection:
             if reaction(error) is Reaction.FINAL:
                 owner.on_hopeless(error)
             raise
-        # A session is the cluster's and not the connection's: it is good even if the leader was left meanwhile.
+        # The session belongs to the cluster, so it is valid even if the leader was left meanwhile.
         connection.has_led = True
         owner.on_session(SessionId(frame.body["session"]))
         self.finder.succeeded()
 
     def leave(self, connection: NodeConnection, error: ViewstampError) -> None:
-        """Give up a leader that is none, or is gone. What it owes goes to the next one."""
+        """Leave a node that does not lead or is gone. Its unanswered requests are sent to the next one."""
         if self.connection is connection:
             self.connection = self._pool.preferred = None
             self.finder.failed(connection.address, error, is_away=connection.is_silent)
@@ -455,7 +457,7 @@ class LeaderConnection:
         self._waiters = []
 
     async def wait(self, seconds: float) -> NodeConnection:
-        """Return a connection to the node that leads as far as is known. Raises TimeoutError."""
+        """Return a connection to the node that is believed to lead. Raises TimeoutError after ``seconds``."""
         if self.connection is not None:
             return self.connection
         waiter: Future[NodeConnection] = self._runtime.create_future()

@@ -1,4 +1,4 @@
-"""Reading a topic: chunk after chunk from any node, one ahead, each position exactly once and in order."""
+"""Reads a topic from any node, in chunks, one ahead of the caller; yields each position exactly once, in order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class TopicReader:
     """One pass over a topic.
 
     Invariants:
-      * the batches that it yields follow on each other: each begins with the position after the one before, so that
-        nothing is skipped and nothing comes twice, whichever nodes answered
-      * ``applied_index`` only grows: a node that is behind what was read already has to catch up before it answers; so
-        has a member that is read by name, where it starts again meanwhile
+      * each batch that it yields begins at the position after the one before; so no position is left out or repeated,
+        even if several nodes answer
+      * ``applied_index`` only grows, and a node answers only after it has applied that index; so a node that is behind,
+        or has restarted, cannot show less than was read before
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class TopicReader:
         if start is not None and start < 1:
             raise RequestError(f"positions begin at 1, so a reader cannot start at {start}", remedy="start at 1")
         self.end = end
-        """The position after the last one; None = none, the reader follows."""
+        """The position after the last one; None = the reader follows without end."""
         self._runtime = runtime
         self._router = router
         self._options = options
         self._topic = topic
         self._topic_id = TopicId(0)
         self._is_from_first = start is None
-        """Whether it begins at whatever record is the first that is kept, and has not begun."""
+        """Whether it still has to begin at the first record that is kept."""
         self._start = self._position = Position(start or 1)
         """``_position``: the next one to fetch."""
         self._is_begun = False
@@ -62,15 +62,15 @@ class TopicReader:
         self._follow = follow
         self._node = node
         self._staleness = staleness or Staleness(stale=node is not None)
-        """How stale what it sees may be, as the request says it."""
+        """The bound of staleness that its requests carry."""
         self.age_seconds = 0.0
-        """How stale that was at most when it began."""
+        """Upper bound of the age of the data when it began."""
         self.applied_index = 0
-        """What a node must have applied to be read from."""
+        """The index that a node must have applied before it answers."""
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records of the range, in order."""
-        # Closed by name: a reader that stops early must not leave the next chunk to the garbage collector.
+        # Closed explicitly, because a reader that stops early must not leave the next chunk to the garbage collector.
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for record in self.cut(batch):
@@ -86,9 +86,9 @@ class TopicReader:
             self.close()
 
     async def next_chunk(self) -> list[Batch] | None:
-        """Return the next batches that hold a position of the range; None = it has ended.
+        """Return the next batches that have a position of the range; None = the range has ended.
 
-        [] = nothing yet, for one who follows. Cancelled, it may be called again and goes on where it was.
+        [] = there are none yet, if the reader follows. Cancelled: the next call continues at the same position.
         """
         await self.begin()
         if not self._wants(self._position):
@@ -117,7 +117,7 @@ class TopicReader:
         return records
 
     def close(self) -> None:
-        """Give up the chunk that is being fetched. Idempotent."""
+        """Cancel the request for the next chunk. Idempotent."""
         if self._ahead is not None:
             self._ahead.cancel()
             self._ahead = None
@@ -126,7 +126,7 @@ class TopicReader:
         return self.end is None or position < self.end
 
     async def begin(self) -> None:
-        """Learn the topic's id, and fix the end. Idempotent."""
+        """Get the topic's id, and set the end. Idempotent."""
         if self._is_begun:
             return
         _, frame = await self._ask(DescribeTopic(name=self._topic, **self._staleness), wait=0.0)
@@ -142,7 +142,7 @@ class TopicReader:
         self._is_begun = True
 
     async def _fetch(self, position: Position) -> list[Batch]:
-        """Return the batches from the one that holds ``position`` on; [] = none there yet, for one who follows."""
+        """Return the batches from the one that has ``position`` on; [] = there is none yet, if the reader follows."""
         wait = self._options.follow_wait if self._follow else 0.0
         request = ReadTopic(
             topic=self._topic_id,

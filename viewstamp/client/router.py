@@ -1,4 +1,4 @@
-"""Requests and their way: to any node, to one member or to the leader, again and again until one of them answers."""
+"""Sends a request to any node, to one member or to the leader, and repeats it until a node answers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Router"]
 
 
 class Router:
-    """Asks on behalf of all parts of a client, by the table of reactions in ``routing.py``.
+    """Sends the requests of all parts of a client, by the table of reactions in ``routing.py``.
 
     Invariants:
-      * nothing is connected before ``start``, and nothing is asked after ``close``
+      * no connection is opened before ``start``, and no request is sent after ``close``
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Router:
         self._options = options
 
     def start(self) -> None:
-        """Begin to run, unless that has happened. Raises ClosedError after ``close``."""
+        """Start the client if it has not started. Raises ClosedError after ``close``."""
         if self.is_closed:
             raise closed_error()
         if not self.is_started:
@@ -55,7 +55,7 @@ class Router:
         return as_seconds(timeout, self._options.timeout)
 
     def deadline(self, timeout: float | None) -> float:
-        """Start, and return when a caller's timeout is over, on the runtime's clock."""
+        """Start the client, and return the end of a caller's timeout on the runtime's clock."""
         self.start()
         return self._runtime.time() + self.seconds(timeout)
 
@@ -64,7 +64,7 @@ class Router:
         return max(0.0, deadline - self._runtime.time())
 
     async def ask(self, request: RequestBody, timeout: float | None = None, *, node: str | None = None) -> Frame:
-        """Ask any node, or the member ``node``, until one answers within ``timeout``; see :meth:`ask_any`."""
+        """Send a request to any node, or to the member ``node``, until one answers; see :meth:`ask_any`."""
         self.start()
         _, frame = await self.ask_any(request, seconds=self.seconds(timeout), node=node)
         return frame
@@ -78,27 +78,27 @@ class Router:
         node: str | None = None,
         avoid: set[str] | None = None,
     ) -> tuple[NodeConnection, Frame]:
-        """Ask any node; go to another one, or try again, until one answers.
+        """Send a request to one node after the other until one answers.
 
-        Each node is asked once before any is asked again, because two that were removed must not be all that is asked.
+        Every node gets the request once before any gets it again, because the first ones may be removed members.
 
         Args:
-          request: what to ask.
-          seconds: how long to go on trying.
-          wait: seconds for which a node may hold its answer because the request says so.
-          node: the id of the only member to ask; None = any.
-          avoid: addresses that are asked when all others were; those that fail are added.
+          request: the request.
+          seconds: time until the call fails.
+          wait: seconds for which the request allows a node to hold its answer.
+          node: the id of the only member to try; None = any.
+          avoid: addresses that are tried after all others; those that fail are added.
 
         Raises:
-          UnavailableError: nobody answered in time.
-          PeerError: nobody at the known addresses is a node of this cluster.
+          UnavailableError: no node answered in time.
+          PeerError: no server at the known addresses is a node of this cluster.
           ViewstampError: the node's answer, if the table of reactions says that it is final.
         """
         runtime, pool = self._runtime, self.pool
         deadline = runtime.time() + seconds
         avoid = set() if avoid is None else avoid
         told: ViewstampError | None = None
-        """The latest answer, which says more than that no time was left for another one."""
+        """The latest answer; it explains more than a timeout of the last attempt does."""
         while True:
             connection = None
             try:
@@ -108,7 +108,7 @@ class Router:
                     connection = await pool.any_but(avoid)
                 remaining = deadline - runtime.time()
                 if node is None and not wait and not avoid.issuperset({*pool.addresses.all} - {connection.address}):
-                    remaining /= 2  # The rest is for the other nodes: nothing is known of one that was not asked.
+                    remaining /= 2  # Keep time for nodes that were not tried, because they may answer at once.
                 timeout = max(0.0, min(self._options.silence + wait, remaining))
                 frame = await connection.ask(request, timeout=timeout, wait=wait)
             except (ViewstampError, TimeoutError) as error:
@@ -140,11 +140,11 @@ class Router:
     async def ask_leader(
         self, request: RequestBody, timeout: float | None = None, *, deadline: float | None = None
     ) -> Frame:
-        """Ask the leader, whichever node that becomes, until it answers. For requests that may be carried out twice.
+        """Send a request to the leader, whichever node that becomes, until it answers. The request must be idempotent.
 
         Raises:
-          UnavailableError: not carried out.
-          OutcomeUnknownError: it may have been carried out; ask again.
+          UnavailableError: it was not carried out.
+          OutcomeUnknownError: it may have been carried out; call again.
           ViewstampError: the leader's answer, if the table of reactions says that it is final.
         """
         deadline = self.deadline(timeout) if deadline is None else deadline
@@ -173,8 +173,8 @@ class Router:
                 if self.is_closed:
                     raise closed_error() from error
                 if react is Reaction.LATER or reason is None or reaction(reason) is Reaction.ELSEWHERE:
-                    reason = error  # What stands in the way says more than that another node does not lead.
-                # A node that refused says so; of one that was lost, or failed, nothing is known.
+                    reason = error  # It explains more than NotLeaderError of another node does.
+                # A refusal is certain. If the connection was lost, the request may have been carried out.
                 is_doubtful = is_doubtful or not connection.is_open or react is Reaction.UNKNOWN
                 if react is Reaction.LATER and connection.has_led:
                     leader.finder.failed(connection.address, error)
@@ -187,9 +187,9 @@ class Router:
                 return frame
 
     async def leader_status(self, deadline: float) -> tuple[str, dict[str, Any]]:
-        """Return the id and the status of the member that says of itself that it leads.
+        """Return the id and the status of the member that reports itself as the leader.
 
-        A node that was removed may know no leader, or one that was removed too: so one node after the other is asked.
+        A removed node may report no leader, or a removed one. So the nodes are tried one after the other.
 
         Raises:
           UnavailableError: no node leads.

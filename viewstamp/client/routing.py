@@ -1,6 +1,6 @@
-"""Where a request goes: the addresses that a client knows, which of them is next, and what an error means.
+"""Routing: the addresses that a client knows, the order in which it tries them, and its reaction to each error.
 
-Pure: knows no connection, clock or event loop. What a client does about an error is decided here, for all its parts:
+Pure: no connection, clock or event loop. The reaction to an error is decided here for all parts of a client:
 
 | ``Reaction`` | a batch of a session | another request to the leader | a request to any node |
 | --- | --- | --- | --- |
@@ -13,8 +13,8 @@ not in doubt | the same |
 
 An attempt in doubt may be in the log. Only a request whose attempts are all certain may be called "not written". The
 session has three errors of its own: StaleSessionError ends it, PositionMismatchError decides a sequence, and with
-StorageFullError what was not sent fails too, because it needs the same space. A refusal by a
-node that does not lead any more is in doubt for a session, whose earlier attempts may have reached that node's log.
+StorageFullError unsent batches fail too, because they need the same space. A refusal by a former leader
+leaves a batch in doubt, because an earlier attempt may have reached that node's log.
 
 The nodes that a caller expects
 -------------------------------
@@ -23,7 +23,7 @@ name the original's addresses as the members'. A client that followed those addr
 caller that names a directory sets ``ClientOptions.expected``, and the client compares before it sends anything
 but HELLO:
 
-| who is met | is taken |
+| the node that answers | is accepted |
 | --- | --- |
 | at an address of the directory: the node that the directory has there, with its incarnation | yes |
 | at an address of the directory: another node, another cluster, or another incarnation | refused |
@@ -76,27 +76,27 @@ __all__ = [
 
 _LEARNT_MAX = 64
 _GROWTH = 1.25
-"""Of the waits: a leader that was elected is found a quarter later than it could have been, at most."""
+"""Factor between waits. So a new leader is found at most a quarter later than possible."""
 _REDIRECTS_MAX = 2
-"""Hints that are followed one after the other without waiting: nodes that know less may name each other."""
+"""Hints that are followed without waiting, one after the other. Bounded, because outdated nodes may name each other."""
 
 
 @fast_members
 class Reaction(Enum):
-    """What a client does with an error that a node answers; the table in the module's docstring."""
+    """The reaction of a client to an error that a node answers; the table in the module's docstring."""
 
     FINAL = 1
     """Every node would answer the same: the caller gets the error."""
     LATER = 2
-    """Not carried out; the same node may do so in a moment."""
+    """Not carried out; the same node may accept the request in a moment."""
     ELSEWHERE = 3
-    """Another node may do it: the one that the error names, or the next one."""
+    """Another node may accept the request: the one that the error names, or the next one."""
     UNKNOWN = 4
-    """The error does not say what became of the request. It is sent again to another node."""
+    """The request may have been carried out. It is sent again to another node."""
 
 
 REACTIONS: dict[type[ViewstampError], Reaction] = {
-    ViewstampError: Reaction.UNKNOWN,  # also one of a later release, whose class this client does not know
+    ViewstampError: Reaction.UNKNOWN,  # also an error of a later release that this client has no class for
     UnavailableError: Reaction.LATER,
     NotLeaderError: Reaction.ELSEWHERE,
     ClosedError: Reaction.ELSEWHERE,
@@ -105,50 +105,50 @@ REACTIONS: dict[type[ViewstampError], Reaction] = {
     CommandError: Reaction.FINAL,
     StorageFullError: Reaction.FINAL,
 }
-"""By class; a class that is not named here reacts as its base class."""
+"""By class; a class that is not listed has the reaction of its base class."""
 
 
 def reaction(error: ViewstampError) -> Reaction:
-    """Return what to do about an error that a node answered."""
+    """Return the reaction to an error that a node answered."""
     return next(REACTIONS[each] for each in type(error).__mro__ if each in REACTIONS)
 
 
 def copies(error: ViewstampError) -> Callable[..., ViewstampError]:
-    """Return a maker of equal errors: one object raised in many tasks would gather all their tracebacks."""
+    """Return a function that makes equal errors, because one object raised in many tasks would collect tracebacks."""
     return lambda *_: copy.copy(error)
 
 
 def closed_error() -> ViewstampError:
-    """Return what a closed client answers."""
+    """Return the error of calls to a closed client."""
     return ClosedError("the client is closed", remedy="open a new one")
 
 
 class Addresses:
     """The addresses that a client tries.
 
-    A node may have been removed long ago, or have settings of long ago: what it says counts only where nobody has named
-    a newer membership, and memberships of the same age are put together.
+    A node may have been removed long ago, or have outdated settings. So the members that it names count only if no
+    newer membership is known. Members of equal generations are merged.
 
     Invariants:
-      * what the caller named is never dropped
-      * of what was learnt only the newest membership is kept, and no more than ``_LEARNT_MAX`` addresses
+      * an address that the caller named is never dropped
+      * of the learnt addresses those of the newest membership are kept, at most ``_LEARNT_MAX``
     """
 
     def __init__(self, given: Sequence[str], admits: Callable[[str], bool] = lambda address: True) -> None:
-        """Begin with the addresses that the caller named; ``admits`` says which others may be learnt."""
+        """Begin with the addresses that the caller named; ``admits`` returns whether another one may be learnt."""
         self.all = list(dict.fromkeys(given))
-        """Every address, those that were given first. Replaced and never changed."""
+        """Every address, those of the caller first. Replaced, never changed in place."""
         self.generation = 0
-        """Of the newest membership that was heard of."""
+        """Generation of the newest membership that a node has named."""
         self._given = self.all
         self._admits = admits
         self._learnt: dict[str, str] = {}
         """Address to the member's id; "" = unknown."""
         self._met: dict[str, str] = {}
-        """Given address to who answered there last: a member may be known by more than one address."""
+        """Address of the caller to the node that answered there last. A member may have more than one address."""
 
     def learn(self, members: Mapping[str, str], generation: int) -> None:
-        """Hear who the members are: id to address."""
+        """Store the members that a node names (id to address), unless a newer membership is known."""
         if generation < self.generation:
             return
         if generation > self.generation:
@@ -159,20 +159,20 @@ class Addresses:
         self.all = list(dict.fromkeys([*self._given, *self._learnt]))
 
     def meet(self, address: str, node: str) -> None:
-        """Take note of who answers at an address."""
+        """Store which node answers at an address."""
         if address in self._given:
             self._met[address] = node
 
     def is_member(self, address: str) -> bool:
-        """Whether a member is there, as far as is known; before any is known, whoever answers may be one."""
+        """Return whether the address may be a member's. True for each, as long as no member is known."""
         return not self._learnt or address in self._learnt or self._met.get(address) in self._learnt.values()
 
     def name(self, address: str) -> str:
-        """Return the name of the node at an address, as far as it is known; else the address."""
+        """Return the name of the node at an address; if it is not known, the address."""
         return name_of(self._learnt.get(address) or self._met.get(address) or address)
 
     def of(self, node: str) -> list[str]:
-        """Return every address, and first those of the member with this id, or of this name."""
+        """Return every address, those of the member with this id or name first."""
         return sorted(self.all, key=lambda address: not self._is_of(address, node))
 
     def _is_of(self, address: str, node: str) -> bool:
@@ -186,10 +186,10 @@ class ExpectedNode:
 
     Attributes:
       node: its name.
-      incarnation: of its data directory; "" = the directory has none yet, and only the name is compared.
+      incarnation: of its data directory; "" = the directory has none yet, so that only the name is compared.
       file: the settings file that has the address, for messages; "" = none.
       directory: its data directory, for messages.
-      directory_id: what no copy of that directory has; "" = not compared.
+      directory_id: an id that a copy of that directory does not have; "" = not compared.
     """
 
     node: str
@@ -212,10 +212,10 @@ class Roster:
         self._vouched: dict[str, str] = {}
         """Addresses of members outside the directory, and their names."""
         self._named: dict[str, str] = {}
-        """Addresses that a node named for a member and that are refused, and the member's name: for messages."""
+        """Refused addresses that a node named for a member, and the member's name; for messages."""
 
     def at(self, address: str) -> ExpectedNode | None:
-        """Return who has to answer at an address; None = anybody may.
+        """Return the node that has to answer at an address; None = any node may.
 
         Raises:
           WrongNodeError: no connection may be opened there.
@@ -230,16 +230,16 @@ class Roster:
         return identity
 
     def name(self, address: str) -> str:
-        """Return the name of the node that has to answer at an address; "" = anybody may."""
+        """Return the name of the node that has to answer at an address; "" = any node may."""
         identity = (self._expected or {}).get(address)
         return identity.node if identity is not None else ""
 
     def admits(self, address: str) -> bool:
-        """Say whether an address that somebody names may be tried."""
+        """Return whether an address that a node names may be tried."""
         return self._expected is None or address in self._expected or address in self._vouched
 
     def check_member(self, member: str) -> None:
-        """Check that a member, which was not reached, is not at an address that is refused.
+        """Check whether an unreachable member is at an address to which no connection may be opened.
 
         Raises:
           WrongNodeError: it is.
@@ -249,7 +249,7 @@ class Roster:
                 self.at(address)
 
     def vouch(self, by: str, at: str, members: Mapping[str, str]) -> None:
-        """Take the members that the node ``by``, which was met at the address ``at``, names."""
+        """Store the members that the node ``by`` at the address ``at`` names."""
         if self._expected is None:
             return
         names = {identity.node for identity in self._expected.values()}
@@ -261,7 +261,7 @@ class Roster:
                 self._named[address] = name
 
     def _stranger(self, expected: Mapping[str, ExpectedNode], address: str) -> WrongNodeError:
-        """Return the error for an address that is not of the directory."""
+        """Return the error for an address that the directory does not have."""
         name = self._named.get(address, "")
         held = next(((at, each) for at, each in expected.items() if each.node == name), None)
         if held is not None:
@@ -277,13 +277,13 @@ class Roster:
 
 
 class LeaderFinder:
-    """Goes round the known addresses, follows hints, and waits a little longer each time.
+    """Chooses the address to try next: round after round over the known ones, or the one that a hint names.
 
     Invariants:
       * within a round each address is tried once, those of members first
-      * a hint is followed once; one that names the address that could not be reached last only now and then
-      * ``delay`` is 0 only after the first failure, for a few hints in a row, and where nobody was reached and there
-        are others left in this round
+      * a hint is followed once; a hint to an unreachable address is followed once in two rounds
+      * ``delay`` is 0 only after the first failure, for ``_REDIRECTS_MAX`` hints in a row, and after an attempt that
+        had no answer if the round has more addresses
     """
 
     def __init__(self, addresses: Addresses, *, entropy: random.Random, back_off: tuple[float, float]) -> None:
@@ -293,11 +293,11 @@ class LeaderFinder:
         self._entropy = entropy
         self._back_off = back_off
         self._at = entropy.randrange(len(addresses.all))
-        """Where a round begins: each at another member."""
+        """The member at which the round begins. Each round begins at another one."""
         self._round: list[str] = []
-        """What is left of this round, the next one last."""
+        """The addresses left in this round, in reverse order."""
         self._generation = addresses.generation
-        """Of the membership that the round goes through."""
+        """Generation of the membership of this round."""
         self._hint: str | None = None
         self._away: str | None = None
         self._ignored = 0
@@ -306,7 +306,7 @@ class LeaderFinder:
         self._waits = 0
         self._redirects = 0
         self._goes_on = False
-        """The latest attempt reached nobody: it cost the others nothing, so the next of this round is tried at once."""
+        """Whether the next address is tried at once, because the latest attempt reached no node and cost none."""
         self._strangers: dict[str, PeerError] = {}
 
     def next_address(self) -> str:
@@ -328,7 +328,7 @@ class LeaderFinder:
         self._round = [*members[at:], *members[:at], *others][::-1]
 
     def failed(self, address: str, error: ViewstampError, *, is_away: bool = False) -> None:
-        """Take note that ``address`` could not help; ``is_away`` = it cannot even be reached."""
+        """Record that an attempt at ``address`` failed; ``is_away`` = no node answered there."""
         self.last_error = error
         self._failures += 1
         self._goes_on = is_away and bool(self._round)
@@ -340,7 +340,7 @@ class LeaderFinder:
             hint = error.address
             if hint is not None:
                 self.addresses.learn({error.leader or "": hint}, 0)
-                # Followers name a dead leader for a while: going there again and again finds the new one no sooner.
+                # Followers name a dead leader until they elect another one, so that hint is mostly ignored.
                 if hint == self._away:
                     self._ignored += 1
                     if self._ignored >= 2 * len(self.addresses.all):
@@ -352,7 +352,7 @@ class LeaderFinder:
             self._away, self._ignored = address, 0
 
     def succeeded(self) -> None:
-        """Take note that the leader was found and has answered."""
+        """Record that the leader was found and has answered."""
         self.last_error = None
         self._failures = 0
         self._waits = 0
@@ -362,13 +362,13 @@ class LeaderFinder:
 
     @property
     def strangers(self) -> PeerError | None:
-        """The latest refusal, if at every known address somebody answers who is none of ours."""
+        """The latest error, if a server that is no node of the cluster answers at every known address; else None."""
         if self._strangers and all(address in self._strangers for address in self.addresses.all):
             return next(reversed(self._strangers.values()))
         return None
 
     def delay(self) -> float:
-        """Return how many seconds to wait before the next attempt. Asked once per attempt."""
+        """Return the seconds to wait before the next attempt. Called once for each attempt."""
         if self._failures <= 1 or self._goes_on:
             return 0.0
         if self._hint is not None and self._redirects <= _REDIRECTS_MAX:

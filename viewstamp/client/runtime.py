@@ -1,7 +1,7 @@
-"""What a client stands on, whichever library runs it: waiting, timers and bytes. Protocols only.
+"""The interface between a client and its event loop: futures, timers, tasks and bytes. Protocols only.
 
-The rules of a client are written once, against this seam, and import neither asyncio nor trio. A runtime is small:
-``aio.py`` hands out what asyncio's event loop has; ``viewstamp.trio`` brings its own.
+The rules of a client import neither asyncio nor trio, because they are written once for both. ``aio.py`` implements
+the interface by the methods of asyncio's event loop, and ``viewstamp.trio`` has its own implementation.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ ResultT = TypeVar("ResultT")
 
 
 class Future(Protocol[ResultT]):
-    """A result that is not there yet. One task at most awaits it; when that task is cancelled, so is the future."""
+    """A result that may not be there yet. At most one task awaits it. Cancelling that task cancels the future."""
 
     def done(self) -> bool:
-        """Say whether there is a result, an error, or nobody who wants one any more."""
+        """Return whether it has a result or an error, or was cancelled."""
         ...
 
     def cancelled(self) -> bool:
-        """Say whether it was cancelled."""
+        """Return whether it was cancelled."""
         ...
 
     def result(self) -> ResultT:
-        """Return the result, or raise the error, of one that is done."""
+        """Return the result or raise the error. Only if it is done."""
         ...
 
     def exception(self) -> BaseException | None:
-        """Return the error of one that is done and not cancelled; None = there is a result."""
+        """Return the error; None = it has a result. Only if it is done and not cancelled."""
         ...
 
     def set_result(self, result: ResultT, /) -> None:
-        """Give the result; not to one that is done. Whoever waits runs in a later turn."""
+        """Set the result. Only if it is not done. The task that awaits it runs in a later turn."""
         ...
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Give an error; not to one that is done. Whoever waits runs in a later turn."""
+        """Set an error. Only if it is not done. The task that awaits it runs in a later turn."""
         ...
 
     def cancel(self) -> bool:
-        """Cancel it, and the work that makes the result; say whether it was not done."""
+        """Cancel it, and the task that makes its result; return whether it was not done."""
         ...
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """Have ``callback`` called with this future in a later turn than that in which it is done."""
+        """Have ``callback`` called with this future, in a turn after the one in which it is done."""
         ...
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
@@ -58,32 +58,32 @@ class Future(Protocol[ResultT]):
 
 
 class TimerHandle(Protocol):
-    """A call that is going to be made."""
+    """A call that is scheduled."""
 
     def cancel(self) -> None:
-        """Do not make it. Idempotent, and harmless after it was made."""
+        """Cancel the call. Idempotent, also after it was made."""
         ...
 
 
 class Runtime(Protocol):
-    """The turns of an event loop.
+    """An event loop.
 
-    Whatever is called back is called between the steps of tasks, never inside a call to the runtime. All of it belongs
-    to one thread. ``begin`` comes before everything else, and may come again.
+    Callbacks are called between the steps of tasks, never inside a call of the runtime. A runtime belongs to one
+    thread. ``begin`` is called before everything else, and may be called again.
     """
 
     @property
     def create_future(self) -> Callable[[], Future[Any]]:
-        """What makes a future. A loop's own method can stand here, without a call between: it is made per record."""
+        """Creates a future. A property, so that it can be the loop's own method, because each record needs a future."""
         ...
 
     @property
     def time(self) -> Callable[[], float]:
-        """What tells the seconds since some fixed moment; never goes back."""
+        """Returns the seconds since a fixed moment; never decreases."""
         ...
 
     def begin(self) -> None:
-        """Belong to the loop that runs."""
+        """Attach to the running event loop."""
         ...
 
     @property
@@ -92,23 +92,23 @@ class Runtime(Protocol):
         ...
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> TimerHandle:
-        """Call back after ``seconds``."""
+        """Call ``callback`` after ``seconds``."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Run ``work`` beside the caller; the client's end cancels it. Cancelling the future cancels the work."""
+        """Run ``work`` in a task. Closing the client, or cancelling the future, cancels it."""
         ...
 
     def create_lock(self) -> AbstractAsyncContextManager[object]:
-        """Return a lock that one task at a time is inside of."""
+        """Return a lock that one task at a time can hold."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; at least one turn."""
+        """Wait for ``seconds``, and for at least one turn."""
         ...
 
     async def within(self, seconds: float, work: Awaitable[ResultT]) -> ResultT:
-        """Await ``work`` for at most ``seconds``; ``math.inf`` = for ever. Cancelled, or too late, it cancels it.
+        """Await ``work`` for at most ``seconds``; ``math.inf`` = no limit. Cancels it if it is late or is cancelled.
 
         Raises:
           TimeoutError: it took longer.
@@ -117,7 +117,7 @@ class Runtime(Protocol):
 
 
 class Wire(Protocol):
-    """What a client needs of a connection."""
+    """A connection, as far as a client needs it."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue ``buffers`` (they must not change afterwards). Never awaits; dropped silently once closed."""
@@ -134,7 +134,7 @@ class Wire(Protocol):
 
 
 class Dialer(Protocol):
-    """What a client needs of a network. Clients whose networks are equal (``==``) share connections."""
+    """A network, as far as a client needs it. Clients with equal networks (``==``) share connections."""
 
     def __hash__(self) -> int:
         """Equal for equal networks."""
@@ -144,6 +144,6 @@ class Dialer(Protocol):
         """Connect to ``host:port``; ``accept`` returns the handler before any byte arrives. Safe to cancel.
 
         Raises:
-          OSError: nobody answers there.
+          OSError: no server answers there.
         """
         ...

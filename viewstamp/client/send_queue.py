@@ -1,4 +1,4 @@
-"""Appends and commands that cannot join a batch yet: they wait for room, or for what the nodes say of a name."""
+"""Appends and commands that cannot join a batch yet, because there is no room or their topic or actor is unknown."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from viewstamp.wire.requests import DescribeActor, DescribeTopic
 __all__ = ["SendQueue", "Ticket", "ticket_name"]
 
 _ACTOR = "\0"
-"""What the names of actors begin with in the queue, where topics stand too."""
+"""Prefix of the names of actors in the queue, which has topics too."""
 
 
 def ticket_name(actor: str) -> str:
-    """Return the name of an actor in the queue, which no topic has."""
+    """Return the name of an actor in the queue. No topic has such a name."""
     return _ACTOR + actor
 
 
 class Ticket:
-    """One append or command, which may have to wait."""
+    """One append or command that may have to wait."""
 
     __slots__ = ("act", "batch", "name", "size", "timer", "waiter")
 
@@ -37,43 +37,43 @@ class Ticket:
         self.name = name
         """The topic, or the actor as ``ticket_name`` returns it."""
         self.size = size
-        """Bytes that it is going to hold."""
+        """Bytes that it will hold."""
         self.waiter = waiter
         """The future of the caller."""
         self.act = act
-        """Puts it into a batch; None = there is nothing to send. Raises ViewstampError where it never can be."""
+        """Puts it into a batch and returns that; None = nothing is to be sent. Raises ViewstampError if it is wrong."""
         self.batch: OpenBatch[Future[Any]] | None = None
-        """The batch that it joined; None = it waits."""
+        """The batch that it joined; None = it is waiting."""
         self.timer: TimerHandle | None = None
-        """When it expires; None = never, or by the default timeout of its batch."""
+        """The timer that expires it; None = it has none, or the default timeout of its batch applies."""
 
 
 class SendQueue:
-    """First come, first served.
+    """Appends and commands in the order of their calls.
 
-    The queue itself acts for tickets whose turn has come, and wakes no task for it: not every runtime runs tasks in the
-    order in which they were woken.
+    The queue itself puts each ticket into its batch. It does not wake the callers for that, because trio does not run
+    tasks in the order in which they were woken.
 
     Invariants:
-      * no ticket stands in the queue that was admitted, or whose future is done
-      * it acts from the event loop, never inside ``join``, ``leave`` or ``fail``
-      * at most one task asks for a name
+      * no ticket in the queue was admitted or has a future that is done
+      * tickets are admitted in a callback of the event loop, never inside ``join``, ``leave`` or ``fail``
+      * for each name at most one task asks the nodes
     """
 
     def __init__(self, runtime: Runtime, router: Router, silence: float, fits: Callable[[int], bool]) -> None:
-        """Begin empty.
+        """Create an empty queue.
 
         Args:
-          runtime: calls it back.
-          router: asks for names.
-          silence: seconds after which it asks for a name again.
-          fits: says whether so many more bytes may be held.
+          runtime: the event loop.
+          router: sends the questions about names.
+          silence: seconds after which a question is sent again.
+          fits: returns whether the given number of bytes may be held in addition.
         """
         self.tickets: deque[Ticket] = deque()
-        """Read only."""
+        """The waiting ones, in order. Others may read it."""
         self.topics: dict[str, TopicId] = {}
         self.interfaces: dict[str, Interface] = {}
-        """What nodes said of actors, by the names that these have in the queue."""
+        """The interface of each known actor, by its name in the queue."""
         self._runtime = runtime
         self._router = router
         self._silence = silence
@@ -82,22 +82,22 @@ class SendQueue:
         self._is_serving = False
 
     def admits(self, ticket: Ticket) -> bool:
-        """Say whether a ticket that comes now need not wait."""
+        """Return whether a new ticket need not wait."""
         return not self.tickets and self._is_known(ticket.name) and self._fits(ticket.size)
 
     def join(self, ticket: Ticket) -> None:
-        """Stand at the end."""
+        """Add a ticket at the end."""
         self.tickets.append(ticket)
         self.serve()
 
     def leave(self, ticket: Ticket) -> None:
-        """Go without having been admitted, because the future is done. Nothing happens where it was admitted."""
+        """Remove a ticket whose future is done. No effect if it was admitted."""
         if ticket in self.tickets:
             self.tickets.remove(ticket)
             self.serve()
 
     def serve(self) -> None:
-        """Admit soon whoever may go, because something has changed."""
+        """Admit in the next turn the tickets that need not wait any longer."""
         if self.tickets and not self._is_serving:
             self._is_serving = True
             self._runtime.call_soon(self._serve)
@@ -112,7 +112,7 @@ class SendQueue:
         self.serve()
 
     async def ask_interface(self, actor: str, seconds: float) -> Interface:
-        """Ask any node what an actor understands."""
+        """Return the interface of an actor, as any node describes it."""
         _, frame = await self._router.ask_any(DescribeActor(name=actor), seconds=seconds)
         return Interface.from_wire(frame.body["actor"])
 
@@ -139,7 +139,7 @@ class SendQueue:
         return self._fits(ticket.size)
 
     async def _ask(self, name: str) -> None:
-        """Ask what a name stands for until it is known, refused, or nobody waits for it any more."""
+        """Ask the nodes about a name until it is known or refused, or no ticket waits for it."""
         try:
             while any(ticket.name == name for ticket in self.tickets):
                 try:
@@ -152,7 +152,7 @@ class SendQueue:
                 except ViewstampError as error:
                     if reaction(error) is Reaction.FINAL or isinstance(error, PeerError):
                         self.fail(copies(error), name=name)
-                    # Otherwise ask again: the waiting callers have timeouts of their own.
+                    # Otherwise ask again, because the waiting callers have timeouts of their own.
                 else:
                     return
         finally:

@@ -1,4 +1,4 @@
-"""How batches get to the leader and answers back to the callers: timeouts, sending, completing futures."""
+"""Sends the batches of a client to the leader and completes the futures of its callers; has the timeouts of appends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from itertools import count
 from typing import Any
 
-from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, OpenBatches, Request
+from viewstamp.client.batches import COMMANDS, Completion, OpenBatch, Request
 from viewstamp.client.checks import check_topic, read_receipt, read_results
 from viewstamp.client.connection import NodeConnection, too_large
 from viewstamp.client.options import ClientOptions
@@ -17,6 +17,7 @@ from viewstamp.client.routing import closed_error, copies
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.send_queue import SendQueue, Ticket
 from viewstamp.client.session import Action, Session
+from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, ViewstampError
 from viewstamp.ids import SessionId
 from viewstamp.wire.answers import error_from
@@ -28,17 +29,16 @@ __all__ = ["Sender", "Waiter"]
 Waiter = Future[Any]
 
 _TICKS = 16
-"""The default timeout is reckoned in this many ticks per timeout, so that no append needs a timer of its own."""
+"""The default timeout is this many ticks long. One timer for all appends runs once in a tick."""
 
 
 class Sender:
-    """Sends what callers append, and completes their futures.
+    """Sends appends and commands, and completes their futures.
 
     Invariants:
-      * every append and every command that was admitted ends: with a result, an error, or cancelled; also when the
-        client is closed
-      * at most ``bytes_in_flight_max`` bytes of them are held, or one
-      * no task for each append or batch: one task searches for the leader, and one for each name asks what it is
+      * every admitted append and command ends with a result, with an error, or cancelled; also if the client is closed
+      * the held appends have at most ``bytes_in_flight_max`` bytes, or there is only one
+      * appends and batches have no tasks of their own, because a task costs more than the rest of an append
     """
 
     def __init__(self, runtime: Runtime, options: ClientOptions, router: Router) -> None:
@@ -52,7 +52,7 @@ class Sender:
         self._leader = router.leader
         self._leader.serve(self)
         self._timed: set[Waiter] = set()
-        """Waiters with a timer of their own, which the default timeout leaves alone."""
+        """Futures with a timer of their own; the default timeout does not apply to them."""
         self._expiring: deque[OpenBatch[Waiter]] = deque()
         self._tick = 0
         self._is_sweeping = False
@@ -61,7 +61,7 @@ class Sender:
         self._is_watching = False
 
     def close(self) -> None:
-        """End at once. What was never sent gets ClosedError, what was sent OutcomeUnknownError."""
+        """Fail everything at once: unsent appends with ClosedError, sent ones with OutcomeUnknownError."""
         self.queue.topics.clear()
         self._complete(self.session.close())
         self.queue.fail(closed_error)
@@ -69,12 +69,15 @@ class Sender:
     # Waiting.
 
     async def enter(self, ticket: Ticket, timeout: float | None) -> Any:
-        """Append by the long way: through the queue if it must wait, with a timer of its own if it needs one."""
+        """Admit a ticket and wait for its outcome: in the queue if it must wait, with a timer if it has a timeout.
+
+        Cancelled: an append that was not sent is never sent; one that was sent may be committed.
+        """
         self._admit(ticket, timeout)
         return await self._answer(ticket)
 
     def _admit(self, ticket: Ticket, timeout: float | None) -> None:
-        """Take the first step of ``enter``; ``_answer`` takes the other one."""
+        """Put a ticket into a batch, or into the queue. The first half of ``enter``."""
         seconds = self._router.seconds(timeout)
         has_to_wait = not self.queue.admits(ticket)
         if has_to_wait:
@@ -105,10 +108,10 @@ class Sender:
         held = self.batches.held_bytes
         return held + size <= self.held_max or held == 0
 
-    # What became of it.
+    # Outcomes.
 
     def _complete(self, completions: list[Completion[Waiter]], durability: str = "") -> None:
-        """Tell every waiter. The hot path back: one loop over the futures of a batch."""
+        """Complete the futures of batches. For a plain batch this is one loop over its futures."""
         for batch, receipt, error in completions:
             results = batch.results
             if receipt is None or (results is None and batch.topic == COMMANDS):
@@ -138,7 +141,7 @@ class Sender:
                     position += 1
                     index += 1
             for watcher in batch.watchers:
-                # None = it is certain that nothing was written.
+                # None = the outcome is certain.
                 reason = error(0, 1) if receipt is None else None
                 if watcher.done():
                     continue
@@ -168,17 +171,17 @@ class Sender:
         self._give_up(ticket)
 
     def _give_up(self, ticket: Ticket) -> None:
-        """Take note that nobody waits for it any more."""
+        """Forget the caller of a ticket."""
         if ticket.batch is None:
             self.queue.leave(ticket)
         else:
             self.gone(ticket.batch)
 
     def _sweep(self) -> None:
-        """One tick of the default timeout.
+        """End a tick of the default timeout.
 
-        A batch that began in tick k is closed at the end of it, so none of its records has waited for less than
-        the timeout when it expires at the end of tick k + 16.
+        A batch that began in tick k is closed at the end of that tick, and expires at the end of tick k + 16. So each
+        of its records has waited for at least the timeout.
         """
         self._tick += 1
         self.batches.close_open()
@@ -203,13 +206,13 @@ class Sender:
         return error
 
     def _late(self, batch: OpenBatch[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
-        if batch.sent is None or batch.attempt:  # What is staged is not written before a commit.
+        if batch.sent is None or batch.attempt:  # Staged records are not written before a commit.
             return self._unsent(seconds)
         token = self.session.token(batch, offset, size)
         return self._router.pool.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
 
     def gone(self, batch: OpenBatch[Waiter]) -> None:
-        """Take note that a waiter of a batch has gone; what was not sent needs not be sent, and frees its bytes."""
+        """Forget a caller of a batch. A record that was not sent will not be sent, and its bytes are freed."""
         for each in batch.parts or (batch,):
             if each.sent is None:
                 each.cancelled = True
@@ -233,7 +236,7 @@ class Sender:
         self._wake()
 
     def _wake(self) -> None:
-        """Send soon: after the callers that are being woken now have added their next records."""
+        """Send in the next turn, after the callers that are being woken now have added their next records."""
         connection = self._leader.connection
         if connection is not None and self.session.id:
             if not connection.is_ready:
@@ -259,7 +262,7 @@ class Sender:
         return request
 
     def _watch(self) -> None:
-        """Leave a leader that owes answers and is silent: a dead machine resets no connection."""
+        """Leave a leader that owes answers and sends none, because a dead machine does not reset its connections."""
         self._is_watching = False
         connection = self._leader.connection
         if connection is None or not self.session.is_owed:
@@ -272,9 +275,9 @@ class Sender:
         self._runtime.call_later(self._options.silence / 2, self._watch)
 
     def _on_answer(self, connection: NodeConnection, frame: Frame) -> None:
-        """Take the answer to a request of the session."""
+        """Process the answer to a request of the session."""
         if connection is not self._leader.connection:
-            return  # It was asked again elsewhere, and only that answer counts.
+            return  # The request was sent again to another node, and only that answer counts.
         body = frame.body
         session = self.session
         if type(body) is TooLarge:
@@ -316,7 +319,7 @@ class Sender:
         self._has_answered(connection)
 
     def _has_answered(self, connection: NodeConnection) -> None:
-        """Take note that a node has answered as the leader."""
+        """Record that a node has answered as the leader."""
         connection.has_led = True
         if self._leader.finder.last_error is not None:
             self._leader.finder.succeeded()
@@ -328,7 +331,7 @@ class Sender:
         self._wake()
 
     def on_connection(self, connection: NodeConnection) -> None:
-        """Take a connection that was opened: to any node."""
+        """Attach to a connection that was opened, to any node."""
         self.batches.set_limits(
             record_bytes_max=connection.record_bytes_max, batch_bytes_max=connection.batch_bytes_max
         )
@@ -336,11 +339,11 @@ class Sender:
         connection.source = self._next_request
         connection.closed.add_done_callback(lambda closed: self._leader.leave(connection, closed.result()))
 
-    # What the search for the leader asks and tells; see ``pool.Owner``.
+    # For the search for the leader; see ``pool.Owner``.
 
     @property
     def has_work(self) -> bool:
-        """Whether something waits to be sent or answered."""
+        """Whether a batch waits to be sent or to be answered."""
         return self.session.has_work
 
     @property
@@ -349,20 +352,20 @@ class Sender:
         return bool(self.session.id)
 
     def on_session(self, session: SessionId) -> None:
-        """Begin the session that was opened, unless there is one by now."""
+        """Begin the session that was opened, unless another one has begun."""
         if not self.session.id:
             self.session.opened(session)
 
     def on_leader(self) -> None:
-        """Send what waits."""
+        """Send the waiting batches."""
         self._wake()
 
     def on_left(self) -> None:
-        """Take back what the leader had not answered."""
+        """Schedule the unanswered batches to be sent again."""
         self._complete(self.session.lost())
 
     def on_hopeless(self, error: ViewstampError) -> None:
-        """Tell everybody whose records were never sent."""
+        """Fail all appends that were never sent."""
         self._complete(self.batches.fail(copies(error)))
         if isinstance(error, PeerError):
             self.queue.fail(copies(error))
@@ -370,11 +373,11 @@ class Sender:
     # Blocks of sinks.
 
     def begin_staging(self, topic: str, columns: Columns, attempt: int, timeout: float | None) -> Ticket:
-        """Send a block soon, after those that were begun before. Its ``end_staging``, or ``abandon``, has to follow."""
+        """Send a block soon, after the earlier ones. ``end_staging`` or ``abandon`` must follow."""
         self._router.start()
         check_topic(topic)
         future: Waiter = self._runtime.create_future()
-        # Whoever gives an attempt up asks nobody what went wrong.
+        # Retrieve the error, because the caller of an abandoned attempt does not.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def act() -> OpenBatch[Waiter]:
@@ -385,12 +388,12 @@ class Sender:
         return ticket
 
     async def end_staging(self, ticket: Ticket) -> BatchReceipt:
-        """Wait for the receipt of a block. Cancelled: it is not sent any more."""
+        """Wait for the receipt of a block. Cancelled: it is not sent, unless it was."""
         receipt: BatchReceipt = await self._answer(ticket)
         return receipt
 
     def abandon(self, ticket: Ticket) -> None:
-        """Want no receipt any more: a block that was not sent never is."""
+        """Give up a block. If it was not sent, it never is."""
         if ticket.waiter.cancel():
             self._give_up(ticket)
         self._untime(ticket)

@@ -1,7 +1,7 @@
-"""The session: batches, sequences, retries and what may be said about them. Sans-IO: knows no loop, socket or clock.
+"""The session: sequences, retries, fences and outcomes of batches. Sans-IO: no event loop, no socket, no clock.
 
-A runtime feeds it records and answers, sends what ``take_request`` returns, and tells the waiters in each
-``Completion`` what became of their records. The package's docstring states the rules.
+The sender feeds it answers, sends the requests that ``take_request`` returns, and resolves the futures in each
+``Completion``. The package's docstring states the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from viewstamp.client.batches import (
     Completion,
     InFlightBatch,
     OpenBatch,
-    OpenBatches,
     Request,
     WaiterT,
     check_results,
@@ -29,6 +28,7 @@ from viewstamp.client.batches import (
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import BatchReceipt, new_tuple
 from viewstamp.client.routing import Reaction, copies, reaction
+from viewstamp.client.unsent import OpenBatches
 from viewstamp.enums import fast_members
 from viewstamp.errors import (
     ClosedError,
@@ -52,16 +52,16 @@ _APPEND, _CALL, _STAGE = AppendBatch(), CallActors(), StageBatch()
 
 @fast_members
 class Action(Enum):
-    """What the runtime does after a refusal."""
+    """The sender's next step after a refusal."""
 
     GO_ON = 1
     """Ask ``take_request`` again."""
     BACK_OFF = 2
-    """Wait a little, then ``resume``: the same node may take it later."""
+    """Wait for the back-off, then call ``resume``: the same node may accept the batch later."""
     MOVE = 3
-    """Find the leader, then go on there: ``lost`` has been called."""
+    """Find the leader and send to it. ``lost`` has been called."""
     REOPEN = 4
-    """The session has ended; open another one for what was not sent yet."""
+    """The session has ended. Open another one for the batches that were never sent."""
 
 
 class Session(Generic[WaiterT]):
@@ -69,8 +69,8 @@ class Session(Generic[WaiterT]):
 
     Invariants:
       * unanswered batches have consecutive sequences, in the order in which they were built
-      * a batch is built, and takes its sequence, in the moment in which it is first sent: what has none was never sent
-      * while a refusal is to be fenced, nothing behind it is sent
+      * a batch is built and takes its sequence when it is first sent; a batch without a sequence was never sent
+      * while the sequence of a refused batch has to be fenced, no later batch is sent
       * a batch never changes its session
     """
 
@@ -78,68 +78,68 @@ class Session(Generic[WaiterT]):
         self.id = SessionId(0)
         """0 = no session is open."""
         self.request_ids = request_ids
-        """Numbers the requests; to be replaced with each connection, because other clients may share that counter."""
+        """The connection's counter of request ids. Other clients of the connection draw from it too."""
         self.batches_retried = 0
-        """Batches that were handed to a connection and have to be again, counted each time."""
+        """How often a batch that had been sent was scheduled to be sent again."""
         self.applied_index = 0
-        """Up to where all that this client was told has been applied: what a node must have applied to show it."""
+        """Highest index in a receipt for this client. A node that has applied it shows all these records."""
         self.fence_request = 0
-        """The request that asks for an outcome; 0 = none is unanswered."""
+        """Id of the unanswered OUTCOME request; 0 = none."""
         self._fenced: InFlightBatch[WaiterT] | None = None
-        """The refused batch that it asks for; None = one that is decided."""
+        """The refused batch whose sequence that request fences; None = it asks for a decided sequence."""
         self._batches = batches
         self._options = options
         self._next_sequence = Sequence(1)
         self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
         self._to_send: deque[InFlightBatch[WaiterT]] = deque()
-        """Unanswered batches that this connection has to get (again), in order."""
+        """Unanswered batches that have to be sent on this connection, in order of their sequences."""
         self._by_request: dict[int, InFlightBatch[WaiterT]] = {}
         self._paused = False
         self._probing = False
-        """This node has not shown yet that it leads: one request goes there, and nothing that was never sent."""
+        """The node has not shown that it leads. It gets one request, and no batch that was never sent."""
         self._is_unproven = False
-        """This node has not shown yet that it holds all that was acknowledged in this session."""
+        """The node has not shown that it has every batch that was acknowledged in this session."""
         self._must_prove = False
         """The next request asks for the outcome of the last decided sequence."""
         self._refused: InFlightBatch[WaiterT] | None = None
         """The first unanswered batch with a refusal."""
         self._stale: ViewstampError | None = None
-        """The session is forgotten: nothing is sent any more, and what was sent is being answered."""
+        """Why the session is forgotten; nothing more is sent in it, and answers to sent batches are awaited."""
 
-    # Requests go out.
+    # Requests to send.
 
     @property
     def has_work(self) -> bool:
-        """Whether the leader is needed: something waits to be sent or answered."""
+        """Whether a batch waits to be sent or to be answered, so that a leader is needed."""
         return bool(self._batches.waiting or self._unanswered)
 
     @property
     def has_more(self) -> bool:
-        """Whether ``take_request`` may return something now. If not, it does so only after another event."""
+        """Whether ``take_request`` may return a request now. If not, it returns None until the next event."""
         return bool(self._to_send or self._batches.waiting or self._refused is not None or self._must_prove)
 
     @property
     def is_owed(self) -> bool:
-        """Whether the leader owes an answer."""
+        """Whether a request to the leader is unanswered."""
         return bool(self._unanswered or self.fence_request)
 
     def opened(self, session: SessionId) -> None:
-        """Begin a session that a leader has opened. Not while batches of another one are unanswered."""
+        """Begin a session that a leader has opened. Not to be called while batches of another one are unanswered."""
         assert not self._unanswered, "batches never change their session"
         self.id = session
         self._next_sequence = Sequence(1)
         self._probing = self._is_unproven = self._must_prove = False
 
     def resume(self) -> None:
-        """Go on after a back-off."""
+        """Continue to send after a back-off."""
         self._paused = False
 
     def lost(self) -> list[Completion[WaiterT]]:
-        """The connection to the leader is gone: every unanswered batch goes to the next one again, in order.
+        """Schedule every unanswered batch to be sent again, in order, because the connection to the leader has ended.
 
-        The first one goes alone: nodes that do not lead would get and refuse all of them, one node after the other.
-        Where none is unanswered, the outcome of the last one is asked for: only a leader answers that, it costs no
-        place in the log, and so what was never sent does not become doubtful while there is no leader.
+        The first batch is sent alone, because each node that does not lead would receive and refuse all of them. If no
+        batch is unanswered, the client asks for the outcome of the last sequence: only a leader answers that, and it
+        adds nothing to the log. So batches that were never sent do not become doubtful while there is no leader.
         """
         for sent in self._unanswered:
             sent.doubtful = sent.doubtful or sent.open > 0
@@ -153,7 +153,7 @@ class Session(Generic[WaiterT]):
         return self._end() if self._stale is not None else []
 
     def take_request(self) -> Request | None:
-        """Return the next frame for the leader; None = nothing may be sent now. Call until None."""
+        """Return the next request for the leader; None = no request may be sent now. Call until it returns None."""
         if not self.id or self._paused or self._stale is not None:
             return None
         to_send = self._to_send
@@ -200,7 +200,7 @@ class Session(Generic[WaiterT]):
         return new_tuple(Request, (request_id, asked.kind, body, (sent.payload,)))
 
     def _ask_outcome(self) -> Request | None:
-        """Ask for the outcome of the first unanswered batch, when that is a refused one: the answer fences it."""
+        """Return the request that fences the first unanswered batch if that was refused; None = not yet."""
         head = self._unanswered[0]
         if self.fence_request or head.refusal is None:
             return None
@@ -212,11 +212,11 @@ class Session(Generic[WaiterT]):
         return self._outcome_request(last.sequence, last)
 
     def _probe(self) -> Request | None:
-        """Ask something that only the leader answers."""
+        """Return a request that only a leader answers; None = none can be made, or one is unanswered."""
         if self.fence_request or not self._batches.waiting:
             return None
         if self._next_sequence == 1:
-            # Nothing is decided that could be asked for. Opening another session shows who leads, too.
+            # No sequence is decided that could be asked for. Opening another session needs a leader, too.
             self._forget()
             return None
         return self._outcome_request(Sequence(self._next_sequence - 1), None)
@@ -233,15 +233,15 @@ class Session(Generic[WaiterT]):
             self.batches_retried += sent.request_id != 0
             sent.request_id = 0
 
-    # Answers come back.
+    # Answers.
 
     def on_receipt(
         self, request_id: int, receipt: BatchReceipt | None, results: list[bytes] | None = None
     ) -> list[Completion[WaiterT]]:
-        """Take the answer to an APPEND or CALL; None = the sequence was fenced, so the batch is and stays unapplied.
+        """Process the answer to an APPEND or CALL. Without a receipt the batch was fenced, and is never applied.
 
         Raises:
-          PeerError: the receipt, or the results, are not of this batch; the connection must end.
+          PeerError: the receipt or the results do not fit the batch; the connection must end.
         """
         sent = self._by_request.pop(request_id, None)
         if sent is None:
@@ -269,10 +269,10 @@ class Session(Generic[WaiterT]):
         results: list[bytes] | None = None,
         too_large: Callable[[int, int], ViewstampError] | None = None,
     ) -> list[Completion[WaiterT]]:
-        """Take the answer to an OUTCOME: this node leads. Refused batches are decided, those behind them can pass.
+        """Process the answer to an OUTCOME. The node leads, refused batches are decided, and later ones may be sent.
 
         Raises:
-          PeerError: the results are not of that batch; the connection must end.
+          PeerError: the results do not fit that batch; the connection must end.
         """
         if request_id != self.fence_request:
             return []
@@ -295,7 +295,7 @@ class Session(Generic[WaiterT]):
         return settled
 
     def on_too_large(self, request_id: int, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
-        """Take an answer OK that was dropped for its size: the batch was applied, and its callers get ``error``."""
+        """Process an answer OK that was dropped for its size: the batch was applied, and its callers get ``error``."""
         if request_id == self.fence_request:
             return self.on_outcome(request_id, None, None, error)
         sent = self._by_request.pop(request_id, None)
@@ -307,7 +307,7 @@ class Session(Generic[WaiterT]):
         return self._settle(sent, None, error)
 
     def on_refused(self, request_id: int, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
-        """Take the refusal of a request of this session, and say what to do."""
+        """Process the refusal of a request of this session; return the next step and the completed batches."""
         if request_id == self.fence_request:
             return self._on_fence_refused(error)
         sent = self._by_request.pop(request_id, None)
@@ -316,12 +316,12 @@ class Session(Generic[WaiterT]):
         sent.open -= 1
         react = reaction(error)
         if react not in (Reaction.FINAL, Reaction.LATER):
-            # Not the leader (any more), or a node in trouble: it may have put the batch into the log before.
+            # The node may have led, and may have put the batch into the log, before it refused.
             sent.doubtful = True
         if sent.answered:
             return Action.GO_ON, []
         if isinstance(error, PositionMismatchError) and sent.batch.expected_position:
-            # Decided in the log, as by a fence: the sequence is over, and the node leads.
+            # The refusal is in the log, as a fence is: the sequence is decided, and the node leads.
             self._probing = self._is_unproven = self._must_prove = False
             settled = self._answer(sent, None, copies(error))
             if self._stale is None:
@@ -339,11 +339,11 @@ class Session(Generic[WaiterT]):
             if self._is_unproven and sent is self._unanswered[0] and sent.sequence > 1:
                 return self._prove()
             if is_block:
-                # Room for it comes with a commit, not in a moment: the first one alone goes and looks.
+                # Room comes with a commit, which may take long. So only the first block is sent until it is accepted.
                 self._probing = True
             return self._back_off()
         if react in (Reaction.FINAL, Reaction.LATER):
-            # A block that nobody waits for any more is here too: it would hold up those behind it for nothing.
+            # Also a block whose caller has gone, because it would delay the blocks behind it for nothing.
             return Action.GO_ON, self._refuse(sent, error)
         self.lost()
         return Action.MOVE, []
@@ -362,11 +362,11 @@ class Session(Generic[WaiterT]):
         return Action.MOVE, []
 
     def _prove(self) -> tuple[Action, list[Completion[WaiterT]]]:
-        """Ask for the outcome of the sequence before the first unanswered one: it is decided, and this client was told.
+        """Ask for the outcome of the sequence before the first unanswered one, which this client knows to be decided.
 
-        In interval mode a majority that loses power takes acknowledged batches with it. Then every later batch is out
-        of order, for ever, and such a refusal cannot be told from "no room". A leader that misses the sequence fences
-        it and all others that it misses, so that they stay lost, and the unanswered batch is the next one.
+        In interval mode, acknowledged batches are lost if a majority loses power. Then every later batch is out of
+        order for good, and that refusal looks like "no room". A leader that lacks the sequence fences it and all others
+        that it lacks. So they stay lost, and the unanswered batch becomes the next one in order.
         """
         self._is_unproven = False
         self._must_prove = True
@@ -379,11 +379,11 @@ class Session(Generic[WaiterT]):
         return Action.BACK_OFF, []
 
     def _refuse(self, sent: InFlightBatch[WaiterT], error: ViewstampError) -> list[Completion[WaiterT]]:
-        """Take a refusal for good. Its callers hear it as soon as no attempt is in doubt, else after the fence."""
+        """Refuse a batch finally. Its callers get the error at once if no attempt is in doubt, else after the fence."""
         settled = []
         refused = [sent]
         if isinstance(error, StorageFullError):
-            # What is behind it waits for the same space, and is being refused for the gap.
+            # Later batches need the same space, and are being refused because of the gap.
             refused += [later for later in self._unanswered if later.sequence > sent.sequence and not later.doubtful]
             settled += self._batches.fail(copies(error))
         for each in refused:
@@ -398,14 +398,14 @@ class Session(Generic[WaiterT]):
         self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)
 
     def _on_stale(self, error: ViewstampError) -> tuple[Action, list[Completion[WaiterT]]]:
-        """The session is forgotten: nothing of it is accepted any more. Wait for the answers that are under way."""
+        """Stop sending, because the cluster has forgotten the session. Answers to sent requests are awaited first."""
         self._stale = error
         if any(sent.open for sent in self._unanswered):
             return Action.GO_ON, []
         return Action.REOPEN, self._end()
 
     def _end(self) -> list[Completion[WaiterT]]:
-        """End a forgotten session. What was in doubt stays unknown: nobody can tell any more."""
+        """End a forgotten session. Batches in doubt stay unknown, because the cluster keeps no outcome of them."""
         stale = self._stale
         assert stale is not None
 
@@ -443,7 +443,7 @@ class Session(Generic[WaiterT]):
         return self._settle(sent, receipt, error)
 
     def _retire(self, sent: InFlightBatch[WaiterT]) -> None:
-        """Take a batch out of the session: its sequence is decided."""
+        """Remove a batch from the session, because its sequence is decided."""
         sent.answered = True
         if self._unanswered[0] is sent:
             self._unanswered.popleft()
@@ -462,10 +462,10 @@ class Session(Generic[WaiterT]):
         return [new_tuple(Completion, (sent.batch, receipt, error))]
 
     def _settle_refused(self, sent: InFlightBatch[WaiterT]) -> list[Completion[WaiterT]]:
-        """Tell a refusal to its callers: no attempt is in the log, and none can get there any more.
+        """Fail the callers of a refused batch: no attempt is in the log, and none can get there any more.
 
-        Where a leader does not know one of many commands, which happens while nodes are upgraded, the others are not to
-        blame: each kind of command gets a batch of its own, and only the one that is refused again fails.
+        If a leader lacks the code of one command (during an upgrade), the other commands of the batch must not fail.
+        Then each kind of command is sent again in a batch of its own, and only the kind that is refused again fails.
         """
         assert sent.refusal is not None
         if isinstance(sent.refusal, UnknownActorError) and not sent.settled and sent.batch.topic == COMMANDS:
@@ -476,10 +476,10 @@ class Session(Generic[WaiterT]):
                 batch.waiters = []
         return self._settle(sent, None, copies(sent.refusal))
 
-    # Ends.
+    # The end of a session, and tokens.
 
     def close(self) -> list[Completion[WaiterT]]:
-        """Give up everything: unknown where a batch was sent, "nothing was written" where not."""
+        """Fail every batch: sent ones with OutcomeUnknownError, the others with ClosedError."""
         settled = []
         for sent in list(self._unanswered):
             unknown = self._unknown(sent.batch, "the client was closed while the answer was outstanding")
@@ -489,13 +489,13 @@ class Session(Generic[WaiterT]):
         return settled
 
     def find(self, session: SessionId, sequence: Sequence) -> OpenBatch[WaiterT] | None:
-        """Return the batch with this sequence if it is of this session and its waiters do not know yet."""
+        """Return the batch with this sequence; None = it is of another session, or its callers have their outcome."""
         if session != self.id:
             return None
         return next((s.batch for s in self._unanswered if s.sequence == sequence and not s.settled), None)
 
     def token(self, batch: OpenBatch[WaiterT], offset: int, count: int) -> OutcomeToken:
-        """Return what asks for the outcome of records of a batch that was sent."""
+        """Return the token for ``outcome`` of records in a batch that was sent."""
         assert batch.sent is not None, "a batch that was not sent has no outcome"
         return OutcomeToken(
             session=self.id, sequence=batch.sent.sequence, topic=batch.topic, offset=offset, count=count

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 Entries = bytes
-"""What an attempt holds: for each staged batch 20 bytes, in the order of their indices; see ``wire/requests.py``."""
+"""The content of an attempt: 20 bytes for each staged batch, in order of their indices; see ``wire/requests.py``."""
 
 _AGAIN = "begin another attempt; of this one nothing becomes visible"
 
@@ -61,7 +61,7 @@ class CommitRange(NamedTuple):
 
     topic: str
     first_position: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody asks of a range
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use in a range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,7 +525,7 @@ class Attempt:
 
 
 def sink_info(sink: dict[str, Any]) -> SinkInfo:
-    """Return what a node said of a sink."""
+    """Decode a node's description of a sink."""
     return SinkInfo(
         name=sink["name"],
         owner=sink["owner"],

@@ -1,4 +1,4 @@
-"""Watching an actor: change after change, each once, in order, whichever nodes answer."""
+"""Watches an actor: yields each change once, in order, even if several nodes answer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Watcher:
     """One pass over the changes of an actor.
 
     Invariants:
-      * ``index`` only grows, and every change that is handed out has one below it and not below what it was before:
-        so nothing comes twice, and nothing is left out, though nodes are at different places
+      * ``index`` only grows; each change that is returned has an index below it and not below its former value. So no
+        change is repeated or left out, although nodes have applied different indices
     """
 
     def __init__(
@@ -38,17 +38,17 @@ class Watcher:
         """Begin.
 
         Args:
-          router: asks the nodes.
+          router: sends the requests.
           options: of the client.
           actor: its name.
           key: of the instance; None = all.
           index: the first index of interest; 0 = from now on.
-          floor: for "now": the first index that is new to this client, whatever a node that is behind may say.
-          errors: classes by name, for what commands raised.
+          floor: with ``index`` 0 the lowest index that may be returned, because a node that is behind may name less.
+          errors: classes by name, for the errors of commands.
         """
         self.index = index
         self.node: str | None = None
-        """The member that is asked, because others keep too little; None = any."""
+        """The member to ask, because others keep too few changes; None = any."""
         self._actor = actor
         self._key = key
         self._floor = floor
@@ -56,7 +56,7 @@ class Watcher:
         self._router = router
         self._options = options
         self._untried: list[str] | None = None
-        """Members that have not said yet that they keep too little; None = nobody has."""
+        """Members that have not answered TrimmedError; None = no member has."""
 
     async def changes(self) -> AsyncGenerator[Change, None]:
         """Yield the changes, in order; never ends."""
@@ -65,8 +65,8 @@ class Watcher:
                 yield change
 
     async def next_changes(self) -> list[Change]:
-        """Return the next changes; [] = none yet. Cancelled, it may be called again and nothing is left out."""
-        # The question where "now" is, is answered at once.
+        """Return the next changes; [] = none yet. Cancelled: the next call continues without a gap."""
+        # With index 0 the node answers at once, with the index at which it is.
         wait = self._options.follow_wait if self.index else 0.0
         request = WatchActor(actor=self._actor, key=self._key, index=self.index, wait=wait)
         try:
@@ -83,7 +83,7 @@ class Watcher:
         return self.on_answer(frame.body)
 
     def on_answer(self, body: Mapping[str, Any]) -> list[Change]:
-        """Take an answer; return the changes that are new."""
+        """Process an answer; return the new changes."""
         first = self.index or self._floor
         changes = [self._change(*change) for change in body["changes"] if change[0] >= first]
         self.index = max(first, int(body["index"]), changes[-1].index + 1 if changes else 1)
@@ -91,14 +91,14 @@ class Watcher:
         return changes
 
     def on_trimmed(self, error: TrimmedError, members: Sequence[str]) -> None:
-        """Take the answer that a node does not keep these changes. Others may: one that was restarted keeps few.
+        """Go to another member after TrimmedError, because a restarted node keeps fewer changes than others.
 
         Args:
-          error: what it said.
-          members: all members that are known, by id.
+          error: the node's answer.
+          members: the ids of all known members.
 
         Raises:
-          TrimmedError: every one of them was asked.
+          TrimmedError: all of them were asked.
         """
         if self._untried is None:
             self._untried = list(members)
@@ -112,7 +112,7 @@ class Watcher:
         self.node = self._untried.pop(0)
 
     def on_away(self) -> bool:
-        """Take note that the member was not there; say whether others may be asked instead."""
+        """Go to another member after the chosen one was unreachable; return whether there was a chosen one."""
         was_chosen = self.node is not None
         self.node = self._untried.pop(0) if self._untried else None
         return was_chosen

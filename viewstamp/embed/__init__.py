@@ -1,6 +1,6 @@
 """Viewstamp inside a program: ``open_node``, ``connect``, ``local_cluster``.
 
-The only place that sees settings, node, streams, actors and clients together. What it promises:
+The only package that imports settings, node, streams, actors and clients together. Guarantees:
 
   * **open_node** runs one member in a thread and an event loop of its own (uvloop where there is one): a service
     that blocks its loop for a second does not cost the cluster its leader. Between the two loops goes one hand-off
@@ -9,7 +9,7 @@ The only place that sees settings, node, streams, actors and clients together. W
   * **local_cluster** is made of real nodes with real disks and sockets, in a temporary directory.
   * **run_node** is the process that ``viewstamp node run`` starts: until SIGTERM, or until a part of the node fails.
   * **Actors** are given as classes (``actors={"inventory": Inventory}``) or named in the settings (``[actors]``), and
-    imported from there before anything starts; what is wrong with one is a ConfigError that names it.
+    imported from there before anything starts; an error in one is a ConfigError that names it.
 
 The modules: ``open_node`` and ``node_thread``, which ``viewstamp.trio`` shares; ``connect``; ``local_cluster``;
 ``run_node``; ``compose`` builds a node from settings; ``actor_classes`` imports actors; ``bridge`` is the network
@@ -17,7 +17,7 @@ between a program and the node inside it.
 
 Invariants
   * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.
-  * A node that has failed is not restarted here: it answers nothing, and says why in ``EmbeddedNode.failure``.
+  * A node that has failed is not restarted here: it answers nothing, and ``EmbeddedNode.failure`` has the reason.
 """
 
 from viewstamp.embed.actor_classes import import_actors

@@ -27,11 +27,11 @@ def import_actors(entries: Mapping[str, str], directory: str = "") -> dict[str, 
     which both stay on its path.
 
     Raises:
-      ConfigError: names the actor, the module, the class, and what is wrong with it.
+      ConfigError: names the actor, the module, the class, and the reason.
     """
     if entries:
         for place in (os.getcwd(), directory):
-            # At the end: what the program itself imports stays what it is.
+            # At the end, so that the imports of the program itself do not change.
             if place and place not in sys.path:
                 sys.path.append(place)
     return {name: _import_actor(name, target, directory) for name, target in entries.items()}

@@ -1,4 +1,4 @@
-"""A network whose one end is in this process: callers reach the node they embed without a socket.
+"""A network inside one process: programs connect to the node that they embed without a socket.
 
 The node may run on another event loop, in another thread. Each ``send``, so each batch and not each record, is
 one hand-off between the loops.
@@ -26,7 +26,7 @@ class BridgeNetwork(Network):
         """Bridge to a node.
 
         Args:
-          address: what stands for the node.
+          address: the address of the node.
           accept: the node's server takes new connections by it, on its loop.
           loop: the node's loop.
           outside: the network for every other address.
@@ -48,7 +48,7 @@ class BridgeNetwork(Network):
 
 
 class Turns(Protocol):
-    """Where one end lives: an event loop, as far as a bridge needs one."""
+    """The event loop of one end, as far as a bridge needs it."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
         """Call back in the next turn."""
@@ -86,8 +86,8 @@ class _End(Connection):
     """One end of a bridge; ``send`` is called on its own loop and delivers on the other's.
 
     Invariants:
-      * the handler hears ``on_closed`` once, last
-      * ``_unsent`` are the bytes sent from here that the other end's handler has not been given
+      * ``on_closed`` of the handler is called once, last
+      * ``_unsent`` counts the bytes sent from here that the other end's handler has not received
     """
 
     def __init__(self, loop: Turns, peer: str, call: Callable[..., object]) -> None:
@@ -121,7 +121,7 @@ class _End(Connection):
         self.other.run(self.other.deliver, data)
 
     def deliver(self, data: bytes) -> None:
-        """Give bytes to the handler, on its loop, and tell the sender that they are gone."""
+        """Pass bytes to the handler, on its loop, and report to the sender that they were taken."""
         if self.handler is not None and not self._is_closed:
             try:
                 self.handler.on_bytes(data)
@@ -130,7 +130,7 @@ class _End(Connection):
         self.other.run(self.other.taken, len(data))
 
     def taken(self, size: int) -> None:
-        """Hear that the other end has taken ``size`` bytes."""
+        """Count ``size`` bytes as taken by the other end."""
         self._unsent -= size
         if self._drained is not None and self._unsent <= _UNSENT_BYTES_HIGH:
             drained, self._drained = self._drained, None
@@ -151,7 +151,7 @@ class _End(Connection):
         await asyncio.shield(self._drained)
 
     def close(self) -> None:
-        """Close both ends; what was sent before arrives before."""
+        """Close both ends; bytes that were sent before still arrive."""
         self._end(None)
 
     def abort(self) -> None:
@@ -159,7 +159,7 @@ class _End(Connection):
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        """End this side, and the other one behind what is under way."""
+        """End this side at once, and the other one after the bytes that are under way."""
         if self._is_closed:
             return
         self._finish(error)

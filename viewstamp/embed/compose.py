@@ -60,7 +60,7 @@ def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> 
 
 
 def node_options(settings: NodeSettings) -> NodeOptions:
-    """Translate settings into what the node's parts are told."""
+    """Translate settings into the options of the node's parts."""
     timeouts = settings.timeouts
     return NodeOptions(
         node=settings.node.id,
@@ -112,7 +112,7 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
     quota, staged_bytes_max = "[limits] staged_bytes_max", settings.limits.staged_bytes_max
     if settings.wal.bytes_max and settings.wal.bytes_max // 8 < staged_bytes_max:
-        # What is staged holds the log: the rest is for what frees it, commits and snapshots.
+        # Staged blocks keep the log from being deleted. The rest is for commits and snapshots, which free it.
         quota, staged_bytes_max = "[wal] bytes_max, an eighth of which may be staged", settings.wal.bytes_max // 8
     machine = Streams(
         classes=actors,

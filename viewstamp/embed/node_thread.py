@@ -1,4 +1,4 @@
-"""A node in a thread of its own: what ``open_node`` for asyncio and ``open_node`` for trio have in common."""
+"""A node in a thread of its own: the common part of ``open_node`` for asyncio and for trio."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_node(settings: str | Path | NodeSettings, actors: Actors, log: Logger |
     """Build a node, not started, on the running event loop. Blocks: it loads settings and imports actors.
 
     Raises:
-      ConfigError: the settings, or an actor's class, are wrong; the message says which.
+      ConfigError: the settings, or an actor's class, are wrong; the message names it.
     """
     loaded, classes = resolve(settings, actors)
     return compose_node(loaded, real_host(), log if log is not None else stdlib_logger(), classes)
@@ -38,7 +38,7 @@ def stdlib_logger() -> Logger:
 
     Silent until the program sets up logging: a library does not print.
     """
-    import structlog  # What a node that is a process does not need, and must not wait for.
+    import structlog  # Imported here, because a node process does not use it and should not wait for its import.
 
     target = logging.getLogger("viewstamp")
     if not target.handlers:
@@ -83,11 +83,11 @@ class HostedNode:
 
 
 class NodeThread:
-    """A thread that runs a node on an event loop of its own until it is told to stop.
+    """A thread that runs a node on an event loop of its own until ``stop`` is called.
 
     Invariants:
-      * ``on_started`` is called, in this thread, when the node is RUNNING, and when it will never be or has stopped
-      * ``node`` is set from RUNNING on; None = the node did not come so far
+      * ``on_started`` is called, in this thread, when the node is RUNNING, and when it cannot start or has stopped
+      * ``node`` is set from RUNNING on; None = the node did not reach that
     """
 
     def __init__(self, make: Callable[[], Node], timeout: float, on_started: Callable[[], object]) -> None:
@@ -113,14 +113,14 @@ class NodeThread:
         try:
             run_on_fast_loop(self._serve)
         except asyncio.CancelledError:
-            pass  # By ``stop``: nobody else knows this task.
+            pass  # By ``stop``: no other code has a reference to this task.
         except BaseException as error:
             self.error = error
         finally:
             self._on_started()
 
     def stop(self) -> None:
-        """Tell the node to stop, however far it has come. Called in the program's thread; ``run`` returns soon."""
+        """Stop the node, even while it starts. Called in the program's thread; ``run`` returns soon after."""
         self._is_stopping = True
         if self.loop is not None:
             try:

@@ -67,9 +67,9 @@ async def open_node(
     If it is cancelled while it enters, nothing is left running.
 
     Raises:
-      ConfigError: the settings, an actor's class, the address or the directory are wrong; the message says which.
+      ConfigError: the settings, an actor's class, the address or the directory are wrong; the message names it.
       OutdatedCodeError: the log holds a command that this code does not have.
-      NoQuorumError: the node is not RUNNING after ``timeout`` seconds; the message says what is missing.
+      NoQuorumError: the node is not RUNNING after ``timeout`` seconds; the message names the reason.
       StorageError, CorruptionError: the disk failed, or damage was found; nothing was changed.
     """
     here = asyncio.get_running_loop()

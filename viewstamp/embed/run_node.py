@@ -1,4 +1,4 @@
-"""A node as a process: what ``viewstamp node run`` does."""
+"""Runs a node as a process: the work of ``viewstamp node run``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def run_node(
 
     Args:
       settings: the node's.
-      log: where it logs; what it raises is ignored.
+      log: the logger; exceptions that it raises are ignored.
       actors: the replicated actors, name to class.
       on_failed: called with the cause when a part of the node has failed, before the rest is stopped. Stopping waits
         for calls of the disk that are under way, and a broken disk may never return from them.
@@ -97,6 +97,6 @@ async def run_node(
             chaos.stop()
         log.info("= node stopped", node=settings.node.id)
     finally:
-        # Whatever stopping came to: the failure is why, and its class decides the exit code.
+        # Also if stopping failed, because the class of the first failure decides the exit code.
         if failure is not None:
             raise failure

@@ -1,8 +1,8 @@
 """Viewstamp for trio programs: the same client over trio's sockets, and a node hosted in a thread of its own.
 
-What it promises
+Guarantees
   * **connect** and **open_node** are context managers with a nursery of their own. Leaving one ends all that it
-    began; what the body raises leaves as it is, without an exception group around it.
+    began. An exception of the body is raised unchanged, without an exception group around it.
   * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
     specification), which imports neither library. ``runtime.py`` gives it futures, timers and tasks, ``network.py``
     bytes, ``links.py`` the connections that clients share, ``items.py`` iterators, ``nursery.py`` a nursery in a
@@ -10,23 +10,24 @@ What it promises
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
     yields is one for cancellation, and each batch of them one for scheduling.
   * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was
-    sent may be committed. One whose receipt had come before it could be cancelled returns the receipt.
+    sent may be committed. If the receipt arrived before the cancellation, the call returns it.
   * **Deadlines** are cancel scopes, or ``timeout=``. The difference: a cancelled append knows nothing more, a timeout
     is UnavailableError (nothing was written) or OutcomeUnknownError with a token to ask with.
   * **open_node** (``open_node.py``) runs the node on an asyncio loop of its own, so that a program that blocks trio for
     a second does not cost the group its leader. Between the two goes one hand-off for each write, never one for each
     record.
 
-What is assumed
+Assumptions
   * A client belongs to the ``trio.run`` in which it was opened, and to its thread.
-  * Within a topic records stand in the order of the calls. In which order trio runs tasks that were started, or
-    woken, together is not known to anybody.
+  * Within a topic records stand in the order of the calls. Trio does not define the order in which
+    it runs tasks that were started, or woken, together.
 
-What fails inside
+Internal errors
   * A mistake of ours in a task or a call of the client ends the client's nursery, as it would end any other: the
-    body is cancelled, and the mistake leaves in a group. Lost connections and silent nodes are no mistakes.
+    body is cancelled, and the error is raised in a group. A mistake in a connection ends that connection, because
+    other clients may share it. Lost connections and silent nodes are no mistakes.
 
-What it deliberately lacks: ``local_cluster`` (its nodes are for asyncio programs; use ``viewstamp cluster start``), a
+Not supported: ``local_cluster`` (its nodes are for asyncio programs; use ``viewstamp cluster start``), a
 runtime for trio in guest mode.
 """
 

@@ -52,7 +52,7 @@ class Client(BaseClient):
         )
 
     def end(self) -> None:
-        """Answer everybody who waits, and begin nothing more. Called when the client's context is left."""
+        """Fail all waiting calls, and start no further task. Called when the client's context is left."""
         self._close()
         self._runs.close()
 
@@ -123,14 +123,14 @@ def _records(reader: TopicReader) -> Items[Record]:
 async def connect(
     addresses: str | Sequence[str], *, cluster_id: str = "", options: ClientOptions | None = None
 ) -> AsyncIterator[Client]:
-    """Run a client of the cluster whose nodes stand in ``addresses`` while the context is open.
+    """Run a client of the cluster with nodes at ``addresses`` while the context is open.
 
     Nothing is connected before the first call. Leaving the context closes the client: appends that were never sent
-    get ClosedError, sent ones OutcomeUnknownError. What the body raises leaves as it is.
+    get ClosedError, sent ones OutcomeUnknownError. An exception of the body is raised unchanged.
 
     Args:
       addresses: ``"host:port,host:port"`` or a sequence; any members, the others are found from there.
-      cluster_id: refuse to talk to any other cluster; "" = whichever answers.
+      cluster_id: the client refuses any other cluster; "" = any cluster.
       options: how to batch, wait and retry.
 
     Raises:

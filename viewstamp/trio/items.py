@@ -1,4 +1,4 @@
-"""What comes one after the other in a trio program: records, batches, changes."""
+"""Iterators for trio programs: over records, batches, changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Items(Generic[ItemT]):
-    """An iterator over what is fetched some at a time. Cancelled, it can be iterated on: nothing is left out.
+    """An iterator over items that are fetched some at a time. After a cancellation it continues without a gap.
 
     Each step is a checkpoint: for cancellation, and for scheduling too where more had to be fetched.
 
@@ -31,7 +31,7 @@ class Items(Generic[ItemT]):
 
         Args:
           fetch: returns the next items, [] where there are none yet, None at the end.
-          close: gives up what is being fetched. May be called again.
+          close: cancels the request that is under way. Idempotent.
         """
         self._fetch = fetch
         self._give_up = close

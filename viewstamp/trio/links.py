@@ -12,7 +12,7 @@ __all__ = ["Shared", "shared"]
 
 
 class Shared:
-    """The links that the clients of one ``trio.run`` share, and what they run on: system tasks, which end with it."""
+    """The links that the clients of one ``trio.run`` share, and their runtime of system tasks, which end with it."""
 
     def __init__(self) -> None:
         """Start the task that makes the calls of the links."""

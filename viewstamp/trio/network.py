@@ -29,7 +29,7 @@ class TrioNetwork:
         """Connect; ``accept`` returns the handler before any byte arrives. Cancelled, it leaves nothing open.
 
         Raises:
-          OSError: nobody answers there.
+          OSError: no server answers there.
         """
         host, port = parse_address(address)
         try:
@@ -38,13 +38,13 @@ class TrioNetwork:
             raise socket.gaierror(socket.EAI_NONAME, f"{host!r} is no host name") from error
         except OSError as error:
             if isinstance(error.__cause__, ExceptionGroup):
-                # One error for each address of the host; the last says more than that all of them failed.
+                # One error for each address of the host. The last one is more specific than "all attempts failed".
                 raise error.__cause__.exceptions[-1] from None
             raise
         connection = _Connection(stream)
         try:
             if stream.socket.getpeername() == stream.socket.getsockname():
-                # A connection to a free port of this machine can meet itself: nobody listens there.
+                # A connection to a free port of this machine can connect to itself, although no server listens there.
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "the other end is this very socket")
             handler = accept(connection)
         except BaseException:
@@ -58,7 +58,7 @@ class _Connection:
     """One TCP connection.
 
     Invariants:
-      * the handler hears no byte after ``abort`` or its own exception, and ``on_closed`` once, last
+      * the handler gets no byte after ``abort`` or its own exception, and ``on_closed`` once, last
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -83,7 +83,7 @@ class _Connection:
         return self._unsent_bytes
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost."""
+        """Close at once; queued bytes are lost."""
         self._scope.cancel()
         self._stream.socket.close()
 

@@ -1,4 +1,4 @@
-"""A nursery inside a context manager, which those who use the context manager need not know of."""
+"""A nursery inside a context manager, invisible to the users of the context manager."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["inner_nursery"]
 async def inner_nursery() -> AsyncIterator[trio.Nursery]:
     """Open a nursery whose tasks are cancelled at the end of the body; returns when they have ended.
 
-    What the body raises, Cancelled included, leaves as it is, without a group around it. A task that fails cancels
+    An exception of the body, also Cancelled, is raised unchanged, without a group around it. A task that fails cancels
     the body, and leaves in a group.
     """
     error: BaseException | None = None

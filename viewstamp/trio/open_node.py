@@ -48,7 +48,7 @@ async def open_node(
 
     Arguments and errors are those of :func:`viewstamp.open_node`. The node always runs on an asyncio event loop in a
     thread of its own. Between that and trio goes one hand-off for each write, so for each batch, and none for each
-    record. What the body raises leaves as it is. Leaving waits until the node has stopped, also when cancelled;
+    record. An exception of the body is raised unchanged. Leaving waits until the node has stopped, also when cancelled;
     cancelled while it enters, it leaves nothing running.
     """
     async with (
@@ -66,7 +66,7 @@ async def _run_node(make: Callable[[], Node], timeout: float) -> AsyncIterator[t
     host = NodeThread(make, timeout, lambda: token.run_sync_soon(is_started.set))
 
     async def run() -> None:
-        # To its end whoever is cancelled, because until then something of the node still runs. With a limiter of its
+        # Not cancelled, because a part of the node runs until the end. With a limiter of its
         # own, or nodes would take the threads that the program has for other work.
         await trio.to_thread.run_sync(host.run, limiter=trio.CapacityLimiter(1))
 
@@ -86,7 +86,7 @@ async def _run_node(make: Callable[[], Node], timeout: float) -> AsyncIterator[t
 
 
 class _Bridge:
-    """Connects to the node in this process without a socket, and to everybody else by sockets."""
+    """Connects to the node in this process without a socket, and to other nodes by sockets."""
 
     def __init__(self, runtime: TrioRuntime, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime

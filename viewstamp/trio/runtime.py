@@ -21,10 +21,10 @@ ResultT = TypeVar("ResultT")
 
 
 class TrioFuture(Generic[ResultT]):
-    """A result that is not there yet; see :class:`viewstamp.client.runtime.Future`. Awaiting one is a checkpoint.
+    """A result that may not be there yet; see :class:`viewstamp.client.runtime.Future`. Awaiting one is a checkpoint.
 
     Invariants:
-      * an answered future is not cancelled any more: whoever was cancelled too late gets the answer
+      * a future that has its result cannot be cancelled; a task that is cancelled after that gets the result
     """
 
     __slots__ = ("_callbacks", "_error", "_is_cancelled", "_is_done", "_result", "_runtime", "_task")
@@ -36,15 +36,15 @@ class TrioFuture(Generic[ResultT]):
         self._result: ResultT
         self._error: BaseException | None = None
         self._task: trio.lowlevel.Task | None = None
-        """Who waits for it."""
+        """The task that awaits it."""
         self._callbacks: list[Callable[[Any], object]] = []
 
     def done(self) -> bool:
-        """Say whether there is a result, an error, or nobody who wants one any more."""
+        """Return whether it has a result or an error, or was cancelled."""
         return self._is_done
 
     def cancelled(self) -> bool:
-        """Say whether it was cancelled."""
+        """Return whether it was cancelled."""
         return self._is_cancelled
 
     def result(self) -> ResultT:
@@ -61,17 +61,17 @@ class TrioFuture(Generic[ResultT]):
         return self._error
 
     def set_result(self, result: ResultT, /) -> None:
-        """Give the result."""
+        """Set the result."""
         self._result = result
         self._finish()
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Give an error."""
+        """Set an error."""
         self._error = error
         self._finish()
 
     def cancel(self) -> bool:
-        """Cancel it; nobody may be waiting for it."""
+        """Cancel it. No task may be awaiting it."""
         if self._is_done:
             return False
         assert self._task is None, "a task is cancelled by its scope, not by what it waits for"
@@ -80,7 +80,7 @@ class TrioFuture(Generic[ResultT]):
         return True
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:
-        """Have ``callback`` called in a later turn than that in which it is done."""
+        """Have ``callback`` called in a turn after the one in which it is done."""
         if self._is_done:
             self._runtime.call_soon(partial(callback, self))
         else:
@@ -184,7 +184,7 @@ class TrioRuntime:
         """Belong to the nursery: it does, from the beginning."""
 
     def close(self) -> None:
-        """Call nobody any more. Idempotent."""
+        """Make no further call. Idempotent."""
         self._is_closed = True
         self._soon.clear()
         self._timers.clear()

@@ -1,0 +1,230 @@
+"""The batches that were never sent: which batch a record joins, and which batch is sent next."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic
+
+from viewstamp.client.batches import RECORD_COST, Completion, Headers, OpenBatch, WaiterT
+from viewstamp.client.checks import check_columns
+from viewstamp.client.options import ClientOptions
+from viewstamp.errors import RecordTooLargeError, ViewstampError
+from viewstamp.ids import TopicId
+from viewstamp.wire.batch import HEADER_SIZE, Columns
+
+__all__ = ["OpenBatches"]
+
+_BATCH_COST = HEADER_SIZE + 160
+"""Upper bound of the bytes of a batch beside its records: header, three paddings, three first offsets, the bitmap."""
+
+
+class OpenBatches(Generic[WaiterT]):
+    """The batches that were never sent, and the rules by which records join them.
+
+    Invariants:
+      * ``waiting`` has every batch, in the order in which they began; those that records may join are in ``_open``
+      * ``held_bytes`` counts the batches here, and those that were sent until the session completes them
+    """
+
+    def __init__(self, options: ClientOptions, on_batch: Callable[[OpenBatch[WaiterT]], None]) -> None:
+        """Create it empty; ``on_batch`` is called with each batch that begins."""
+        self.held_bytes = 0
+        """Bytes of the appends that the client holds, sent or not."""
+        self.record_bytes_max = 1024 * 1024
+        self.batch_bytes_max = 8 * 1024 * 1024
+        self.batch_bytes = options.batch_bytes
+        """Bytes to which an open batch grows."""
+        self.waiting: deque[OpenBatch[WaiterT]] = deque()
+        self._options = options
+        self._on_batch = on_batch
+        self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
+        self._closed = 0
+        """The number of batches in ``waiting`` that no record joins any more."""
+
+    def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
+        """Set the limits that the cluster announced. They do not affect open batches, which are far smaller."""
+        self.record_bytes_max = record_bytes_max
+        self.batch_bytes_max = batch_bytes_max
+        self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+
+    def check_sizes(self, sizes: list[int]) -> None:
+        """Check records that must share one batch; ``sizes`` are their ``record_size``.
+
+        Raises:
+          RecordTooLargeError: one of them, or all together, are over the cluster's limits.
+        """
+        limit = self.record_bytes_max
+        for size in sizes:
+            if size - RECORD_COST > limit:
+                raise RecordTooLargeError(
+                    f"a record of {size - RECORD_COST} bytes is over the limit of {limit}",
+                    remedy="append smaller records, or raise [limits] record_bytes_max on every node",
+                )
+        if sum(sizes) + _BATCH_COST > self.batch_bytes_max:
+            raise RecordTooLargeError(
+                f"{len(sizes)} records of {sum(sizes) - len(sizes) * RECORD_COST} bytes in all do not fit into one"
+                f" batch of {self.batch_bytes_max} bytes",
+                remedy="append fewer at once, or raise [limits] batch_bytes_max on every node",
+            )
+
+    def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
+        """Add a record without key and headers, or a command. Called for each record, so it has to be quick."""
+        batch = self._open.get(topic)
+        if batch is None or batch.bytes + size > self.batch_bytes:
+            batch = self._begin(topic)
+        batch.bytes += size
+        self.held_bytes += size
+        batch.values.append(value)
+        batch.waiters.append(waiter)
+        if batch.keys is not None:
+            batch.keys.append(None)
+        if batch.headers is not None:
+            batch.headers.append(None)
+        return batch
+
+    def add_group(
+        self,
+        topic: TopicId,
+        values: list[bytes],
+        keys: list[bytes | None] | None,
+        headers: list[Headers | None] | None,
+        size: int,
+        waiter: WaiterT,
+        *,
+        atomic: bool,
+        expected_position: int = 0,
+    ) -> OpenBatch[WaiterT]:
+        """Add records that must share one batch; if ``atomic``, their future gets the receipts of all.
+
+        With an ``expected_position`` they get a batch of their own, because the leader compares the position at which
+        the batch begins.
+        """
+        batch = self._open.get(topic)
+        if batch is None or expected_position or batch.bytes + size > self.batch_bytes:
+            batch = self._begin(topic)
+        held = len(batch.values)
+        if keys is not None and batch.keys is None:
+            batch.keys = [None] * held
+        if headers is not None and batch.headers is None:
+            batch.headers = [None] * held
+        if batch.keys is not None:
+            batch.keys.extend(keys or [None] * len(values))
+        if batch.headers is not None:
+            batch.headers.extend(headers or [None] * len(values))
+        if atomic:
+            batch.groups[held] = len(values)
+        batch.values.extend(values)
+        batch.waiters.append(waiter)
+        batch.waiters.extend([None] * (len(values) - 1))
+        batch.bytes += size
+        self.held_bytes += size
+        if expected_position:
+            batch.expected_position = expected_position
+            self._close(topic)
+        return batch
+
+    def add_block(self, topic: TopicId, columns: Columns, attempt: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
+        """Add a block of an attempt: one batch, whose receipt ``waiter`` gets. Blocks are sent in order of the calls.
+
+        Raises:
+          RequestError: the columns have another layout than required.
+          RecordTooLargeError: a record, or all together, are over the cluster's limits.
+        """
+        check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
+        batch: OpenBatch[WaiterT] = OpenBatch(topic)
+        batch.attempt = attempt
+        batch.columns = columns
+        batch.bytes = columns.size
+        batch.waiters.append(waiter)
+        batch.is_open = False
+        self._closed += 1
+        self.waiting.append(batch)
+        self.held_bytes += batch.bytes
+        self._on_batch(batch)
+        return batch
+
+    def put_back(self, parts: list[OpenBatch[WaiterT]]) -> None:
+        """Insert the parts of a divided batch before all others."""
+        for part in reversed(parts):
+            part.is_open = False
+            self._closed += 1
+            self.waiting.appendleft(part)
+            self._on_batch(part)
+            self.held_bytes += part.bytes
+
+    def take(self, *, full_only: bool) -> OpenBatch[WaiterT] | None:
+        """Remove and return the next batch to send; None = there is none. Records whose callers have gone are dropped.
+
+        Args:
+          full_only: whether batches that records may still join are left here.
+        """
+        waiting = self.waiting
+        while waiting:
+            batch = waiting[0]
+            if not batch.is_open:
+                waiting.popleft()
+                self._closed -= 1
+            elif not full_only:
+                waiting.popleft()
+                del self._open[batch.topic]
+                batch.is_open = False
+            elif self._closed:
+                batch = next(batch for batch in waiting if not batch.is_open)
+                self._take_out(batch)
+            else:
+                return None
+            # Each future is examined, because one that was cancelled in this very turn has not been reported yet.
+            for waiter in batch.waiters:
+                if waiter is not None and waiter.done():
+                    self.held_bytes -= batch.drop_done()
+                    break
+            if batch.waiters:
+                return batch
+        return None
+
+    def close_open(self) -> None:
+        """Close all batches for further records."""
+        for batch in self._open.values():
+            batch.is_open = False
+            self._closed += 1
+        self._open.clear()
+
+    def compact(self) -> None:
+        """Drop the records whose callers have gone."""
+        for batch in [batch for batch in self.waiting if batch.cancelled]:
+            self.held_bytes -= batch.drop_done()
+            if not batch.waiters:
+                self._take_out(batch)
+
+    def fail(self, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
+        """Fail every batch with ``error``; none of them was written."""
+        completions: list[Completion[WaiterT]] = [Completion(batch, None, error) for batch in self.waiting]
+        for batch in self.waiting:
+            self.held_bytes -= batch.bytes
+            batch.is_open = False
+        self.waiting.clear()
+        self._open.clear()
+        self._closed = 0
+        return completions
+
+    def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
+        if topic in self._open:
+            self._close(topic)
+        batch: OpenBatch[WaiterT] = OpenBatch(topic)
+        self._open[topic] = batch
+        self.waiting.append(batch)
+        self._on_batch(batch)
+        return batch
+
+    def _close(self, topic: TopicId) -> None:
+        self._open.pop(topic).is_open = False
+        self._closed += 1
+
+    def _take_out(self, batch: OpenBatch[WaiterT]) -> None:
+        self.waiting.remove(batch)
+        if batch.is_open:
+            del self._open[batch.topic]
+            batch.is_open = False
+        else:
+            self._closed -= 1
