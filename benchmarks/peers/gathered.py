@@ -22,18 +22,21 @@ Outcome = str | None
 """Of a record: None = it was written; otherwise the server's error."""
 
 
+_Held = tuple[bytes, asyncio.Future[None]]
+
+
 class GatheredConnection(asyncio.Protocol, abc.ABC):
     """Appends over one connection. Subclasses encode a request and decode its answer."""
 
     requests_max: ClassVar[int] = 1
     """Requests that are sent before the first of them is answered."""
-    records_max: ClassVar[int] = 4096
-    """Records in one request."""
+    bytes_max: ClassVar[int] = 800_000
+    """Bytes of values in one request, but for a single longer value. Kafka refuses batches above a megabyte."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport
-        self._held: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._held: list[_Held] = []
         self._sent: deque[list[asyncio.Future[None]]] = deque()
         self._received = b""
         self._error: Exception | None = None
@@ -106,10 +109,19 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
 
     def _flush(self) -> None:
         while self._held and len(self._sent) < self.requests_max:
-            records, self._held = self._held[: self.records_max], self._held[self.records_max :]
+            records, self._held = self._split()
             self._transport.write(self.encode([value for value, _ in records]))
             self._sent.append([answer for _, answer in records])
             self._watch()
+
+    def _split(self) -> tuple[list[_Held], list[_Held]]:
+        """Return the records of the next request, and those behind them."""
+        size = 0
+        for number, (value, _) in enumerate(self._held):
+            size += len(value)
+            if size > self.bytes_max and number:
+                return self._held[:number], self._held[number:]
+        return self._held, []
 
     def _watch(self) -> None:
         if self._silence is not None:

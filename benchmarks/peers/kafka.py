@@ -31,7 +31,9 @@ _START_SECONDS = 80.0
 _ASK_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _HEAP = "-Xmx512m"
-_PRODUCE, _METADATA, _CREATE_TOPICS = 0, 3, 19
+_PRODUCE, _FETCH, _METADATA, _CREATE_TOPICS = 0, 1, 3, 19
+_FETCH_BYTES = 1024 * 1024
+_FETCH_WAIT_MS = 500
 _TIMEOUT_MS = 5000
 _SETTINGS = {"flush.messages": "1", "min.insync.replicas": "2"}
 
@@ -112,6 +114,22 @@ class Kafka(Spawned):
             await asyncio.sleep(_LOOK_SECONDS)
         raise UnavailableError("no broker leads the partition", remedy="look into the logs of Kafka")
 
+    async def read_all(self, records: int) -> int:
+        """Fetch all batches from the first record on, until this many records have come; return their number."""
+        host, _, port = self._addresses[await self.leader()].rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=2 * _FETCH_BYTES)
+        try:
+            offset = 0
+            while offset < records:
+                writer.write(_request(_FETCH, 4, 1, _fetch_request(offset)))
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                before, offset = offset, _next_offset(await reader.readexactly(size), offset)
+                if offset == before:
+                    raise UnavailableError(f"Kafka has no record behind {offset}", remedy="look into its logs")
+            return offset
+        finally:
+            writer.close()
+
     async def _make_topic(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         error = -1
@@ -120,7 +138,8 @@ class Kafka(Spawned):
                 answer = await self._ask(_NAMES[0], _CREATE_TOPICS, 2, _create_request())
                 (error,) = struct.unpack_from(">h", answer, 8 + 2 + len(_TOPIC))
                 if error in (0, 36):  # Made, or made by the try before, whose answer was lost.
-                    await self.leader()
+                    # The leader of the partition may know of the topic later than the broker that was asked.
+                    await self.first_acknowledged(b"first", timeout=deadline - time.monotonic())
                     return
             await asyncio.sleep(_LOOK_SECONDS)
         raise UnavailableError(f"the topic was not made: error {error}", remedy="look into the logs of Kafka")
@@ -204,6 +223,28 @@ def _create_request(settings: Mapping[str, str] = _SETTINGS) -> bytes:
     body = struct.pack(">i", 1) + _text(_TOPIC) + struct.pack(">ihii", 1, len(_NAMES), 0, len(settings))
     body += b"".join(_text(name) + _text(value) for name, value in settings.items())
     return body + struct.pack(">ib", _TIMEOUT_MS, 0)
+
+
+def _fetch_request(offset: int) -> bytes:
+    head = struct.pack(">iiiibi", -1, _FETCH_WAIT_MS, 1, _FETCH_BYTES, 0, 1)
+    return head + _text(_TOPIC) + struct.pack(">iiqi", 1, 0, offset, _FETCH_BYTES)
+
+
+def _next_offset(answer: bytes, offset: int) -> int:
+    """Return the offset behind the last whole batch of an answer to a fetch, ``offset`` if it has none."""
+    at = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4  # Number, throttle, topics, the topic, partitions, the partition.
+    error, _, _, aborted = struct.unpack_from(">hqqi", answer, at)
+    if error:
+        raise UnavailableError(f"error {error} of Kafka's protocol")
+    at += 22 + 16 * max(0, aborted) + 4
+    while at + 61 <= len(answer):
+        first, size = struct.unpack_from(">qi", answer, at)
+        if at + 12 + size > len(answer):
+            break
+        (last,) = struct.unpack_from(">i", answer, at + 23)
+        offset = first + last + 1
+        at += 12 + size
+    return offset
 
 
 def _leader(answer: bytes) -> tuple[int, int]:

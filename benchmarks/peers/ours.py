@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.actors import Counter
 from benchmarks.peers.peer import Peer, Reader, Session
+from viewstamp.client.options import ClientOptions
 from viewstamp.errors import UnavailableError
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.wire.commands import encode_arguments
@@ -27,7 +28,8 @@ class Ours(Peer):
     """Three node processes. Every session is a client of its own, in the process of the callers."""
 
     name = "viewstamp"
-    client = "its own, asyncio on uvloop"
+    client = "its own, asyncio on uvloop; the sessions of a process share connections"
+    session_noun = "session"
     version = version("viewstamp")
 
     def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
@@ -51,6 +53,12 @@ class Ours(Peer):
     async def connect_to(self, server: str) -> Session:
         """Make a client, which finds the leader by itself: it is told of all nodes, whichever is named."""
         client = self.cluster.target.connect()
+        await client.describe_topic(_TOPIC)
+        return Session(partial(client.append, _TOPIC), client.close)
+
+    async def connect_apart(self, number: int) -> Session:
+        """Make a client that shares no connection with another ``number``: clients share those of equal options."""
+        client = self.cluster.target.connect(options=ClientOptions(silence=ClientOptions().silence + number / 1e6))
         await client.describe_topic(_TOPIC)
         return Session(partial(client.append, _TOPIC), client.close)
 

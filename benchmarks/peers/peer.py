@@ -51,6 +51,8 @@ class Peer(abc.ABC):
     """What the callers use."""
     version: str = ""
 
+    session_noun: ClassVar[str] = "connection"
+    """A session in the words of the table."""
     warm_up_seconds: ClassVar[float] = 0.5
     """Of load, before the first turn of servers that were just started. Some compile their code while they run."""
 

@@ -25,6 +25,7 @@ NAMES = (
     "single",
     "commands",
     "reads",
+    "scan",
     "embedded",
     "failover",
     "restart",

@@ -92,7 +92,7 @@ async def contender(stack: AsyncExitStack, peer: Peer, callers: int, *, sessions
     count = sessions or peer.sessions(callers)
     opened = await stack.enter_async_context(open_sessions(peer, count))
     await drive([each.append for each in opened], VALUE, callers=callers, seconds=peer.warm_up_seconds, warm_up=0)
-    how = plural(count, "connection")
+    how = plural(count, peer.session_noun)
     return Contender(name=name or peer.name, peer=peer, work=appending(peer, opened, VALUE, callers), how=how)
 
 

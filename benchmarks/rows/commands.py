@@ -53,7 +53,7 @@ async def _commands(stack: AsyncExitStack, ours: Ours) -> Contender:
         assert counted - before >= figures.count, f"{figures.count} were acknowledged, {counted - before} counted"
         return Turn.of(figures)
 
-    return Contender(name=_COMMANDS, peer=ours, work=work, how=plural(1, "connection"))
+    return Contender(name=_COMMANDS, peer=ours, work=work, how=plural(1, "session"))
 
 
 ROW = Row(

@@ -87,9 +87,11 @@ async def _loaded(peer: Peer, options: Options, result: RowResult) -> None:
 
 async def _connections(ours: Ours, options: Options, result: RowResult) -> None:
     before, sockets = megabytes(ours), _descriptors(ours)
-    async with open_sessions(ours, _CONNECTIONS) as sessions:
-        for each in sessions:  # A connection that was never used might have cost less.
-            await each.append(VALUE)
+    async with AsyncExitStack() as stack:
+        for number in range(_CONNECTIONS):
+            session = await ours.connect_apart(number)
+            stack.push_async_callback(session.close)
+            await session.append(VALUE)  # A connection that was never used might cost less.
         await asyncio.sleep(_SETTLE_SECONDS)
         opened = _descriptors(ours) - sockets
         assert opened >= _CONNECTIONS, f"{opened} connections are open, not {_CONNECTIONS}"

@@ -16,9 +16,9 @@ from benchmarks.rows.row import Options, RowResult
 from benchmarks.rows.turns import Contender, Side, Turn, alternate, open_sessions, side_of
 from viewstamp.bench.load import Call, keep_going
 
-__all__ = ["fill", "measure_pipelined", "puts_of"]
+__all__ = ["TOPIC", "fill", "measure_pipelined", "puts_of"]
 
-_TOPIC = "pipelined"
+TOPIC = "pipelined"
 _GROUP_BYTES = 256 * 1024
 
 
@@ -29,9 +29,9 @@ async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: in
     """
     if isinstance(peer, Ours):
         client = await stack.enter_async_context(peer.cluster.target.connect())
-        await client.create_topic(_TOPIC)
+        await client.create_topic(TOPIC)
         group = [value] * max(1, min(in_flight // 8, _GROUP_BYTES // len(value)))
-        return lambda: client.append_many(_TOPIC, group), len(group), f"append_many of {len(group)}"
+        return lambda: client.append_many(TOPIC, group), len(group), f"append_many of {len(group)}"
     count = peer.sessions(in_flight)
     sessions = await stack.enter_async_context(open_sessions(peer, count))
     turn = 0

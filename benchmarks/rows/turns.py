@@ -156,8 +156,13 @@ def side_of(
     async def start() -> AsyncIterator[Sequence[Contender]]:
         try:
             async with AsyncExitStack() as stack:
-                runs = await stack.enter_async_context(running(peer, directory, options, result))
-                yield await contenders(stack) if runs else ()
+                found: Sequence[Contender] = ()
+                if await stack.enter_async_context(running(peer, directory, options, result)):
+                    try:
+                        found = await contenders(stack)
+                    except (OSError, ViewstampError) as error:
+                        _failed(result, options, peer.name, error)
+                yield found
         finally:
             await asyncio.to_thread(shutil.rmtree, directory / slug(peer.name), ignore_errors=True)
 

@@ -6,7 +6,6 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
 
 import pytest
 from crc32c import crc32c
@@ -49,18 +48,21 @@ ANSWERS = {
 async def connected(
     kind: type[GatheredConnection], answers: Sequence[bytes]
 ) -> AsyncIterator[tuple[GatheredConnection, list[bytes]]]:
-    """Yield a connection to a server that answers each read with the next of ``answers``, byte by byte."""
+    """Yield a connection to a server that answers each read with the next of ``answers``, as long as there are any."""
     requests: list[bytes] = []
-    numbers = count()
+    ended = asyncio.Event()
+    remaining = iter(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             requests.append(data)
-            for byte in answers[next(numbers)]:
+            for byte in next(remaining, b""):
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(0)
         writer.close()
+        await writer.wait_closed()
+        ended.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -68,6 +70,7 @@ async def connected(
         connection = await kind.open(f"127.0.0.1:{port}")
         yield connection, requests
         await connection.close()
+        await asyncio.wait_for(ended.wait(), 5)
 
 
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
@@ -97,6 +100,14 @@ async def test_records_are_gathered_while_a_request_is_under_way_and_fail_with_t
             with pytest.raises(ConnectionResetError):
                 await each
         assert len(requests) == 1
+
+
+async def test_a_request_has_no_more_bytes_than_the_server_takes() -> None:
+    async with connected(KafkaConnection, [kafka_answer(0, 0) + kafka_answer(1, 0)]) as (connection, requests):
+        records = [connection.append(bytes(500_000)), connection.append(bytes(500_000))]
+        await asyncio.wait_for(asyncio.gather(*records), 5)
+        sent = b"".join(requests)
+        assert int.from_bytes(sent[:4], "big") < 600_000
 
 
 async def test_a_batch_for_kafka_has_the_checksum_and_the_lengths_of_its_format() -> None:

@@ -1,4 +1,4 @@
-"""The number of ticks that may pass as one: as many as have no effect of their own."""
+"""How many ticks may pass as one: as many as leave a core as single ones do, and no more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE, TWO = NodeId("n1"), NodeId("n2")
 
 
 def plain(value: object) -> object:
-    """Return the contents of ``value`` in a form that can be compared."""
+    """Return what ``value`` consists of, so that two of it can be compared."""
     if isinstance(value, Mapping):
         return [(plain(key), plain(each)) for key, each in value.items()]
     if isinstance(value, set | frozenset):
@@ -41,7 +41,7 @@ def plain(value: object) -> object:
 
 
 def everything(raft: Raft) -> object:
-    """Return all state that a tick could change."""
+    """Return all that a tick could change."""
     core = raft.core
     left_out = {"log", "options", "entropy"}
     fields = [(name, plain(value)) for name, value in vars(core).items() if name not in left_out]
@@ -49,7 +49,7 @@ def everything(raft: Raft) -> object:
 
 
 class Sleeper(Schedule):
-    """A random schedule that also passes each member's quiet ticks as one and one by one, and compares the results."""
+    """A random schedule that also lets each member's quiet ticks pass as one, and one by one, and compares."""
 
     longest = 0
 
@@ -83,11 +83,11 @@ def test_quiet_ticks_pass_as_one_as_they_pass_one_by_one(mix: str) -> None:
         schedule = Sleeper(replace(MIXES[mix], steps=250), seed)
         schedule.run()
         longest = max(longest, schedule.longest)
-    assert longest > 1, "no member was ever quiet"
+    assert longest > 1, "nobody was ever quiet"
 
 
 def settled(size: int = 3, *, heartbeat_ticks: int = 3) -> Group:
-    """Return a group in which all records are committed, and all members have the commit index."""
+    """Return a group in which all is committed everywhere, and said."""
     group = Group(size, options=RaftOptions(election_timeout_ticks=18, heartbeat_ticks=heartbeat_ticks))
     group.elect(ONE)
     group.run(20)
@@ -102,7 +102,7 @@ def quiet(group: Group, me: NodeId) -> int:
 
 
 def heartbeats(group: Group, ticks: int) -> int:
-    """Return the number of heartbeats that a leader sends to one member within ``ticks``; all are answered."""
+    """Return how many heartbeats a leader sends to one member within ``ticks``; all are answered."""
     count = 0
     for _ in range(ticks):
         group.tick(ONE)
@@ -119,7 +119,7 @@ def test_an_idle_leader_leaves_out_every_other_heartbeat() -> None:
         group.tick(ONE)
     group.propose(ONE)
     group.tick(ONE)
-    assert group.matching(HeartbeatRequest, target=TWO), "it is due as soon as the leader is no longer idle"
+    assert group.matching(HeartbeatRequest, target=TWO), "it is due as soon as the leader is not idle any more"
 
 
 def test_an_idle_leader_of_a_short_election_timeout_leaves_none_out() -> None:
@@ -157,7 +157,7 @@ def test_a_leader_with_something_uncommitted_does_not_sleep() -> None:
 
 
 def test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tick_by_tick() -> None:
-    """A process that was stopped reads its leader's messages before it campaigns against it."""
+    """A process that was stopped reads what its leader has sent, before it stands against it."""
     group = settled()
     core = group[TWO].core
     core.ticks_since_leader, core.election_ticks = 0, 18

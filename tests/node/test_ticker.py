@@ -1,4 +1,4 @@
-"""Ticks are counted by the time that has passed, even without a wake-up and across a stop of the process."""
+"""Ticks are counted as time passes, also while nobody is woken for them, and also where a process was stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from viewstamp.node.ticker import Ticker
 
 @dataclass
 class Alarm:
-    """A timer that fires when the test lets it."""
+    """A timer that the test lets fire."""
 
     seconds: float
     is_cancelled: bool = False
@@ -35,7 +35,7 @@ class Hand(Clock):
 
 
 TICK = 1 / 64
-"""In seconds; a binary fraction, because sums of it are exact."""
+"""Seconds, and a binary fraction: sums of it are exact."""
 
 
 def started(ticks: int) -> tuple[Hand, Ticker]:
@@ -81,10 +81,7 @@ def test_a_plan_that_ends_later_leaves_the_timer_alone() -> None:
 
 
 def test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for() -> None:
-    """The process read no messages meanwhile.
-
-    If the time counted as waiting, it would campaign against a live leader.
-    """
+    """Nobody listened meanwhile: counted as waiting, it would stand against a leader that it has not read."""
     hand, ticker = started(10)
     hand.now += 3600.0
     assert ticker.catch_up() == 10

@@ -59,7 +59,7 @@ class Figures:
 
     @property
     def count(self) -> int:
-        """Number of calls: they began inside the window, and ended inside it but for ``late`` of them."""
+        """Number of calls that count, see the functions that make them."""
         return self.latencies.count
 
     @property
@@ -184,7 +184,8 @@ async def keep_going(
 ) -> Figures:
     """Keep ``outstanding`` calls going: for ``seconds`` after a warm-up, or until ``count`` of them have ended.
 
-    Calls that are outstanding at the end are awaited.
+    Calls that end inside the window count, also those that began before it, because a long queue takes a good part of
+    the window to pass. Calls that are outstanding at the end are awaited.
 
     Raises:
       Exception: the first error of a call.
@@ -211,7 +212,7 @@ async def keep_going(
                 if not ended.done():
                     ended.set_exception(error)
                 return
-            if began >= window.opens and not window.is_over:
+            if window.is_open and not window.is_over:
                 window.latencies.add((clock() - began) * 1000)
             begin()
 

@@ -192,7 +192,6 @@ class NodeConnection:
         for question in self._waiting:
             if not question.future.done():
                 question.future.set_exception(reason)
-                question.future.exception()  # Marks it as retrieved, because its caller may be cancelled in this turn.
 
 
 class _Question:

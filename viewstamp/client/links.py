@@ -131,7 +131,6 @@ class Links:
                     opened.set_result(None)
                 else:
                     opened.set_exception(copies(error)())
-                    opened.exception()  # Marks it as retrieved, because its client may be cancelled in this turn.
 
     async def _dial(self, runtime: Runtime, wanted: LinkRequest) -> Link:
         link = Link(
