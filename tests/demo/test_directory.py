@@ -94,7 +94,7 @@ def test_what_a_demo_left_is_the_users_once_started_and_no_later_demo_removes_it
 
 
 def test_a_demo_at_work_is_not_taken_over(tmp_path: Path) -> None:
-    with DemoDirectory.taken(str(tmp_path / "it")), pytest.raises(ConfigError, match="a demo is at work"):
+    with DemoDirectory.taken(str(tmp_path / "it")), pytest.raises(ConfigError, match="a demo is running"):
         adopt(str(tmp_path / "it"))
 
 

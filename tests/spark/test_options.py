@@ -99,7 +99,7 @@ def test_an_unknown_option_names_the_nearest(given: str, meant: str) -> None:
 
 def test_a_path_is_no_topic() -> None:
     """What save("flights") and start("flights") name."""
-    with pytest.raises(ConfigError, match="the sink has no path; 'flights' is one") as raised:
+    with pytest.raises(ConfigError, match="the sink has no path, but 'flights' is given") as raised:
         sink(path="flights")
     assert "topic" in raised.value.remedy
 
@@ -279,7 +279,7 @@ def test_kafkas_names_are_taken_where_they_mean_the_same() -> None:
 
 def test_two_names_of_one_option_have_to_agree() -> None:
     assert source(subscribe="flights") == source()
-    with pytest.raises(ConfigError, match="options topic and subscribe mean the same here, and differ"):
+    with pytest.raises(ConfigError, match="options topic and subscribe mean the same here, but differ"):
         source(subscribe="delays")
 
 
@@ -291,7 +291,7 @@ def test_two_names_of_one_option_have_to_agree() -> None:
         ("subscribePattern", "f.*", "name the topics in option topic"),
         ("assign", "{}", "name the topics in option topic"),
         ("kafka.group.id", "g", "there are no consumer groups"),
-        ("kafka.security.protocol", "SSL", "no client of Kafka reads it"),
+        ("kafka.security.protocol", "SSL", "no Kafka client that reads it"),
     ],
 )
 def test_kafkas_other_names_are_refused_with_what_to_write_instead(name: str, value: str, remedy: str) -> None:

@@ -108,7 +108,7 @@ def test_values_and_keys_are_the_bytes_that_were_received(shift: int) -> None:
 def test_headers_that_nobody_asks_for_are_not_looked_at() -> None:
     batch = resealed(batch_of([(b"v", b"k", {"a": b"1"})]), b"\x81\xa1a\xc4\x011", b"\xff" * 6)
     assert to_record_batch(batch, 0, 1000, "flights", ("value", "key")).to_pylist() == [{"value": b"v", "key": b"k"}]
-    with pytest.raises(FrameError, match=r"headers of a record of <Batch RECORDS .* are no msgpack"):
+    with pytest.raises(FrameError, match=r"headers of a record of <Batch RECORDS .* are not a msgpack"):
         to_record_batch(batch, 0, 1000, "flights", ("headers",))
 
 

@@ -280,10 +280,10 @@ def test_arrow_that_is_not_as_the_schema_said_is_refused() -> None:
             "",
             "column 'headers' is map<string,array<string>>; it must be map<string,binary> or map<string,string>",
         ),
-        ({"value": "binary", "flight": "string"}, "t", "", "no place for column 'flight' in a record"),
-        ({"value": "binary", "topic": "string"}, "t", "", "column 'topic', and option topic says 't'"),
-        ({"value": "binary"}, "", "", "where should the rows go?"),
-        ({"at": "interval day to second"}, "t", "msgpack", "column 'at' is interval day to second, which has no form"),
+        ({"value": "binary", "flight": "string"}, "t", "", "no place for column 'flight'"),
+        ({"value": "binary", "topic": "string"}, "t", "", "column 'topic', and option topic is 't'"),
+        ({"value": "binary"}, "", "", "the rows have no topic"),
+        ({"at": "interval day to second"}, "t", "msgpack", "interval day to second, which has no single form"),
     ],
 )
 def test_a_schema_that_cannot_be_records_is_refused_before_any_row(
@@ -333,7 +333,7 @@ FILLED_IN = ("position", "timestamp")
 
 def test_rows_for_a_table_leave_out_what_the_cluster_fills_in() -> None:
     of_table = schema(position="long", value="binary", timestamp="timestamp")
-    with pytest.raises(RequestError, match="there is no place for column 'position'"):
+    with pytest.raises(RequestError, match="a record has no place for column 'position'"):
         check_schema(of_table, "t")
     check_schema(of_table, "t", filled_in=FILLED_IN)
     nothing = pa.nulls(2, pa.int64())

@@ -393,7 +393,7 @@ def test_what_is_trimmed_between_plan_and_task_fails_or_is_skipped(
 def test_a_topic_that_ends_too_early_is_an_error(cluster: RunningCluster, topic: str) -> None:
     """The plan saw more: fewer rows would be a silent loss."""
     append_each(cluster, topic, [10])
-    with pytest.raises(PeerError, match=f"topic {topic} ends at 11, and was to be read up to 13"):
+    with pytest.raises(PeerError, match=f"topic {topic} ends at 11, but the plan reads up to 13"):
         list(read_range(parse(cluster, topic), TopicRange(topic, 1, 13)))
 
 

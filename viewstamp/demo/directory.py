@@ -1,4 +1,4 @@
-"""A demo's directory: taken only where it is empty or an earlier demo's, and left as it was found."""
+"""The directory of a demo. It must be empty or an earlier demo's, and only the demo's files are deleted from it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["PLOT", "DemoDirectory", "adopt"]
 
 MARKER: Final = "demo.json"
 PLOT: Final = "demo-spark.png"
-"""What a demo has to show for itself: it outlives the demo, and is in nobody's way."""
+"""The picture of a demo. It stays when the demo ends, and a later demo accepts it in its directory."""
 
 
 class DemoDirectory:
-    """A directory that a demo has taken for itself."""
+    """A directory that a demo uses."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -32,19 +32,19 @@ class DemoDirectory:
     @classmethod
     @contextmanager
     def taken(cls, path: str) -> Iterator[Self]:
-        """Take an empty directory, or one that an interrupted demo left behind; never anybody's data.
+        """Take an empty directory, or one of an interrupted demo, but never one with other data.
 
-        An earlier demo's plot may lie there, and goes on lying there.
+        It may contain the picture of an earlier demo, which is kept.
 
         Raises:
-          ConfigError: something else lies there, or another demo is at work.
+          ConfigError: the directory has other files, or another demo uses it.
         """
         marker = os.path.join(path, MARKER)
         make_private_directory(path)
         if set(os.listdir(path)) - {PLOT} and not os.path.exists(marker):
             raise ConfigError(
-                f"{path} is not empty, and a demo starts from nothing",
-                remedy="name another directory with --dir, or remove this one if nobody needs what is in it",
+                f"{path} is not empty, and a demo needs an empty directory",
+                remedy="name another directory with --dir, or delete this one if you do not need its files",
             )
         with open(marker, "a+", encoding="utf-8") as stream:
             _lock(stream, path)
@@ -56,11 +56,11 @@ class DemoDirectory:
                 yield cls(path)
             except BaseException:
                 if not os.path.exists(node_file(path, "n1")):
-                    _remove(path)  # It failed before there was anything to look at.
+                    _remove(path)  # It failed before there was any data to inspect.
                 raise
 
     def finish(self, *, keep: bool) -> None:
-        """Remove what the demo made; with ``keep`` it is the user's from now on, and no later demo removes it."""
+        """Delete the demo's files; or with ``keep`` keep them, and no later demo deletes them."""
         if keep:
             os.remove(os.path.join(self._path, MARKER))
         else:
@@ -68,10 +68,10 @@ class DemoDirectory:
 
 
 def adopt(path: str) -> None:
-    """Make what an interrupted demo left behind the user's, whose data no later demo removes.
+    """Keep the files of an interrupted demo, so that no later demo deletes them.
 
     Raises:
-      ConfigError: a demo is at work there.
+      ConfigError: a demo is running there.
     """
     marker = os.path.join(path, MARKER)
     with suppress(FileNotFoundError), open(marker, "rb") as stream:
@@ -83,7 +83,7 @@ def _lock(stream: IO[Any], path: str) -> None:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ConfigError(f"a demo is at work in {path}", remedy="wait for it, or use --dir") from error
+        raise ConfigError(f"a demo is running in {path}", remedy="wait until it ends, or use --dir") from error
 
 
 def _kill_left_behind(path: str) -> None:
@@ -95,7 +95,7 @@ def _kill_left_behind(path: str) -> None:
 
 
 def _remove(path: str, *, but: str = "") -> None:
-    """Remove what a demo makes, and nothing else; the directory too where it is empty then."""
+    """Delete the files of a demo, and no others; also the directory if it is empty then."""
     for name in os.listdir(path):
         full = os.path.join(path, name)
         if name != but and re.fullmatch(

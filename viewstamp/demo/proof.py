@@ -1,7 +1,7 @@
-"""Compares what readers return with the input. Knows nothing of clusters: it sees lines of files and values.
+"""Compares the output of readers with the input. It works on lines of files and values, not on clusters.
 
-:func:`compare` does so by line number, where record n has to be line n: equal lines are different records.
-:class:`Proof` does so whatever the order is, because the tasks of one micro-batch of Spark may change places.
+:func:`compare` compares by line number: record n has to be line n, so equal lines are different records.
+:class:`Proof` compares in any order, because the tasks of one micro-batch of Spark may be exchanged.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Comparison", "Proof", "Tally", "compare", "lines_of", "records_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What one reader gave, beside the input.
+    """The output of one reader compared with the input.
 
-    ``digest`` covers every (position, value) in order: equal digests are equal sequences. ``lost`` counts
-    acknowledged lines only; ``invented`` records that no line of the input explains.
+    ``digest`` covers every (position, value) in order: equal digests mean equal sequences. ``lost`` counts only
+    acknowledged lines; ``invented`` counts records that are not a line of the input.
     """
 
     records: int
@@ -32,23 +32,23 @@ class Comparison:
     out_of_order: int = 0
     invented: int = 0
     difference: str = ""
-    """The first difference, in words; "" = the sequence is the input, line for line."""
+    """The first difference, in words; "" = the sequence equals the input, line for line."""
 
     @property
     def is_equal(self) -> bool:
-        """Say whether record n has position n and is line n, for all lines and no more."""
+        """Whether record n has position n and is line n, for all lines, and there are no more records."""
         return not self.difference
 
 
 def lines_of(path: str) -> Iterator[bytes]:
-    """Yield the lines of a file without their newlines; a last line without one counts."""
+    """Yield the lines of a file without their newlines, also a last line without a newline."""
     with open(path, "rb") as stream:
         for line in stream:
             yield line[:-1] if line.endswith(b"\n") else line
 
 
 def records_of(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield position and value out of the lines that ``read --output json`` prints."""
+    """Yield position and value from the output of ``read --output json``."""
     for line in lines:
         record = json.loads(line)
         value = record.get("value")
@@ -58,7 +58,7 @@ def records_of(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 def compare(path: str, records: Iterable[tuple[int, bytes]], acknowledged: int) -> Comparison:
     """Compare ``records`` with the lines of the file ``path``, of which the first ``acknowledged`` must be there.
 
-    In bounded memory as long as they are equal; after the first difference the rest of both is kept as hashes.
+    Memory is bounded as long as they are equal; after the first difference the rest of both is kept as hashes.
     """
     hashing = _Hashing(records)
     lines = lines_of(path)
@@ -77,7 +77,7 @@ def compare(path: str, records: Iterable[tuple[int, bytes]], acknowledged: int) 
 
 
 class _Hashing(Iterator[tuple[int, bytes]]):
-    """Passes records on, and keeps their number and a digest of all of them."""
+    """Passes records on, and computes their number and digest."""
 
     def __init__(self, records: Iterable[tuple[int, bytes]]) -> None:
         self._records = iter(records)
@@ -114,7 +114,7 @@ def _count(
     acknowledged: int,
     difference: str,
 ) -> Comparison:
-    """Tell apart what went wrong from line ``start`` on: the k-th equal record stands for the k-th equal line."""
+    """Classify the differences from line ``start`` on. The k-th equal record is matched with the k-th equal line."""
     waiting: defaultdict[int, deque[int]] = defaultdict(deque)
     for number, line in enumerate(lines, start):
         waiting[hash(line)].append(number)
@@ -146,10 +146,10 @@ def _count(
 
 
 class Tally:
-    """Counts values by their hash, in any order; holds 16 bytes of each, not the values.
+    """Counts values by their hash, in any order, with 16 bytes for each value.
 
     Invariants:
-      * ``digest`` is the sum of all hashes: equal for the same values in another order, and for no others
+      * ``digest`` is the sum of all hashes, so it does not depend on the order of the values
     """
 
     def __init__(self, values: Iterable[bytes] = ()) -> None:
@@ -163,24 +163,24 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """How many values were counted, equal ones each time."""
+        """The number of counted values, with repetitions."""
         return self.counts.total()
 
     @property
     def distinct(self) -> int:
-        """How many different values were counted."""
+        """The number of different values."""
         return len(self.counts)
 
     @property
     def digest(self) -> str:
-        """Return 32 hexadecimal digits."""
+        """The digest: 32 hexadecimal digits."""
         total = sum(int.from_bytes(key) * count for key, count in self.counts.items())
         return f"{total % (1 << 128):032x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a topic holds, beside the input. ``invented`` counts records that no line of the input explains."""
+    """The content of a topic compared with the input. ``invented`` counts records that are not a line of the input."""
 
     rows: int
     distinct: int
@@ -191,7 +191,7 @@ class Proof:
 
     @classmethod
     def compare(cls, expected: Tally, found: Tally) -> Proof:
-        """Tell apart what went wrong: an input with equal lines wants as many equal records."""
+        """Classify the differences. Equal lines of the input need as many equal records."""
         more = found.counts - expected.counts
         return cls(
             rows=found.total,
@@ -204,5 +204,5 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Say whether every line is there exactly as often as in the input, and nothing else."""
+        """Whether every line is there exactly as often as in the input, and no other record is."""
         return self.lost == self.duplicated == self.invented == 0

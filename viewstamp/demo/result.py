@@ -1,11 +1,11 @@
-"""What came out of a demo, as JSON and as the table that it ends with."""
+"""The result of a demo, as JSON and as a table."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,16 @@ from viewstamp.demo.source import Source
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from viewstamp.demo.proof import Comparison
 
-__all__ = ["DemoResult", "Kill"]
+__all__ = ["DemoResult", "Kill", "next_commands", "print_facts"]
 
 
 @dataclass(slots=True)
 class Kill:
-    """One kill: who, in which term, when, and when the cluster acknowledged the next append."""
+    """One kill: the nodes, the leader's term, the time of the kill, and that of the next acknowledged append."""
 
     nodes: list[str]
     term: int
@@ -29,13 +31,13 @@ class Kill:
 
     @property
     def milliseconds(self) -> float | None:
-        """From the kill to the next acknowledged append; None = there was none."""
+        """Milliseconds from the kill to the next acknowledged append; None = there was none."""
         return None if self.next_at is None else round((self.next_at - self.at) * 1000, 1)
 
 
 @dataclass(slots=True)
 class DemoResult:
-    """What came out."""
+    """The result of a run."""
 
     source: Source
     nodes: int
@@ -51,12 +53,12 @@ class DemoResult:
 
     @property
     def replicas_equal(self) -> bool:
-        """Say whether all readers gave the same (position, value) sequence."""
+        """Whether all readers returned the same (position, value) sequence."""
         return len({comparison.digest for comparison in self.readers.values()}) == 1
 
     @property
     def holds(self) -> bool:
-        """The proof: all six say the same, it is the input, and every line of it was acknowledged."""
+        """The proof: two readers for each node return the input, and every line of it was acknowledged."""
         return (
             len(self.readers) == 2 * self.nodes
             and self.acknowledged == self.source.lines
@@ -65,11 +67,11 @@ class DemoResult:
         )
 
     def worst(self, name: str) -> int:
-        """Return the largest count of one kind of mistake among the readers."""
+        """Return the largest count of one kind of difference among the readers."""
         return max((getattr(comparison, name) for comparison in self.readers.values()), default=0)
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``--output json`` prints."""
+        """Return the object that ``--output json`` prints."""
         failovers = [kill.milliseconds for kill in self.kills]
         return {
             "records": self.source.lines,
@@ -96,17 +98,8 @@ class DemoResult:
         }
 
     def print(self, path: str, *, keep: bool) -> None:
-        """Print the table, each reader's verdict, and what to try next in ``path``."""
-        from rich.console import Console
-        from rich.table import Table
-
-        console = Console(highlight=False)
-        table = Table(title="the proof holds" if self.holds else "THE PROOF FAILED", show_header=False)
-        table.add_column(style="bold")
-        table.add_column()
-        for name, value in self._rows():
-            table.add_row(name, value)
-        console.print(table)
+        """Print the table, the result of each reader, and commands to try next in ``path``."""
+        console = print_facts("the proof holds" if self.holds else "THE PROOF FAILED", self._rows())
         for name, comparison in self.readers.items():
             verdict = "equal to the input, line for line" if comparison.is_equal else comparison.difference
             console.print(f"  {name:<22} {comparison.records:>9,} records   {verdict}", markup=False)
@@ -122,7 +115,7 @@ class DemoResult:
         yield "seconds", f"{self.seconds:,.1f}"
         yield "records/s", f"{self.acknowledged / self.seconds:,.0f}"
         for kill in self.kills:
-            failover = "nothing was acknowledged" if kill.milliseconds is None else f"{kill.milliseconds:,.0f} ms"
+            failover = "no append was acknowledged" if kill.milliseconds is None else f"{kill.milliseconds:,.0f} ms"
             yield f"failover, {' and '.join(kill.nodes)} killed", failover
         yield "syncs per record", "unknown" if self.syncs is None else f"{self.syncs:.4f} on each node"
         yield "batches retried", f"{self.retried:,}"
@@ -130,20 +123,31 @@ class DemoResult:
         yield "disk used", f"{self.disk_bytes / 1e6:,.1f} MB on {self.filesystem}, all nodes"
 
     def _next(self, path: str, *, keep: bool) -> str:
-        command, where = program(), dir_flag(path, DEFAULT_DIRECTORY)
         if keep:
-            return (
-                "\nTry next, with what is left there:\n"
-                f"  {command} cluster start{where}\n"
-                f"  {command} read {self.source.topic} --to 3{where}\n"
-                f"  {command} cluster kill n1{where}\n"
-                f"  {command} status{where}\n"
-                f"  {command} wal verify {shlex.quote(os.path.join(path, 'n1'))}"
-            )
-        return (
-            "\nThe data has been removed (--keep keeps it). Try next:\n"
-            f"  {command} cluster start{where}\n"
-            f"  {command} topic create orders{where}\n"
-            f"  echo hello | {command} append orders{where}\n"
-            f"  {command} read orders{where}"
-        )
+            commands = ["cluster start", f"read {self.source.topic} --to 3", "cluster kill n1", "status"]
+            verify = f"wal verify {shlex.quote(os.path.join(path, 'n1'))}"
+            return f"{next_commands(path, commands, keep=True)}\n  {program()} {verify}"
+        return next_commands(path, ["cluster start", "topic create orders", "append orders", "read orders"], keep=False)
+
+
+def print_facts(title: str, rows: Iterable[tuple[str, str]]) -> Console:
+    """Print a table of names and values to stdout; return the console for further output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(title=title, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, value)
+    console.print(table)
+    return console
+
+
+def next_commands(path: str, commands: Iterable[str], *, keep: bool) -> str:
+    """Return ``commands`` as lines to copy: for the kept data in ``path``, or for a new cluster there."""
+    head = "Try next, with the data that was kept:" if keep else "The data was deleted (--keep keeps it). Try next:"
+    program_, where = program(), dir_flag(path, DEFAULT_DIRECTORY)
+    lines = [f"  {'echo hello | ' * each.startswith('append')}{program_} {each}{where}" for each in commands]
+    return "\n".join(["", head, *lines])

@@ -1,9 +1,9 @@
-"""``viewstamp demo``: the main job end to end, with real processes, real kills and a proof.
+"""``viewstamp demo``: appends records while leaders are killed, and proves that none is lost.
 
-A file of lines goes into a fresh cluster, one record a line. Half-way the leader is killed with SIGKILL (with five
-nodes: a minority, the leader among it, at once), restarted, and at three quarters the next leader. Then the proof:
-what each node serves, and with all nodes stopped what each node's own files hold, is read by other processes and
-compared with the input, line for line.
+A file of lines goes into a new cluster, one record a line. At half of the lines the leader is killed with SIGKILL (with
+five nodes a minority at once, the leader among it) and restarted; at three quarters the next leader. For the proof,
+other processes read the records from each node, and from each node's files when all are stopped, and compare them with
+the input, line by line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WATCH_SECONDS: Final = 0.2
 
 
 class Demo:
-    """One run, from the first process to the last reader. Leaves no process behind."""
+    """One run, from the first process to the last reader. It ends all its processes."""
 
     def __init__(self, directory: str, nodes: int, source: Source, show: Show) -> None:
         from viewstamp.demo.result import DemoResult
@@ -56,7 +56,7 @@ class Demo:
         self._fallen: asyncio.Task[None] | None = None
 
     async def run(self) -> DemoResult:
-        """Run the demo, and return what came out."""
+        """Run the demo, and return its result."""
         try:
             self._show.phase(f"starting {self._result.nodes} nodes in {self._cluster.directory}")
             self._cluster.spawn_missing()
@@ -79,7 +79,7 @@ class Demo:
                 await node.kill()
         return self._result
 
-    # Writing, and killing meanwhile.
+    # Appending while nodes are killed.
 
     async def _append(self, client: Client) -> None:
         from viewstamp.terminal.bulk import Appended, append_chunks
@@ -101,16 +101,16 @@ class Demo:
             await self._fallen
         for node in self._cluster.nodes.values():
             self._cluster.spawn(node)
-        self._show.phase("waiting until every node has all of it")
+        self._show.phase("waiting until every node has all records")
         await self._cluster.wait_running(self._cluster.nodes.values(), WAIT_SECONDS)
         await self._wait_applied(self._last_index)
         await self._note_leader()
         self._result.led.update(self._terms_led.values())
 
     def _on_receipts(self, receipts: list[Receipt]) -> None:
-        """Note when the cluster has got over a kill.
+        """Note the end of a failover: the first receipt of a later term.
 
-        Receipts of the killed leader may still be on their way when it dies: only a later term's is a failover.
+        Receipts of the killed leader may still arrive after its death, so its own term does not count.
         """
         self._last_index = receipts[-1].index
         for kill in self._result.kills:
@@ -118,7 +118,7 @@ class Demo:
                 kill.next_at = time.monotonic()
 
     async def _chunks(self, client: Client) -> AsyncIterator[list[bytes]]:
-        """Yield the lines, and stop at each kill until it has been done: so it happens under load, at that line."""
+        """Yield the lines, and wait at each kill until it is done, so that it happens under load at that line."""
         from viewstamp.terminal.lines import chunks_of, opened, read_lines
 
         limit = client.record_bytes_max
@@ -137,7 +137,7 @@ class Demo:
                     at += size
 
     async def _fall(self) -> None:
-        """Kill the leader and as many others as a majority can do without; what is down already comes back first."""
+        """Kill the leader and as many other nodes as leave a majority. Nodes that are down are restarted first."""
         if self._fallen is not None:
             await self._fallen
         kill = await self._kill_leader()
@@ -162,11 +162,11 @@ class Demo:
         return Kill([str(node.id) for node in doomed], term, moment)
 
     async def _bring_back(self, kill: Kill) -> None:
-        """Restart what was killed, once the cluster has gone on without it."""
+        """Restart the killed nodes, once the cluster has acknowledged an append without them."""
         deadline = time.monotonic() + WAIT_SECONDS
         while kill.next_at is None and time.monotonic() < deadline:
             if self._appended.acknowledged == self._sent or self._appended.error is not None:
-                break  # Nothing is on its way that could be the next one.
+                break  # No append is in flight that could be acknowledged.
             await asyncio.sleep(0.02)
         nodes = [self._cluster.nodes[name] for name in self._cluster.nodes if name in kill.nodes]
         for node in nodes:
@@ -188,7 +188,7 @@ class Demo:
             return summary(await client.status(), self._cluster.target.names)
 
     async def _watch(self) -> None:
-        """Keep the progress line true, and note who leads in which term."""
+        """Update the progress line, and note the leader of each term."""
         before, count_before = time.monotonic(), 0
         while True:
             found = await self._note_leader()
@@ -199,12 +199,12 @@ class Demo:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _wait_applied(self, index: int) -> None:
-        def is_applied(told: Mapping[str, Any]) -> bool:
-            return all(node["reachable"] and node["applied_index"] >= index for node in told["nodes"])
+        def is_applied(state: Mapping[str, Any]) -> bool:
+            return all(node["reachable"] and node["applied_index"] >= index for node in state["nodes"])
 
         await self._cluster.wait_until(is_applied, WAIT_SECONDS, f"not every node has applied index {index}")
 
-    # Reading, in processes that share nothing with the writer.
+    # Reading, in other processes than the writer.
 
     async def _read_online(self) -> None:
         for name in self._cluster.nodes:
@@ -217,7 +217,7 @@ class Demo:
             await self._compare(f"{name}, its own files", arguments)
 
     async def _compare(self, reader: str, arguments: Sequence[str]) -> None:
-        """Run a reader and compare what it prints, off the loop: it takes a core for a while."""
+        """Run a reader and compare its output in a thread, because that takes a core for some seconds."""
         from viewstamp.demo.proof import compare, records_of
 
         self._show.phase(f"comparing {reader}, with the input")
@@ -244,7 +244,7 @@ class Demo:
 
 
 def _start_reader(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it.
+    # In a session of its own, so that Ctrl-C reaches only this process, which then ends the reader.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
 
 

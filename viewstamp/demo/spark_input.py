@@ -1,4 +1,4 @@
-"""What Spark reads in the demo: the flights as a folder of files, each of which becomes one micro-batch."""
+"""The input of the Spark demo: the flights as a folder of files, each of which becomes one micro-batch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FILES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A folder of files of lines; ``sizes`` says how many lines each has, in the order in which Spark takes them."""
+    """A folder of files of lines; ``sizes`` has the number of lines of each, in the order in which Spark reads them."""
 
     folder: str
     sizes: tuple[int, ...]
 
     @classmethod
     def write(cls, folder: str) -> Input:
-        """Write the flights into ``folder``, in the order of their schedule: a file holds two or three weeks.
+        """Write the flights into ``folder``, in the order of their schedule; a file has two or three weeks.
 
         Raises:
           ConfigError: the flights are not installed.
@@ -43,7 +43,7 @@ class Input:
                 path = os.path.join(folder, f"{number:02}.jsonl")
                 with open(path, "wb") as stream:
                     stream.writelines(line + b"\n" for line in part)
-                # Spark takes them by the time of their last change.
+                # Spark reads files in the order of their modification times.
                 os.utime(path, (first + number, first + number))
         except OSError as error:
             raise StorageError(
@@ -54,15 +54,15 @@ class Input:
 
     @property
     def rows(self) -> int:
-        """How many lines there are in all."""
+        """The number of lines in all files."""
         return sum(self.sizes)
 
     @property
     def ends(self) -> frozenset[int]:
-        """The last positions at which a topic may ever be seen to end: behind whole files only."""
+        """The last positions at which a topic may end: only after whole files."""
         return frozenset(accumulate(self.sizes, initial=0))
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all lines, as they lie on the disk."""
+        """Yield all lines, in the order of the files."""
         for name in sorted(os.listdir(self.folder)):
             yield from lines_of(os.path.join(self.folder, name))

@@ -1,15 +1,15 @@
-"""The Spark job of the demo, to be run with ``python -m``: what a user would write, and the demo kills.
+"""The Spark job of the demo, to be run with ``python -m``: the code that a user would write, and that the demo kills.
 
-It is told on stdin what to do, a word a line, and says on stdout what has come of it, a JSON object a line:
+It reads commands from stdin, one word a line, and writes events to stdout, one JSON object a line:
 
-| told | says |
+| command | event |
 | --- | --- |
-| (nothing) | ``{"event": "ready"}`` once Spark runs |
-| ``write`` | ``{"event": "written"}`` once every file is in the topic |
-| ``aggregate`` | ``{"event": "counted", "rows": N}`` now and then, at last ``{"event": "delays", "rows": [...]}`` |
+| (none) | ``{"event": "ready"}`` when Spark runs |
+| ``write`` | ``{"event": "written"}`` when every file is in the topic |
+| ``aggregate`` | ``{"event": "counted", "rows": N}`` now and then, at the end ``{"event": "delays", "rows": [...]}`` |
 
-``{"event": "failed", "message": ...}`` is said of an error, whose traceback goes to stderr, as all that Spark prints.
-When stdin ends it ends at once: nobody would be there to end it.
+An error is the event ``{"event": "failed", "message": ...}``; its traceback goes to stderr, as all output of Spark. The
+job ends when stdin is closed, because the process that could end it is gone then.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["main"]
 
 SCHEMA: Final = "year INT, month INT, day INT, hour INT, dep_delay INT"
 WATERMARK: Final = "31 days"
-"""Two tasks read the halves of a file, in either order: a flight may come after one that is weeks later, though never
-by more than a file holds."""
+"""Two tasks read the halves of a file, in either order, so a flight may come after one that is weeks later, but never
+by more than the time in one file."""
 RECORDS_PER_BATCH: Final = 70_000
 CORES: Final = 2
 MESSAGE_CHARACTERS: Final = 2000
 
 
 def write(spark: Any, cluster: str, folder: str) -> None:
-    """Write the lines of all files into the topic, a file a micro-batch; goes on where the checkpoint says."""
+    """Write the lines of all files into the topic, one file a micro-batch; continue from the checkpoint."""
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(os.path.join(folder, "flights"))
     query = (
         lines.selectExpr("value", "get_json_object(value, '$.carrier') AS key")
@@ -51,17 +51,17 @@ def write(spark: Any, cluster: str, folder: str) -> None:
 def aggregate(spark: Any, cluster: str, folder: str, say: Any) -> list[list[Any]]:
     """Read the topic as a stream and count by carrier and day, in windows of event time that a watermark closes.
 
-    Spark has windows of days, not of months. The months are put together from the days: exactly, as what is kept are
+    Spark has windows of days but not of months. The months are added up from the days, which is exact because these are
     sums and not means.
 
     Returns:
-      a list for each carrier and month: carrier, year, month, flights, those that departed, the sum of their delays
-      in minutes.
+      a list for each carrier and month: carrier, year, month, flights, departed flights, the sum of their delays in
+      minutes.
     """
     days: dict[tuple[str, Any], tuple[int, int, int]] = {}
 
     def keep(batch: Any, _: int) -> None:
-        # The windows that this micro-batch has changed, each as it stands now.
+        # The windows that this micro-batch has changed, each with its present values.
         days.update({(row[0], row[1]): (row[2], row[3], row[4] or 0) for row in batch.collect()})
         say("counted", rows=sum(flights for flights, _, _ in days.values()))
 
@@ -101,8 +101,8 @@ def aggregate(spark: Any, cluster: str, folder: str, say: Any) -> list[list[Any]
 
 
 def main(cluster: str, folder: str) -> None:
-    """Do what stdin says, in ``folder``, with the cluster at the addresses ``cluster``."""
-    # Java inherits stdout and prints there what it likes: it gets stderr instead.
+    """Execute the commands from stdin, in ``folder``, with the cluster at the addresses ``cluster``."""
+    # Java inherits stdout and prints to it, so it gets stderr instead.
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
@@ -121,7 +121,7 @@ def main(cluster: str, folder: str) -> None:
             **{
                 "spark.local.dir": scratch,
                 "spark.sql.warehouse.dir": os.path.join(scratch, "warehouse"),
-                # Else a file of some megabytes would be left to one task.
+                # Otherwise one task would read a file of some megabytes.
                 "spark.sql.files.openCostInBytes": "0",
             },
         )
@@ -135,7 +135,7 @@ def main(cluster: str, folder: str) -> None:
                     say("delays", rows=aggregate(spark, cluster, folder, say))
     except Exception as error:
         traceback.print_exc()
-        # Spark's message goes on with the stack of the JVM: its beginning says it.
+        # Spark's message continues with the stack of the JVM, so only its beginning is sent.
         say("failed", message=str(error).strip()[:MESSAGE_CHARACTERS])
         sys.exit(1)
 

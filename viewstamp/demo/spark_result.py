@@ -1,4 +1,4 @@
-"""What came out of the demo with Spark, as JSON and as the tables that it ends with."""
+"""The result of the Spark demo, as JSON and as tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+from viewstamp.demo.result import next_commands, print_facts
 
 if TYPE_CHECKING:
     from viewstamp.demo.proof import Proof
@@ -18,7 +18,7 @@ __all__ = ["SparkDemoResult"]
 
 @dataclass(slots=True)
 class SparkDemoResult:
-    """What came out; ``delays`` and ``proof`` are None until they are known."""
+    """The result of a run; ``delays`` and ``proof`` are None until they are computed."""
 
     nodes: int
     rows: int = 0
@@ -28,14 +28,14 @@ class SparkDemoResult:
     looks: int = 0
     partial: int = 0
     staged: int = 0
-    """Attempts that were still staging or sealed when all was written."""
+    """Attempts that were still staged or sealed after the last file was written."""
     driver_kills: list[str] = field(default_factory=list)
-    """For each, in words, what it hit."""
+    """For each kill, the state that it hit, in words."""
     leader_kills: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    """From the first word to the first driver until all was written: kills and restarts count."""
+    """From the first command to the first driver until all was written, including kills and restarts."""
     starting_seconds: float = 0.0
-    """How much of that passed in waiting for a Spark that was started again."""
+    """The part of ``seconds`` in which a killed Spark was started again."""
     delays: Delays | None = None
     plot: str = ""
 
@@ -46,7 +46,7 @@ class SparkDemoResult:
 
     @property
     def holds(self) -> bool:
-        """The proof: every line once, nothing else; no part of a micro-batch seen; and something was killed."""
+        """The proof: every line once and no other, no part of a micro-batch seen, Spark and a leader killed."""
         return (
             self.proof is not None
             and self.proof.holds
@@ -57,7 +57,7 @@ class SparkDemoResult:
         )
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``--output json`` prints."""
+        """Return the object that ``--output json`` prints."""
         assert self.proof is not None
         return {
             "rows": self.proof.rows,
@@ -72,17 +72,8 @@ class SparkDemoResult:
         }
 
     def print(self, path: str, *, keep: bool) -> None:
-        """Print what was proved, the delays, and what to try next in ``path``."""
-        from rich.console import Console
-        from rich.table import Table
-
-        console = Console(highlight=False)
-        table = Table(title="every flight once" if self.holds else "THE PROOF FAILED", show_header=False)
-        table.add_column(style="bold")
-        table.add_column()
-        for name, value in self._rows():
-            table.add_row(name, value)
-        console.print(table)
+        """Print the proof, the delays, and commands to try next in ``path``."""
+        console = print_facts("every flight once" if self.holds else "THE PROOF FAILED", self._rows())
         if self.delays is not None:
             console.print(self.delays.table())
         plot = os.path.relpath(self.plot)
@@ -107,16 +98,7 @@ class SparkDemoResult:
         yield "rows/s", f"{self.rows / self.seconds:,.0f}"
 
     def _next(self, path: str, *, keep: bool) -> str:
-        command, where = program(), dir_flag(path, DEFAULT_DIRECTORY)
         if keep:
-            return (
-                "\nTry next, with what is left there:\n"
-                f"  {command} cluster start{where}\n"
-                f"  {command} read flights --to 3{where}"
-            )
-        return (
-            "\nThe data has been removed (--keep keeps it). Try next:\n"
-            f"  {command} cluster start{where}\n"
-            f"  {command} topic create flights{where}\n"
-            "and a job of your own: docs/spark.md"
-        )
+            return next_commands(path, ["cluster start", "read flights --to 3"], keep=True)
+        commands = next_commands(path, ["cluster start", "topic create flights"], keep=False)
+        return f"{commands}\nand a job of your own: docs/spark.md"

@@ -1,11 +1,11 @@
-"""``viewstamp demo-spark``: a streaming job of Spark that lands every row once, whatever is killed; proved.
+"""``viewstamp demo-spark``: a streaming job of Spark that writes every row once, although it is killed; and a proof.
 
-The flights lie in a folder as twenty files, and a Spark driver, in a process of its own, writes them into a topic, a
-file a micro-batch. Meanwhile it is killed with SIGKILL, with its JVM and all its workers: once with rows staged and not
-committed, and once after the log had a commit and before Spark knew; and between the two the cluster's leader. Each
-time the driver is started again, and goes on from its checkpoint. Readers look for a part of a micro-batch all along.
-Then a client that is not Spark compares the topic with the files, and Spark reads the topic back, as a stream, and
-computes who departed how late.
+The flights are in a folder of twenty files, and a Spark driver, in its own process, writes them into a topic, one file
+a micro-batch. Meanwhile the driver is killed with SIGKILL, with its JVM and all its workers: once with rows staged and
+not committed, and once after the commit is in the log and before it is in Spark's checkpoint. Between the two the
+cluster's leader is killed. Each time the driver is started again, and continues from its checkpoint. During all of
+this, readers look for parts of a micro-batch. Then a client that is not Spark compares the topic with the files, and
+Spark reads the topic back, as a stream, and computes the delays.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = ["SparkDemo", "check_demo"]
 TOPIC: Final = "flights"
 WAIT_SECONDS: Final = 60.0
 KILLS: Final = (1 / 4, 1 / 2, 3 / 4)
-"""After which share of the micro-batches: Spark, the leader, Spark again."""
+"""The shares of the micro-batches after which Spark, the leader, and Spark again are killed."""
 KILL_LOOK_SECONDS: Final = 0.002
 SHOW_SECONDS: Final = 0.2
 CLIENT_SECONDS: Final = 30.0
 READER_SECONDS: Final = 1.0
-"""How long a reader waits for the one node that it reads from, which may be down."""
+"""Seconds that a reader waits for its node, which may be down."""
 
 
 def check_demo(picture: str, *, in_directory: bool) -> None:
-    """See now, and not after two minutes, that nothing is missing.
+    """Check the requirements now, so that the demo does not fail after two minutes.
 
     Raises:
       ConfigError: a package is missing, or the picture cannot be written.
@@ -56,7 +56,7 @@ def check_demo(picture: str, *, in_directory: bool) -> None:
     ]
     if missing:
         raise ConfigError(
-            f"the demo with Spark needs {', '.join(missing)}, not installed here",
+            f"demo-spark needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
             remedy="run `make demo-spark` in a clone, or `pip install 'viewstamp[spark,plot]'`",
         )
     check_flights()
@@ -68,7 +68,7 @@ def check_demo(picture: str, *, in_directory: bool) -> None:
 
 
 class SparkDemo:
-    """One run, from the first process to the picture. Leaves no process behind."""
+    """One run, from the first process to the picture. It ends all its processes."""
 
     def __init__(self, directory: str, nodes: int, picture: str, show: Show) -> None:
         from viewstamp.demo.spark_result import SparkDemoResult
@@ -87,7 +87,7 @@ class SparkDemo:
         self._is_written = False
 
     async def run(self) -> SparkDemoResult:
-        """Run the demo, and return what came out."""
+        """Run the demo, and return its result."""
         try:
             self._show.phase(f"starting {self._result.nodes} nodes in {self._cluster.directory}")
             self._cluster.spawn_missing()
@@ -118,7 +118,7 @@ class SparkDemo:
         self._drivers.append(self._driver)
 
     async def _prepare(self) -> None:
-        """Write the files while Spark starts: two cores have room for both."""
+        """Write the files while Spark starts, because two cores have room for both."""
         from viewstamp.demo.source import FLIGHTS
         from viewstamp.demo.spark_input import Input
 
@@ -132,7 +132,7 @@ class SparkDemo:
             self._show.count(0, 0, f"starting Spark: {time.monotonic() - self._driver.started_at:.0f} s")
         await waiting
 
-    # Writing, and killing meanwhile.
+    # Writing while Spark and the leader are killed.
 
     async def _write(self) -> None:
         from viewstamp.demo.spark_watch import PartialBatchWatch
@@ -154,16 +154,16 @@ class SparkDemo:
         self._result.partial = self._watch.partial
 
     async def _run_drivers(self) -> None:
-        """Have the files written by one driver after the other, as long as somebody kills them."""
+        """Write the files with one driver after the other, until one is not killed."""
         started = time.monotonic()
         self._driver.tell("write")
         while await self._driver.wait_for("written") is None:
-            await self._driver.kill()  # Wait until nothing of it is left.
+            await self._driver.kill()  # Waits until all its processes have ended.
             again = time.monotonic()
             await self._start_driver()
             await self._driver.wait_for("ready")
             self._result.starting_seconds += time.monotonic() - again
-            self._show.note(f"Spark runs again after {time.monotonic() - again:.1f} s, and goes on from its checkpoint")
+            self._show.note(f"Spark runs again after {time.monotonic() - again:.1f} s, from its checkpoint")
             self._driver.tell("write")
         self._result.seconds = time.monotonic() - started
         self._is_written = True
@@ -181,13 +181,13 @@ class SparkDemo:
             await self._kill_committed(sink.batch)
 
     async def _sink(self) -> SinkInfo | None:
-        """Return the one sink that there is: that of the query. None = it has not begun."""
+        """Return the only sink, that of the query; None = it has not begun."""
         return next(iter(await self._client.list_sinks()), None)
 
     async def _wait_sink(
         self, wanted: Callable[[SinkInfo], bool], look_seconds: float = KILL_LOOK_SECONDS
     ) -> SinkInfo | None:
-        """Wait until the sink is as wanted; None = all is written."""
+        """Wait until the sink is in the wanted state; None = all files are written."""
         while not self._is_written:
             sink = await self._sink()
             if sink is not None and wanted(sink):
@@ -196,7 +196,7 @@ class SparkDemo:
         return None
 
     async def _kill_staging(self) -> bool:
-        """Kill Spark with something staged and not committed; return whether that was so, or all is written."""
+        """Kill Spark while rows are staged and not committed; return whether that was so, or all files are written."""
         sink = await self._wait_sink(lambda sink: sink.bytes > 0)
         if sink is None:
             return True
@@ -209,7 +209,7 @@ class SparkDemo:
         return is_hit
 
     async def _kill_committed(self, before: int) -> None:
-        """Kill Spark as soon as the log has one more commit, of which Spark itself has to hear yet."""
+        """Kill Spark as soon as the log has one more commit, if possible before Spark has noted it."""
         if await self._wait_sink(lambda sink: sink.batch > before) is None:
             return
         await self._driver.kill()
@@ -219,7 +219,7 @@ class SparkDemo:
         self._note_kill(sink.batch, f"committed in the log, {'and' if is_known else 'not yet'} in Spark's checkpoint")
 
     def _is_in_checkpoint(self, batch: int) -> bool:
-        """Say whether Spark itself has noted that a micro-batch is done."""
+        """Return whether Spark has noted that a micro-batch is done."""
         return os.path.exists(os.path.join(self._folder, "checkpoint", "commits", str(batch)))
 
     def _note_kill(self, batch: int, found: str) -> None:
@@ -228,7 +228,7 @@ class SparkDemo:
         self._show.note(f"killed Spark (SIGKILL), {hit}")
 
     async def _kill_leader(self, batch: int) -> None:
-        """Kill the leader, and restart it once Spark has committed without it."""
+        """Kill the leader, and restart it after Spark's next commit."""
         leader, _ = await self._cluster.leader(WAIT_SECONDS)
         leader.send_signal(signal.SIGKILL)
         killed = time.monotonic()
@@ -242,7 +242,7 @@ class SparkDemo:
         self._show.note(f"restarted {leader.id}; {waited}")
 
     async def _show_writing(self) -> None:
-        """Keep the progress line true, and moving."""
+        """Update the progress line."""
         rows, files = self._input.rows, len(self._input.sizes)
         ends = sorted(self._input.ends)
         end, since = 0, time.monotonic()
@@ -260,7 +260,7 @@ class SparkDemo:
     # Reading.
 
     async def _prove(self) -> None:
-        """Compare the topic with the files; what is staged for a batch that is committed is gone by now."""
+        """Compare the topic with the files. Staged records of committed batches are deleted by now."""
         from viewstamp.demo.proof import Proof, Tally
 
         expected = await asyncio.to_thread(Tally, self._input.lines())
@@ -273,7 +273,7 @@ class SparkDemo:
         self._result.proof = Proof.compare(expected, found)
 
     async def _aggregate(self) -> None:
-        """Have Spark read the topic, and keep what it makes of it."""
+        """Make Spark read the topic, and keep its result."""
         from viewstamp.demo.spark_delays import Delays
 
         rows = self._input.rows

@@ -1,4 +1,4 @@
-"""Readers that look for what must never be seen: a part of a micro-batch."""
+"""Readers that look for a part of a micro-batch, which must never be visible."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOOK_SECONDS: Final = 0.05
 
 
 class PartialBatchWatch:
-    """Reads a topic while it is written, from each member what that one alone has, and notes where it ends.
+    """Reads a topic while it is written, from the applied records of each member, and notes the position of its end.
 
-    ``ends`` are the last positions at which it may end, taken from the input and not from what the cluster says.
+    ``ends`` are the last positions at which it may end. They come from the input, not from the cluster.
     """
 
     def __init__(self, client: Client, topic: str, ends: Collection[int]) -> None:
@@ -28,18 +28,18 @@ class PartialBatchWatch:
         self._ends = ends
         self._is_over = False
         self.looks = 0
-        """How often a reader came to the end."""
+        """How often a reader reached the end of the topic."""
         self.partial = 0
         """How often the records ended within a micro-batch."""
         self.end = 0
-        """The last position that any reader has seen."""
+        """The last position that any reader has read."""
 
     async def run(self, nodes: Collection[str]) -> None:
-        """Look at each of ``nodes`` again and again, until :meth:`finish`."""
+        """Read from each of ``nodes`` again and again, until :meth:`finish`."""
         await asyncio.gather(*(self._follow(node) for node in nodes))
 
     def finish(self) -> None:
-        """Have every reader look once more, and end."""
+        """Make every reader read once more, and end."""
         self._is_over = True
 
     async def _follow(self, node: str) -> None:
@@ -49,7 +49,7 @@ class PartialBatchWatch:
             try:
                 seen = await self._read_on(node, seen)
             except (UnavailableError, UnknownTopicError):
-                pass  # It has been killed, or is about to catch up.
+                pass  # The node was killed, or has not caught up yet.
             else:
                 self.note(seen)
             if is_last:
@@ -57,7 +57,7 @@ class PartialBatchWatch:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _read_on(self, node: str, seen: int) -> int:
-        """Read what ``node`` has behind ``seen``, and return the last position that it gave."""
+        """Read the records of ``node`` after ``seen``, and return the last position."""
         async for batch in self._client.read_batches(self._topic, seen + 1, node=node):
             seen = batch.first_position + batch.count - 1
         return seen

@@ -1,7 +1,7 @@
-"""The client of a process that cannot await: one for each cluster, on an event loop in a thread of its own.
+"""A client for code that cannot await: one for each cluster, on an event loop in its own thread.
 
-Spark calls sinks and sources in workers that it keeps over the micro-batches. So the connection, the session and what
-they have learnt of the cluster are kept too, and a task costs no handshake.
+Spark calls sinks and sources in workers that it keeps over many micro-batches. So the connection and the session are
+kept too, and a task costs no handshake.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 _TIMEOUT = 300.0
-"""Seconds for each call. A task that fails costs its whole micro-batch, so it rather waits: for a new leader, for
-staged bytes to become less, for a node that is restarted."""
+"""Seconds for each call. Long, because a failed task costs its whole micro-batch: it rather waits for a new leader, for
+staged bytes to be freed, or for a node to restart."""
 _READ_BYTES = 4 * 1024 * 1024
-"""What one request of a reader asks for. For each a node looks into the COMMIT again that placed what is read."""
+"""Bytes of one request of a reader. Large, because a node reads the COMMIT of staged records again for each request."""
 _CLOSE_SECONDS = 2.0
 _ANSWER_SECONDS = 1.0
-"""How long an address may take to accept or refuse a connection before it counts as one that may be reached."""
+"""Seconds for an address to accept or refuse a connection; after that it counts as possibly reachable."""
 _REFUSED_SECONDS = 0.2
-"""Between two rounds over addresses that refuse."""
+"""Seconds between two rounds over addresses that refuse."""
 
 _clients: dict[tuple[int, str], BlockingClient] = {}
-"""By process id, because Spark forks its workers: a thread does not come along, and a socket would be shared. What
-was inherited is never used, and never dropped either: closing its loop would disturb the parent's. So a child has to
-end without clearing up, by ``os._exit``, as Spark's workers and multiprocessing's do."""
+"""By process id, because Spark forks its workers: threads do not survive a fork, and a socket would be shared. An
+inherited client is never used, and never closed either, because closing its loop would disturb the parent's. So a child
+has to end without clean-up, by ``os._exit``, as Spark's workers and those of multiprocessing do."""
 
 
 def blocking_client(cluster: str) -> BlockingClient:
-    """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``); nothing is sent yet.
+    """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``). Sends no request.
 
     Raises:
-      ConfigError: an address has another shape.
+      ConfigError: an address is invalid.
     """
     key = os.getpid(), cluster
     found = _clients.get(key)
@@ -58,11 +58,11 @@ def blocking_client(cluster: str) -> BlockingClient:
 
 
 class BlockingClient:
-    """A client and the event loop that it lives on. May be used by several threads.
+    """A client and its event loop. May be used by several threads.
 
     Invariants:
       * the loop's thread runs from the first :meth:`run` until :meth:`close`
-      * at the end of the process it is closed, where the process ends in order
+      * it is closed when the process exits normally
     """
 
     def __init__(self, cluster: str) -> None:
@@ -72,7 +72,7 @@ class BlockingClient:
             entropy=random.Random(),
             options=ClientOptions(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
         )
-        """Its coroutine functions are for :meth:`run` alone: they belong to the loop."""
+        """Its coroutine functions must be passed to :meth:`run`, because they belong to the loop."""
         self._process = os.getpid()
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,25 +82,25 @@ class BlockingClient:
         self._was_reached = False
 
     def reach(self, seconds: float) -> None:
-        """Return once a node may be reached; raise if every address refuses connections for ``seconds``.
+        """Return once a node may be reachable; raise if every address refuses connections for ``seconds``.
 
-        For the driver, before anything else: an address that refuses is mistyped, or its node is not running, and calls
-        of a client go on trying for as long as their timeout. Addresses that neither accept nor refuse are left to the
-        client. Once a connection was accepted this returns at once: a cluster that was there will come back.
+        The driver calls this first, because an address that refuses is mistyped or its node is down, while calls of a
+        client retry until their timeout. Addresses that neither accept nor refuse are left to the client. After the
+        first accepted connection this returns at once, because a cluster that was there may come back.
 
         Raises:
-          UnavailableError: every address refuses, or has a host name that does not exist.
+          UnavailableError: every address refuses, or its host name does not exist.
         """
         if not self._was_reached:
             self.run(_reach, self._addresses, seconds)
             self._was_reached = True
 
     def run(self, work: Callable[P, Coroutine[Any, Any, ResultT]], *arguments: P.args, **named: P.kwargs) -> ResultT:
-        """Run ``work(*arguments, **named)`` on the loop, and wait for its end. Interrupted, it cancels the work.
+        """Run ``work(*arguments, **named)`` on the loop, and wait for its result. An interrupt cancels the work.
 
         Raises:
-          ClosedError: the client has been closed.
-          ViewstampError: as the work does; the remedy stands in the traceback, which is all that Spark shows.
+          ClosedError: the client is closed.
+          ViewstampError: as raised by the work; its traceback, which is all that Spark shows, includes the remedy.
         """
         loop = self._start()
         future = asyncio.run_coroutine_threadsafe(work(*arguments, **named), loop)
@@ -112,7 +112,7 @@ class BlockingClient:
             raise
 
     def close(self) -> None:
-        """Close the client, and end the thread. Idempotent; nothing happens in a process that has inherited this."""
+        """Close the client, and end the thread. Safe to repeat. Does nothing in a process that inherited the client."""
         with self._starting:
             if self._is_closed or os.getpid() != self._process:
                 return
@@ -150,15 +150,15 @@ async def _reach(addresses: Sequence[tuple[str, int]], seconds: float) -> None:
             return
         if loop.time() >= deadline:
             raise UnavailableError(
-                f"no node of the cluster accepts connections, tried for {seconds:g} s: {', '.join(refusals)}",
-                remedy="check the addresses, and that the nodes run; while a cluster is being restarted, option"
-                " connectSeconds says how many seconds to wait for it",
+                f"no node of the cluster accepted a connection within {seconds:g} s: {', '.join(refusals)}",
+                remedy="check the addresses, and that the nodes run; to wait longer for a cluster that restarts, set"
+                " option connectSeconds",
             )
         await asyncio.sleep(_REFUSED_SECONDS)
 
 
 async def _refusal(host: str, port: int) -> str:
-    """Return how an address refuses a connection; "" = it accepts one, or there is no answer yet."""
+    """Return how an address refuses a connection; "" = it accepts one, or does not answer yet."""
     loop = asyncio.get_running_loop()
     address = format_address(host, port)
     try:

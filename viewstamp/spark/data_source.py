@@ -1,7 +1,7 @@
-"""``format("viewstamp")``: hands what Spark asks for over to the sink and the sources, once the options are right.
+"""``format("viewstamp")``: checks the options, and passes Spark's calls to the sink and the sources.
 
-Imported by Spark before anything is read or written, also for jobs that have nothing to do with viewstamp: what the
-parts need is imported when they are asked for.
+Spark imports this module before any read or write, also for jobs that do not use viewstamp. So the parts are imported
+only when they are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ViewstampDataSource"]
 
 
 class ViewstampDataSource(DataSource):
-    """A topic of a cluster as a table that can be read, and appended to. Runs on the driver."""
+    """A topic of a cluster as a table that can be read and appended to. Runs on the driver."""
 
     def __init__(self, options: dict[str, str]) -> None:
         check_installed()
@@ -37,11 +37,11 @@ class ViewstampDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "viewstamp"
 
     def schema(self) -> StructType:
-        """Return the columns that reading gives; fewer where the option ``columns`` says so.
+        """Return the columns that a read gives: all, or those of the option ``columns``.
 
         Raises:
           ConfigError: an option is wrong.
@@ -53,10 +53,10 @@ class ViewstampDataSource(DataSource):
             return spark_schema(SourceOptions.columns_of(self.options), table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what stands in the topics now.
+        """Return a reader of the records that are in the topics now.
 
         Raises:
-          ConfigError: an option is wrong, or the schema is not ours.
+          ConfigError: an option is wrong, or the requested schema is not the topic's.
         """
         from viewstamp.spark.records import table_options
         from viewstamp.spark.source import batch_reader
@@ -67,10 +67,10 @@ class ViewstampDataSource(DataSource):
             return batch_reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return a reader that goes on with what is appended later.
+        """Return a reader that continues with later records.
 
         Raises:
-          ConfigError: an option is wrong, or the schema is not ours.
+          ConfigError: an option is wrong, or the requested schema is not the topic's.
         """
         from viewstamp.spark.records import table_options
         from viewstamp.spark.stream_source import stream_reader
@@ -94,7 +94,7 @@ class ViewstampDataSource(DataSource):
             return batch_writer(SinkOptions.parse(self.options, streaming=False, table=table_options(schema)), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802  # Spark's
-        """Return a writer of micro-batches, each of which lands exactly once.
+        """Return a writer of micro-batches, each of which is written exactly once.
 
         Raises:
           ConfigError: an option is wrong, or the output mode is complete.
@@ -113,12 +113,12 @@ def _check_columns(schema: StructType, columns: Sequence[str]) -> None:
     asked, ours = without_metadata(schema), spark_schema(columns)
     if asked != ours:
         raise ConfigError(
-            f"the schema {asked.simpleString()} was asked for; a topic gives {ours.simpleString()}",
-            remedy="leave .schema(...), or the columns of CREATE TABLE, out; option columns chooses among them,"
-            " select(...) and cast(...) change",
+            f"the requested schema is {asked.simpleString()}, but a topic has {ours.simpleString()}",
+            remedy="leave .schema(...), or the columns of CREATE TABLE, out; choose columns with the option columns,"
+            " and change them with select(...) and cast(...)",
         )
 
 
 def _check_appends(overwrite: bool, remedy: str) -> None:
     if overwrite:
-        raise ConfigError("a topic is only appended to, never overwritten", remedy=remedy)
+        raise ConfigError("a topic can be appended to, but not overwritten", remedy=remedy)

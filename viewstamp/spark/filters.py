@@ -1,4 +1,4 @@
-"""Conditions that cut what is read: comparisons of position and timestamp, and names of topics. Pure."""
+"""Conditions that reduce the records to read: comparisons of position and timestamp, and names of topics. Pure."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from pyspark.sql.datasource import (
 __all__ = ["EVERYTHING", "Cut", "push"]
 
 _END = 1 << 63
-"""Behind every position and every time."""
+"""After every position and every time."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER_NULL = frozenset({"topic", "position", "term", "index", "timestamp", "value"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """What of the topics is left to read. Ranges are half-open, and empty where the end is not behind the start."""
+    """The part of the topics that is left to read. Ranges are half-open; one that ends before its start is empty."""
 
     topics: frozenset[str] | None = None
     """None = all."""
     positions: tuple[int, int] = (0, _END)
     times: tuple[int, int] = (0, _END)
-    """Log times, in microseconds since 1970, of which none is below 0."""
+    """Log times, in microseconds since 1970; never below 0."""
 
 
 EVERYTHING = Cut()
 
 
 def push(filters: Sequence[Filter]) -> tuple[Cut, list[Filter]]:
-    """Return what all of ``filters`` together leave, and those that Spark still has to look at.
+    """Return the records that all of ``filters`` together leave, and the filters that Spark still has to apply.
 
-    Positions and log times rise along a topic, so a comparison with a constant is a range of it, to the record.
+    Positions and log times increase along a topic, so a comparison with a constant is exactly a range of positions.
     """
     cut, rest = EVERYTHING, []
     for condition in filters:
@@ -57,7 +57,7 @@ def push(filters: Sequence[Filter]) -> tuple[Cut, list[Filter]]:
 
 
 def _push(cut: Cut, condition: Filter) -> Cut | None:
-    """Return ``cut`` with one condition more; None = it says something else than what is cut here."""
+    """Return ``cut`` reduced by one more condition; None = the condition cannot be pushed."""
     match condition:
         case IsNotNull(attribute=(name,)) if name in _NEVER_NULL:
             return cut
@@ -80,7 +80,7 @@ def _only(cut: Cut, names: Sequence[Any]) -> Cut:
 
 
 def _range(condition: Filter, number: Any) -> tuple[int, int] | None:
-    """Return the range of whole numbers that a comparison leaves; None = it is none, or not with a number."""
+    """Return the range of whole numbers that a comparison leaves; None = it is not a comparison with a number."""
     value = number(getattr(condition, "value", None))
     if value is None:
         return None
@@ -103,7 +103,7 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 
 def _microseconds(value: Any) -> int | None:
-    """Return microseconds since 1970. A time without a zone is Spark's to compare: it knows the session's."""
+    """Return microseconds since 1970; None for a time without a zone, because only Spark knows the session's zone."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // timedelta(microseconds=1)
     return None

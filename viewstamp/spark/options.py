@@ -1,7 +1,7 @@
-"""The options of a reader or a writer: read once, on the driver, and refused there when one is wrong.
+"""The options of readers and writers: parsed once, on the driver, and rejected there if one is wrong.
 
-This is the list of all options and of what each may be; it imports no Spark. An option that is unknown, or that does
-nothing where it stands, is an error: it would be a wish that silently is not granted.
+This is the list of all options and their allowed values; it imports no Spark. An option that is unknown, or has no
+effect in its place, is an error, because the user expects an effect.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = [
 ]
 
 COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "value", "headers")
-"""The columns that reading gives, in their order."""
+"""The columns that a read gives, in order."""
 
 _FILLED_IN: Final = ("position", "term", "index", "timestamp")
 _ADDRESS: Final = ("cluster", "topic")
-"""Options that reading and writing have in common."""
+"""Options that reading and writing share."""
 
 Bound: TypeAlias = int | Literal["earliest", "latest"]
-"""A place in a topic: a position from 1, the first record that is kept, or behind the last one there is."""
+"""A place in a topic: a position from 1 on, the first retained record, or the end behind the last record."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAUSIBLE: Final = (946_684_800_000_000, 4_102_444_800_000_000)
@@ -50,52 +50,52 @@ _UNITS_IN_NANOSECONDS: Final = {
 }
 
 PARTITIONS_MAX: Final = 100_000
-"""More tasks than any cluster of Spark runs for one query; their list would take longer than reading."""
+"""More tasks than any Spark cluster runs for one query; listing them would take longer than reading."""
 
 CONNECT_SECONDS: Final = 10
-"""Long enough for a cluster that is just being restarted, short enough for somebody who mistyped a port."""
+"""Seconds: enough for a cluster that restarts, and not too long for a user who mistyped a port."""
 
 VARIABLE: Final = "VIEWSTAMP_CLUSTER"
-"""Names the cluster where no option does, as for the command line."""
+"""The environment variable that names the cluster if no option does, as for the command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where rows go, and as what."""
+    """The target of a write, and its form."""
 
     cluster: str
     """``host:port`` of its nodes, separated by commas."""
     topic: str = ""
     """"" = every row names its own, in a column ``topic``."""
     sink_id: str = ""
-    """The name under which the log remembers what was committed; "" = Spark's query id."""
+    """The name under which the log records the committed batches; "" = Spark's query id."""
     sink_reset: bool = False
-    """With ``sink_id``: take the sink over from another query, and begin anew with whatever batch comes."""
+    """With ``sink_id``: take the sink over from another query, and accept any batch number as its next."""
     txn_id: str = ""
-    """Batch writes only: two writes with the same one land once; "" = each write lands."""
+    """Batch writes only: of two writes with the same id one takes effect; "" = every write does."""
     batch_id: int | None = None
-    """Batch writes only: the number of the batch within ``sink_id``, as ``foreachBatch`` tells it."""
+    """Batch writes only: the number of the batch within ``sink_id``, as ``foreachBatch`` passes it."""
     format: Literal["", "json", "msgpack"] = ""
-    """How a whole row becomes one value; "" = the column ``value`` is the value."""
+    """The encoding of a whole row as one value; "" = the column ``value`` is the value."""
     txn_keep_days: int = 30
-    """How many days the cluster remembers ``txn_id``; 0 = until somebody has it forgotten."""
+    """How many days the cluster remembers ``txn_id``; 0 = until a user forgets it."""
     connect_seconds: int = CONNECT_SECONDS
-    """How long the driver waits for a cluster of which every address refuses connections."""
+    """How long the driver waits for a cluster whose addresses all refuse connections."""
     filled_in: tuple[str, ...] = ()
-    """Columns of a table that the cluster fills in when rows are written: they have to be null."""
+    """Columns of a table that the cluster fills in on a write: they have to be null."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
-        """Check what a user gave.
+        """Check the options of a write.
 
         Args:
-          options: of the write.
-          streaming: whether it is one of a stream.
-          table: what :meth:`SourceOptions.table_of` returned, where rows are written to a table; of it the cluster
-            counts, and the topic if it is one. Where both name the same, ``options`` count.
+          options: those that the user gave.
+          streaming: whether it is a streaming write.
+          table: for a write to a table, the result of :meth:`SourceOptions.table_of`. Its cluster is used, and its
+            topic if it has only one; ``options`` override them.
 
         Raises:
-          ConfigError: an option is unknown, does nothing here, or has a value that it may not have.
+          ConfigError: an option is unknown, has no effect here, or has a value that is not allowed.
         """
         given = _read(options, _SINK, "sink", table and {name: table[name] for name in _ADDRESS if name in table})
         if table is not None:
@@ -103,9 +103,9 @@ class SinkOptions:
                 del given["topic"]
             given["filledIn"] = (*_FILLED_IN, "topic") if "topic" in given else _FILLED_IN
         if "sinkReset" in given and "sinkId" not in given:
-            raise ConfigError("sinkReset stands without sinkId", remedy="name the sink that is to be reset: sinkId")
+            raise ConfigError("sinkReset is given without sinkId", remedy="name the sink to reset: sinkId")
         if "txnKeepDays" in given and "txnId" not in given:
-            raise ConfigError("txnKeepDays stands without txnId", remedy="name the write: txnId")
+            raise ConfigError("txnKeepDays is given without txnId", remedy="name the write: txnId")
         if streaming:
             _refuse(
                 given,
@@ -114,17 +114,19 @@ class SinkOptions:
                 "leave it out: a stream numbers its own batches",
             )
         elif "txnId" in given and ("sinkId" in given or "batchId" in given):
-            raise ConfigError("txnId stands beside sinkId or batchId", remedy="name a write by txnId alone, or by both")
+            raise ConfigError(
+                "txnId is given with sinkId or batchId", remedy="name a write by txnId, or by the other two"
+            )
         elif ("sinkId" in given) != ("batchId" in given):
             raise ConfigError(
-                "a batch write has only one of sinkId and batchId", remedy="give both, or txnId, or nothing"
+                "a batch write has only one of sinkId and batchId", remedy="give both, or txnId, or none of them"
             )
         return cls(**_fields(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What is read, and how much of it at once.
+    """The records to read, and their division into batches and tasks.
 
     Invariants:
       * ``starting_position`` and ``ending_position`` have a bound for each topic
@@ -134,36 +136,36 @@ class SourceOptions:
     topics: tuple[str, ...]
     columns: tuple[str, ...] = COLUMNS
     starting_position: Mapping[str, Bound]
-    """The first position that is read. A stream that goes on from a checkpoint does not ask it."""
+    """The first position to read. A stream that continues from a checkpoint does not use it."""
     starting_timestamp: int | None = None
-    """Microseconds since 1970: from the first record of this log time or later, whatever ``starting_position`` says."""
+    """Microseconds since 1970: begin at the first record with this log time or later, instead of at a position."""
     ending_position: Mapping[str, Bound]
-    """Batch only: the first position that is not read any more."""
+    """Batch only: the first position that is not read."""
     max_records_per_trigger: int | None = None
-    """Streaming only, as the next one: at most so much in one micro-batch, over all topics; None = all there is."""
+    """Streaming only, like the next one: the limit of one micro-batch, over all topics; None = no limit."""
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
-    """Positions that are gone (trimmed) are an error; else reading goes on with the first that is kept."""
+    """True: trimmed positions are an error. False: reading continues with the first retained position."""
     push_filters: bool = False
-    """Batch only: conditions on positions cut the range; needs ``spark.sql.python.filterPushdown.enabled``."""
+    """Batch only: conditions on positions reduce the range; needs ``spark.sql.python.filterPushdown.enabled``."""
     min_partitions: int = 1
-    """At least so many tasks, as far as there are records, in a batch query or a micro-batch."""
+    """The least number of tasks of a batch query or a micro-batch, if there are that many records."""
     max_records_per_partition: int | None = None
-    """At most so many records in one task; None = bytes alone decide."""
+    """The most records of one task; None = only bytes decide."""
     connect_seconds: int = CONNECT_SECONDS
-    """How long the driver waits for a cluster of which every address refuses connections."""
+    """How long the driver waits for a cluster whose addresses all refuse connections."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
-        """Check what a user gave.
+        """Check the options of a query.
 
         Args:
-          options: of the query.
-          streaming: whether it is a stream.
-          table: what :meth:`table_of` returned, where a table is read. Where both name the same, ``options`` count.
+          options: those that the user gave.
+          streaming: whether it is a streaming query.
+          table: for a read of a table, the result of :meth:`table_of`; ``options`` override it.
 
         Raises:
-          ConfigError: an option is unknown, does nothing here, or has a value that it may not have.
+          ConfigError: an option is unknown, has no effect here, or has a value that is not allowed.
         """
         given = _read(options, _SOURCE, "source", table)
         if streaming:
@@ -172,7 +174,7 @@ class SourceOptions:
             triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
             _refuse(given, triggers, "a batch source", "leave it out, or use spark.readStream")
         if "startingPosition" in given and "startingTimestamp" in given:
-            raise ConfigError("startingPosition and startingTimestamp are both given", remedy="begin at one of them")
+            raise ConfigError("startingPosition and startingTimestamp are both given", remedy="give one of them")
         if "topic" not in given:
             raise ConfigError(
                 "no topic is named",
@@ -186,24 +188,24 @@ class SourceOptions:
             start, end = starts[topic], ends[topic]
             if isinstance(start, int) and isinstance(end, int) and start > end:
                 raise ConfigError(
-                    f"topic {topic}: startingPosition {start} is behind endingPosition {end}",
-                    remedy="startingPosition is the first that is read, endingPosition the first that is not",
+                    f"topic {topic}: startingPosition {start} is after endingPosition {end}",
+                    remedy="startingPosition is the first position to read, endingPosition the first not to read",
                 )
         return cls(topics=topics, starting_position=starts, ending_position=ends, **_fields(given))
 
     @classmethod
     def table_of(cls, options: Mapping[str, str]) -> dict[str, str]:
-        """Return what ``CREATE TABLE ... OPTIONS (...)`` says, by our spelling of the names, once it is right.
+        """Return the checked options of ``CREATE TABLE ... OPTIONS (...)``, with their names in our spelling.
 
         Raises:
-          ConfigError: an option is unknown, or has a value that it may not have, or does nothing for a batch query.
+          ConfigError: an option is unknown, has a value that is not allowed, or has no effect in a batch query.
         """
         cls.parse(options, streaming=False)
         return {_find(name, value, _SOURCE, "source"): value for name, value in options_of(options).items()}
 
     @staticmethod
     def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the columns alone: Spark asks for the schema before it says what is to be done.
+        """Return only the columns, because Spark asks for the schema before it knows the kind of query.
 
         Raises:
           ConfigError: an option is unknown or has a wrong value.
@@ -214,23 +216,23 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalSourceOptions:
-    """Which segment files are read, and what of them."""
+    """The segment files to read, and the part of them to return."""
 
     paths: tuple[str, ...]
-    """The data directories of nodes that do not run."""
+    """The data directories of stopped nodes."""
     topics: tuple[str, ...] = ()
-    """() = all that there are."""
+    """() = all topics."""
     columns: tuple[str, ...] = COLUMNS
     unsafe: bool = False
-    """Go on with fewer than a majority of the members, or with nodes that run: committed records may be missing, and
+    """Continue with fewer than a majority of the members, or with running nodes: committed records may be missing, and
     records that were never committed may be present."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Check what a user gave; what ``load(...)`` names, Spark puts into ``path`` or ``paths``.
+        """Check the options of a query. Spark puts the arguments of ``load(...)`` into ``path`` or ``paths``.
 
         Raises:
-          ConfigError: an option is unknown, or has a value that it may not have.
+          ConfigError: an option is unknown, or has a value that is not allowed.
         """
         given = _read(options, _WAL, "offline source")
         paths = (*given.pop("path", ()), *given.pop("paths", ()))
@@ -322,8 +324,8 @@ def _timestamp(value: str) -> int:
 def _microseconds(count: int) -> int:
     """Return ``count`` if it is a plausible number of microseconds since 1970, or 0, which is 1970 in every unit.
 
-    Kafka's option of the same name counts milliseconds. Taken as microseconds, a date of today in milliseconds is in
-    January 1970, and everything would be read.
+    Kafka's option of the same name counts milliseconds. A present date in milliseconds, taken as microseconds, is in
+    January 1970, so that all records would be read.
     """
     if count == 0 or _PLAUSIBLE[0] <= count < _PLAUSIBLE[1]:
         return count
@@ -362,17 +364,17 @@ def _bounds(value: str) -> Bound | dict[str, Bound]:
     try:
         named = json.loads(value)
     except ValueError:
-        raise ValueError("that is no JSON") from None
+        raise ValueError("that is not JSON") from None
     return {topic: _bound(bound) for topic, bound in named.items()}
 
 
 def _for_each(topics: tuple[str, ...], option: str, bounds: Bound | dict[str, Bound]) -> dict[str, Bound]:
-    """Return a bound for each topic."""
+    """Return the bound of each topic."""
     if not isinstance(bounds, dict):
         return dict.fromkeys(topics, bounds)
     if bounds.keys() != set(topics):
         raise ConfigError(
-            f"{option} names {', '.join(bounds) or 'no topic'}; topic names {', '.join(topics)}",
+            f"{option} names {', '.join(bounds) or 'no topic'}, but topic names {', '.join(topics)}",
             remedy=f"name the same topics in both; {option} may also be one bound for all",
         )
     return bounds
@@ -428,9 +430,9 @@ _KAFKAS: Final[Mapping[str, str]] = {
     "endingOffsets": "endingPosition",
     "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
 }
-"""Options of Spark's Kafka connector that mean what ours do, so they are taken as other names of ours.
-``startingOffsets`` and ``endingOffsets`` do so only as ``earliest`` and ``latest``, because Kafka's numbers are offsets
-of partitions and count from 0."""
+"""Options of Spark's Kafka connector with the meaning of one of ours; they are accepted as its alias.
+``startingOffsets`` and ``endingOffsets`` are accepted only as ``earliest`` and ``latest``, because Kafka's numbers are
+offsets of partitions and count from 0."""
 _KAFKAS_HINTS: Final[Mapping[str, str]] = {
     "startingOffsetsByTimestamp": "write startingTimestamp: a log time in ISO 8601 for all topics",
     "endingOffsetsByTimestamp": "filter by the column timestamp, with pushFilters=true",
@@ -443,25 +445,25 @@ _KAFKAS_HINTS: Final[Mapping[str, str]] = {
     "groupIdPrefix": "leave it out: there are no consumer groups, the checkpoint holds the positions",
     "kafka.group.id": "leave it out: there are no consumer groups, the checkpoint holds the positions",
 }
-"""Options of Spark's Kafka connector that mean nothing here, and what to write instead."""
+"""Options of Spark's Kafka connector that have no meaning here, and what to write instead."""
 
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself puts among the options; in lower case, because Spark ignores capitals."""
+"""Names that Spark itself adds to the options; in lower case, because Spark ignores capitals."""
 _TABLES: Final = "option."
-"""What Spark writes before the name of each option of ``CREATE TABLE``, when it asks for the columns of the table."""
+"""The prefix that Spark adds to each option of ``CREATE TABLE`` when it asks for the columns of the table."""
 
 
 def is_table(options: Mapping[str, str]) -> bool:
-    """Return whether these are the properties of a table that is being created, and not the options of a query."""
+    """Return whether these are the properties of a table that is being created, not the options of a query."""
     return any(name.lower() == "provider" or name.lower().startswith(_TABLES) for name in options)
 
 
 def options_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Return what a user wrote as options, without what Spark adds.
+    """Return the options that the user gave, without those that Spark adds.
 
-    ``CREATE TABLE ... OPTIONS (topic 'a')`` hands over ``option.topic`` and ``topic``, and beside them ``provider``,
-    ``owner``, ``location``, ``path``, ``serialization.format`` and the table's other properties. Only names that begin
-    with ``option.`` are certainly options.
+    For ``CREATE TABLE ... OPTIONS (topic 'a')`` Spark passes ``option.topic`` and ``topic``, and in addition
+    ``provider``, ``owner``, ``location``, ``path``, ``serialization.format`` and the table's other properties. Only
+    names that begin with ``option.`` are certainly options.
     """
     if is_table(options):
         return {
@@ -475,7 +477,7 @@ def options_of(options: Mapping[str, str]) -> dict[str, str]:
 def _read(
     options: Mapping[str, str], known: Mapping[str, _Check], where: str, table: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the checked values of what was given, by our spelling of the options; ``table``: where nothing was."""
+    """Return the checked values by our spelling of the options. Values of ``table`` are used for those not given."""
     given: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, value in options_of(options).items():
@@ -487,8 +489,8 @@ def _read(
             raise ConfigError(f"option {shown} is {value!r}", remedy=str(error)) from None
         if option in given and given[option] != checked:
             raise ConfigError(
-                f"options {names[option]} and {name} mean the same here, and differ: {value!r} is the latter",
-                remedy=f"give {option} alone",
+                f"options {names[option]} and {name} mean the same here, but differ: {name} is {value!r}",
+                remedy=f"give only {option}",
             )
         given[option], names[option] = checked, name
     for option, value in (table or {}).items():
@@ -506,35 +508,35 @@ def _read(
 
 
 def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str:
-    """Return our spelling of an option's name. Raises ConfigError if there is none like it."""
+    """Return our spelling of an option's name. Raises ConfigError for an unknown option."""
     spelling = {each.lower(): each for each in known}
     if name.lower() in spelling:
         return spelling[name.lower()]
     if name.lower() == "path":
-        raise ConfigError(f"the {where} has no path; {value!r} is one", remedy='write .option("topic", "NAME")')
+        raise ConfigError(f"the {where} has no path, but {value!r} is given", remedy='write .option("topic", "NAME")')
     for kafkas, ours in _KAFKAS.items():
         if name.lower() == kafkas.lower() and ours in known:
             if ours.endswith("Position") and value not in ("earliest", "latest"):
                 raise ConfigError(
-                    f"the {where} takes {kafkas} only as earliest or latest, and it is {value!r}",
+                    f"the {where} takes {kafkas} only as earliest or latest, not {value!r}",
                     remedy=f'write {ours}: a position from 1 on, or for each topic {{"NAME": 1, "NAME": "latest"}}',
                 )
             return ours
     hints = {kafkas.lower(): hint for kafkas, hint in _KAFKAS_HINTS.items()}
     hint = hints.get(name.lower())
     if hint is None and name.lower().startswith("kafka."):
-        hint = "leave it out: no client of Kafka reads it"
+        hint = "leave it out, because there is no Kafka client that reads it"
     raise ConfigError(f"the {where} has no option {name}", remedy=hint or _nearest(name, known))
 
 
 def _refuse(given: Mapping[str, object], names: Iterable[str], where: str, remedy: str) -> None:
     for name in names:
         if name in given:
-            raise ConfigError(f"{where} has no use for option {name}", remedy=remedy)
+            raise ConfigError(f"option {name} has no effect on {where}", remedy=remedy)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Say what somebody may have meant."""
+    """Return the option that the user may have meant, and the list of all options."""
     spelling = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), spelling, n=1, cutoff=0.4)
     guess = f"did you mean {spelling[near[0]]}? " if near else ""
@@ -542,5 +544,5 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by the names that they have as fields: ``sink_id`` for ``sinkId``."""
+    """Return the values by their field names: ``sink_id`` for ``sinkId``."""
     return {re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", name): value for name, value in given.items()}

@@ -1,7 +1,7 @@
-"""How far a streaming query is behind its topics, from the progress that Spark reports. Imports no Spark.
+"""Computes how far a streaming query is behind its topics, from the progress that Spark reports. Imports no Spark.
 
-Spark has a hook for metrics of a source in Scala and Java, and none for one in Python. It does report, for each source,
-where the micro-batch ended and where the topics ended, so the difference is known.
+Spark has a hook for metrics of a source in Scala and Java, but none in Python. It does report, for each source, the end
+of the micro-batch and the ends of the topics, so their difference can be computed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     The ends of the topics are those that were committed when the micro-batch was planned.
 
     Args:
-      progress: ``query.lastProgress``, or ``event.progress.json`` of a listener once it is parsed.
+      progress: ``query.lastProgress``, or the parsed ``event.progress.json`` of a listener.
 
     Returns:
-      Records by topic, for all sources of the query that read topics; of a topic that two of them read, the larger
+      Records by topic, for all sources of the query that read topics; if two sources read one topic, the larger
       number. Empty if there is no progress yet.
     """
     behind: dict[str, int] = {}
@@ -35,7 +35,7 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def _positions(offset: object) -> dict[str, int]:
-    """Return the positions of an offset by topic; {} if it is none of ours."""
+    """Return the positions of an offset by topic; {} if it is not an offset of this source."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

@@ -1,4 +1,4 @@
-"""Which positions are read, and in which pieces: what both sources plan on the driver, and what a task is told."""
+"""Plans the positions to read, in pieces: for both sources, on the driver; a piece is passed to a task."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _log = logging.getLogger("viewstamp.spark")
 
 _PLANNING_SECONDS = 60.0
 _TASKS_A_CORE = 2
-"""Tasks for each core of the driver. A source in Python cannot ask Spark for the cores of the executors, because the
-process that plans has no session. So bytes bound the tasks, and ``minPartitions`` raises their number."""
+"""Tasks for each core of the driver, because a source in Python cannot ask Spark for the executors' cores: the planning
+process has no session. So bytes limit the tasks, and ``minPartitions`` raises their number."""
 _TASK_BYTES_MIN = 16 * 1024 * 1024
-"""Tasks are not made smaller than this, because each costs Spark some ten milliseconds to start."""
+"""The least bytes of a task, because each task costs Spark some ten milliseconds to start."""
 _TASK_BYTES_MAX = 64 * 1024 * 1024
-"""Tasks are not made larger than this, so that a gigabyte is at least 16 tasks on a cluster whose driver has few cores,
-and because a task that fails has to read all of it again."""
+"""The most bytes of a task. So a gigabyte is at least 16 tasks even if the driver has few cores, and a failed task
+repeats little work."""
 _CUT_BYTES_MIN = 1024 * 1024
-"""With ``minPartitions`` nodes cut by bytes down to this; what is still missing is cut by records."""
+"""With ``minPartitions`` the nodes cut ranges by bytes down to this size; further cuts are by records."""
 
 
 @dataclass(frozen=True)
 class TopicRange(InputPartition):
-    """What one task reads: positions ``start`` to ``end`` of a topic, half-open."""
+    """The part of one task: positions ``start`` to ``end`` of a topic, half-open."""
 
     topic: str
     start: int
@@ -56,11 +56,11 @@ class TopicRange(InputPartition):
 
 
 async def describe(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
-    """Ask what topics have committed by now: at one moment, so that what is committed to several is there or is not.
+    """Return the present ends of topics, all of one moment, so that a commit to several topics is in all or none.
 
     Raises:
-      UnknownTopicError: one of them does not exist.
-      UnavailableError: nobody answers; sooner than elsewhere, because the addresses may be wrong.
+      UnknownTopicError: a topic does not exist.
+      UnavailableError: no node answers; sooner than for other calls, because the addresses may be wrong.
     """
     found: dict[str, TopicInfo] = {}
     if len(topics) > 1:
@@ -76,7 +76,7 @@ def end_of(topic: TopicInfo) -> int:
 
 
 async def starting_position(client: Client, options: SourceOptions, topic: TopicInfo) -> int:
-    """Return where the options say that a topic is begun; its end where it has nothing as late as they say.
+    """Return the position at which the options begin a topic; its end if no record is as late as the options require.
 
     Raises:
       TrimmedError: that position has been trimmed.
@@ -92,7 +92,7 @@ def locate(topic: TopicInfo, bound: Bound, option: str) -> int:
     """Return the position that an option's value means.
 
     Raises:
-      ConfigError: it is further than one behind the last.
+      ConfigError: it is after the end of the topic.
     """
     if bound == "earliest":
         return topic.first_position
@@ -100,17 +100,17 @@ def locate(topic: TopicInfo, bound: Bound, option: str) -> int:
         return end_of(topic)
     if bound > end_of(topic):
         raise ConfigError(
-            f"{option} is {bound}, and the last position of topic {topic.name} is {topic.last_position}",
-            remedy=f'name at most {end_of(topic)}, or "latest"',
+            f"{option} is {bound}, but the last position of topic {topic.name} is {topic.last_position}",
+            remedy=f'write at most {end_of(topic)}, or "latest"',
         )
     return bound
 
 
 def kept(topic: TopicInfo, position: int, *, fail_on_data_loss: bool) -> int:
-    """Return ``position``, or the first one that is kept where it is gone and that is no matter.
+    """Return ``position``, or the first retained one if it was trimmed and ``fail_on_data_loss`` is off.
 
     Raises:
-      TrimmedError: it is gone, and that does matter.
+      TrimmedError: it was trimmed, and ``fail_on_data_loss`` is on.
     """
     if position >= topic.first_position:
         return position
@@ -118,27 +118,27 @@ def kept(topic: TopicInfo, position: int, *, fail_on_data_loss: bool) -> int:
 
 
 def skip(topic: str, position: int, first: int, *, fail_on_data_loss: bool) -> int:
-    """Return ``first``, with a warning, where positions from ``position`` on are gone and that is no matter.
+    """Return ``first``, with a warning, if ``fail_on_data_loss`` is off; positions from ``position`` on were trimmed.
 
     Raises:
-      TrimmedError: it does matter.
+      TrimmedError: ``fail_on_data_loss`` is on.
     """
-    message = f"position {position} of topic {topic} was to be read, but the first one that is kept is {first}"
+    message = f"position {position} of topic {topic} is to be read, but the first retained position is {first}"
     if fail_on_data_loss:
         raise TrimmedError(
             message,
             first=first,
-            remedy="failOnDataLoss=false reads on from there, without those records; else start anew, with another"
-            " checkpoint and startingPosition=earliest, and have the topic keep more (viewstamp topic configure)",
+            remedy="failOnDataLoss=false continues there, without those records; or start anew, with another checkpoint"
+            " and startingPosition=earliest, and raise the topic's retention (viewstamp topic configure)",
         )
     _log.warning("%s: %d records are skipped", message, first - position)
     return first
 
 
 async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
-    """Return the first position of this log time (microseconds since 1970) or a later one; the end where none has it.
+    """Return the first position with this log time (microseconds since 1970) or a later one; the end if there is none.
 
-    The nodes know times by the sparse map only, so what lies between two of its entries is looked at here.
+    The nodes have only a sparse map of times, so the records between two of its entries are read here.
     """
     start = max(await client.find_time(topic.name, timestamp), topic.first_position)
     if start < end_of(topic):
@@ -150,14 +150,14 @@ async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
 
 
 def estimate(topic: TopicInfo, count: int) -> int:
-    """Return about how many bytes so many records of a topic have, by the mean; at least 1 unless there are none."""
+    """Return the approximate bytes of ``count`` records of a topic, by their mean; at least 1 for 1 record."""
     return -(-topic.bytes * count // max(1, end_of(topic) - topic.first_position))
 
 
 async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: int) -> int:
-    """Return a position after ``start``, up to ``end``, until which there are about ``size`` bytes.
+    """Return a position after ``start``, at most ``end``, so that there are about ``size`` bytes before it.
 
-    A little is asked for first: to cut all of a long range would cost the node much, and its answer would be long.
+    It asks for a small part first, because cutting a long range costs the node much and has a long answer.
     """
     ahead = 16 * max(1, size // max(1, estimate(topic, 1)))
     while True:
@@ -171,9 +171,9 @@ async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: in
 async def split(
     client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions
 ) -> list[TopicRange]:
-    """Return ``ranges`` in the pieces that tasks get, in order; nothing for empty ones.
+    """Return ``ranges`` in pieces for tasks, in order; empty ranges give none.
 
-    Bytes decide how large a piece is; then ``max_records_per_partition`` and ``min_partitions`` cut further.
+    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further.
     """
     total = sum(estimate(topics[part.topic], max(0, part.end - part.start)) for part in ranges)
     wanted = max(_TASKS_A_CORE * (os.cpu_count() or 1), options.min_partitions)
@@ -191,7 +191,7 @@ async def split(
 def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) -> list[TopicRange]:
     """Return ``pieces`` cut until each has at most ``records_max`` records and there are ``at_least``, in order.
 
-    The largest piece is cut first. There are fewer only if there are fewer records: a piece has one at least.
+    The largest piece is cut first. There may be fewer if there are fewer records, because a piece has at least one.
 
     Raises:
       ConfigError: that would be more partitions than Spark can plan.
@@ -199,10 +199,10 @@ def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) ->
     parts = [-(-(piece.end - piece.start) // (records_max or (piece.end - piece.start))) for piece in pieces]
     if sum(parts) > PARTITIONS_MAX:
         raise ConfigError(
-            f"maxRecordsPerPartition={records_max} makes {sum(parts):,} partitions, and {PARTITIONS_MAX:,} are allowed",
+            f"maxRecordsPerPartition={records_max} makes {sum(parts):,} partitions, but {PARTITIONS_MAX:,} are allowed",
             remedy=f"write at least {sum(piece.end - piece.start for piece in pieces) // PARTITIONS_MAX + 1}",
         )
-    # By the records of a part, the largest first; heapq has the smallest first.
+    # By records for each part, the largest first; negative, because heapq returns the smallest.
     largest = [(-((piece.end - piece.start) / parts[i]), i) for i, piece in enumerate(pieces)]
     heapq.heapify(largest)
     for _ in range(at_least - sum(parts)):

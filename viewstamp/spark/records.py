@@ -1,6 +1,6 @@
-"""Records to rows: a batch as it came over the wire becomes an Arrow batch, values and keys without a copy.
+"""Records to rows: a batch from the wire becomes an Arrow batch; values and keys are not copied.
 
-| column | Spark | is |
+| column | Spark | content |
 | --- | --- | --- |
 | topic | string | the name of the record's topic |
 | position | long | its place there, from 1 |
@@ -10,7 +10,7 @@
 | value | binary | never null |
 | headers | map<string, binary> | its headers, null = none |
 
-Knows no client.
+This module does not use a client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from viewstamp.wire.batch import Batch, Buffer, Column
 __all__ = ["arrow_schema", "join", "spark_schema", "table_options", "to_record_batch", "without_metadata"]
 
 _TABLE = "viewstamp"
-"""The key in the metadata of a column of a table."""
+"""The key of the options in the metadata of a column of a table."""
 _HEADERS = pa.map_(pa.string(), pa.binary())
 _TYPES = {
     "topic": (StringType(), pa.string()),
@@ -40,21 +40,21 @@ _TYPES = {
     "value": (BinaryType(), pa.binary()),
     "headers": (MapType(StringType(), BinaryType()), _HEADERS),
 }
-"""Spark compares the Arrow schema with its own, exactly; its timestamps are UTC whatever the session's time zone."""
+"""Spark compares the Arrow schema with its own exactly. Its timestamps are in UTC for every session time zone."""
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS, table: Mapping[str, str] | None = None) -> StructType:
-    """Return the schema of these columns, in this order, as Spark has it; ``table``: the options of a table.
+    """Return Spark's schema of these columns, in this order; ``table``: the options of a table.
 
-    Spark keeps the options of a table in its catalogue and hands them to no source in Python. It does hand over the
-    columns with their metadata, so each column takes the options along.
+    Spark keeps the options of a table in its catalogue and passes them to no source in Python. It does pass the columns
+    with their metadata, so each column carries the options.
     """
     metadata = None if table is None else {_TABLE: dict(table)}
     return StructType([StructField(name, _TYPES[name][0], metadata=metadata) for name in columns])
 
 
 def table_options(schema: StructType) -> dict[str, str] | None:
-    """Return the options that :func:`spark_schema` has put into the columns; None = this is no table of ours."""
+    """Return the options that :func:`spark_schema` stored in the columns; None = this is not a table of this source."""
     for field in schema.fields:
         if field.metadata and _TABLE in field.metadata:
             return dict(field.metadata[_TABLE])
@@ -62,27 +62,27 @@ def table_options(schema: StructType) -> dict[str, str] | None:
 
 
 def without_metadata(schema: StructType) -> StructType:
-    """Return the schema with names and types alone."""
+    """Return the schema with names and types only."""
     return StructType([StructField(field.name, field.dataType, field.nullable) for field in schema.fields])
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """Return the schema of these columns, in this order, as Spark wants it of Arrow batches."""
+    """Return the schema that Spark requires of Arrow batches with these columns, in this order."""
     return pa.schema([(name, _TYPES[name][1]) for name in columns])
 
 
 def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-    """Return the records of ``batch`` whose positions are in ``[start, end)``: none where it holds none of them.
+    """Return the records of ``batch`` with positions in ``[start, end)``; there may be none.
 
     Args:
-      batch: as a reader gets it; its buffer lives as long as the result, whose values and keys are views of it.
+      batch: as a reader gets it. Its buffer lives as long as the result, whose values and keys are views of it.
       topic: the name of its topic.
       start: the first position.
       end: the position after the last.
-      columns: which ones, in this order.
+      columns: the columns to return, in this order.
 
     Raises:
-      FrameError: the body is not laid out as it should be: its checksum fits, so whoever built it is at fault.
+      FrameError: the layout of the body is invalid although its checksum is correct, so its writer is faulty.
     """
     first = min(max(start - batch.first_position, 0), batch.count)
     count = max(0, min(end - batch.first_position, batch.count) - first)
@@ -113,9 +113,9 @@ def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Seq
 
 
 def join(batches: Iterable[pa.RecordBatch], *, rows: int = 1024, bytes: int = 1024 * 1024) -> Iterator[pa.RecordBatch]:  # noqa: A002
-    """Yield ``batches`` with small ones joined until they have ``rows`` or ``bytes``: each costs Spark about the same.
+    """Yield ``batches`` with small ones joined until they have ``rows`` or ``bytes``, because each has a fixed cost.
 
-    Ones that are large enough pass as they are, without a copy. Empty ones are left out.
+    Larger ones pass unchanged, without a copy. Empty ones are left out.
     """
     waiting: list[pa.RecordBatch] = []
     waiting_rows = waiting_bytes = 0
@@ -137,10 +137,10 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _binary(batch: Batch, column: Column, validity: Buffer | None) -> pa.Array:
-    """Return a column as an array over its bytes, once its offsets are known to stay inside."""
+    """Return a column as an array over its bytes, after a check that its offsets stay inside."""
     buffers = [
         None if validity is None else pa.py_buffer(validity),
-        # Copied, four bytes a record: Arrow wants them aligned, and in a frame they stand anywhere.
+        # Copied, four bytes for each record, because Arrow requires alignment and a frame has none.
         pa.py_buffer(bytes(column.offsets)),
         pa.py_buffer(column.data),
     ]
@@ -148,12 +148,12 @@ def _binary(batch: Batch, column: Column, validity: Buffer | None) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise FrameError(f"a column of {batch!r} is not laid out as Arrow has it: {error}") from None
+        raise FrameError(f"a column of {batch!r} has an invalid layout: {error}") from None
     return array
 
 
 def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
-    """Return the maps of a column of msgpack maps; null where the bytes are empty, or null."""
+    """Return the maps of a column of msgpack maps; null for empty or null bytes."""
     if packed.null_count == len(packed):
         return pa.nulls(len(packed), _HEADERS)
     names: list[str] = []
@@ -167,8 +167,8 @@ def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
                 names += headers
                 values += headers.values()
     except (AttributeError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
-        raise FrameError(f"the headers of a record of {batch!r} are no msgpack map: {error}") from error
+        raise FrameError(f"the headers of a record of {batch!r} are not a msgpack map: {error}") from error
     if not ({*map(type, names)} <= {str} and {*map(type, values)} <= {bytes}):
-        raise FrameError(f"the headers of a record of {batch!r} are no map of strings to bytes")
+        raise FrameError(f"the headers of a record of {batch!r} are not a map of strings to bytes")
     offsets = pa.array([*ends, len(names)], pa.int32())
     return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.binary()))

@@ -1,4 +1,4 @@
-"""Spark shows of an error what a traceback shows: the remedy has to stand there too."""
+"""Adds the remedy of an error to its traceback, because that is all that Spark shows of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["remedies"]
 
 @contextmanager
 def remedies() -> Iterator[None]:
-    """Add the remedy of an error of ours that passes to what its traceback shows. Within another one it adds nothing.
+    """Add the remedy of an error of viewstamp to its traceback. Nested contexts add it once.
 
-    For everything that Spark calls: what is raised there reaches the user as the text of a traceback.
+    For every function that Spark calls, because errors of these reach the user as the text of a traceback.
     """
     try:
         yield

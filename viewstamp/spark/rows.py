@@ -1,25 +1,25 @@
-"""Rows to records: what Spark hands over as Arrow becomes columns of batches, without a step of Python per row.
+"""Rows to records: Arrow batches from Spark become columns of batches, without a Python step for each row.
 
-Which columns rows may have, ``format`` not given:
+Columns of rows, without ``format``:
 
-| column | type | is |
+| column | type | meaning |
 | --- | --- | --- |
 | value | binary or string | the record's value; required, never null |
 | key | binary or string | its key; null = none |
-| topic | string | where it goes, never null; required where the option ``topic`` is not given, refused where it is |
-| headers | map<string, binary or string> | its headers; null or empty = none, never with a null in it |
+| topic | string | its topic, never null; required without the option ``topic``, rejected with it |
+| headers | map<string, binary or string> | its headers; null or empty = none; a null value is rejected |
 
 With ``format`` "json" or "msgpack" the value is a map of the whole row (``whole_rows.py``). ``key``, ``topic`` and
-``headers`` mean the same there, have to be of these types, and do not stand in the value: who wants them there gives
-them another name. A column ``value`` is then one as any other.
+``headers`` have the same meaning and types there, and are not part of the value; to have them in it, rename them. A
+column ``value`` is then like any other.
 
-Strings are their UTF-8. A row that is no record fails the task: the error names the partition, the row in it, the
-column and what was found. Rows keep their order within a topic, and nothing is said about the order between topics.
+Strings are encoded in UTF-8. A row that cannot be a record fails the task: the error names the partition, the row in
+it, the column and the value. Rows keep their order within a topic; the order between topics is not defined.
 
-Rows that are inserted into a table (``CREATE TABLE ... USING viewstamp``) have all columns that reading gives. The
-cluster fills in position, term, index, timestamp, and topic if the table names only one; they have to be null.
+Rows that are inserted into a table (``CREATE TABLE ... USING viewstamp``) have all columns that a read gives. The
+cluster fills in position, term, index and timestamp, and topic if the table names only one; these have to be null.
 
-Knows no client, and no Spark but for the types of a schema.
+This module uses no client, and of Spark only the types of a schema.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = ["Rows", "check_schema"]
 
 _MIB = 1024 * 1024
 _PENDING_BYTES_MAX = 64 * _MIB
-"""Bytes that wait for their blocks to be full, over all topics: with thousands of topics, blocks go out smaller."""
+"""Bytes that wait until their blocks are full, over all topics. With thousands of topics, blocks are sent less full."""
 _BATCH_BYTES_MAX = 1024 * _MIB
-"""A batch of more is taken in halves: the offsets of a column have 31 bits."""
+"""A larger batch is split into halves, because the offsets of a column have 31 bits."""
 _BLOCK_COST = HEADER_SIZE + 7 * 8
-"""What a block costs beside its records: a header, and what its three columns and the bitmap are padded with."""
+"""Bytes of a block in addition to its records: a header, and the padding of its three columns and the bitmap."""
 _ROW_COST = 13
-"""What a row costs beside its bytes: three offsets, and a bit."""
+"""Bytes of a row in addition to its data: three offsets, and a bit."""
 
 _RECORD_COLUMNS = ("value", "key", "topic", "headers")
 _TEXT = (StringType, VarcharType, CharType)
@@ -65,13 +65,13 @@ def check_schema(
     """Check on the driver that rows of ``schema`` can be records.
 
     Args:
-      schema: of the rows.
+      schema: the schema of the rows.
       topic: the option, "" = not given.
       format: the option, "" = the column ``value`` is the value.
       filled_in: columns of a table that the rows may have and that have to be null.
 
     Raises:
-      RequestError: they cannot; names the column and what to write instead.
+      RequestError: they cannot; the error names the column and the correction.
     """
     schema = StructType([field for field in schema.fields if field.name not in filled_in])
     names = schema.fieldNames()
@@ -88,7 +88,7 @@ def check_schema(
             )
         if not format and field.name not in _RECORD_COLUMNS:
             raise RequestError(
-                f"there is no place for column {field.name!r} in a record: it has {', '.join(_RECORD_COLUMNS)}",
+                f"a record has no place for column {field.name!r}: it has {', '.join(_RECORD_COLUMNS)}",
                 remedy='drop the column; or write whole rows as values: .option("format", "json"), or "msgpack"',
             )
         if format and field.name in _value_names(names, format):
@@ -100,17 +100,17 @@ def check_schema(
         )
     if "topic" in names and topic:
         raise RequestError(
-            f"the rows have a column 'topic', and option topic says {topic!r}", remedy="drop the one or the other"
+            f"the rows have a column 'topic', and option topic is {topic!r}", remedy="drop one of the two"
         )
     if "topic" not in names and not topic:
         raise RequestError(
-            "where should the rows go? Neither is option topic given, nor have they a column 'topic'",
+            "the rows have no topic: neither option topic nor a column 'topic' is given",
             remedy='name the topic: .option("topic", "..."); or add a column: .withColumn("topic", ...)',
         )
 
 
 def _expected(name: str, kind: DataType, format: str) -> str:  # noqa: A002
-    """Say what the type of a column should be, "" = what it is."""
+    """Return the required type of a column; "" = its type is correct."""
     if name == "topic":
         return "" if isinstance(kind, _TEXT) else "string"
     if name == "headers":
@@ -122,17 +122,17 @@ def _expected(name: str, kind: DataType, format: str) -> str:  # noqa: A002
 
 
 def _value_names(names: list[str], format: str) -> list[str]:  # noqa: A002
-    """Return the columns that the value is made of."""
+    """Return the columns that form the value."""
     return [name for name in names if (name not in _RECORD_COLUMNS or name == "value") and (format or name == "value")]
 
 
 class Rows:
-    """The rows of one partition on their way into blocks: columns of up to ``block_bytes``, each of one topic.
+    """Collects the rows of one partition into blocks: columns of up to ``block_bytes``, each of one topic.
 
     Invariants:
-      * a block is at most ``block_bytes`` as a batch, or one record
-      * what waits holds at most 64 MiB, plus the batch that was pushed last
-      * after an error nothing more is pushed: the task has failed
+      * a block is at most ``block_bytes`` as a batch, or has one record
+      * waiting rows have at most 64 MiB, plus the batch that was pushed last
+      * after an error nothing more is pushed, because the task has failed
     """
 
     def __init__(
@@ -146,14 +146,14 @@ class Rows:
         partition: int = 0,
         filled_in: Sequence[str] = (),
     ) -> None:
-        """Take rows of ``schema``; ``topic``: where they go, "" = as their column says.
+        """Take rows of ``schema``; ``topic``: their topic, "" = that of their column.
 
-        ``record_bytes_max``: the cluster's limit for value, key and headers of one record. ``partition``: what errors
-        name. ``filled_in``: as for :func:`check_schema`. Raises RequestError as :func:`check_schema`.
+        ``record_bytes_max``: the cluster's limit for value, key and headers of one record. ``partition``: the number in
+        errors. ``filled_in``: as for :func:`check_schema`. Raises RequestError as :func:`check_schema`.
         """
         check_schema(schema, topic, format, filled_in)
         self.count = 0
-        """Rows that were pushed."""
+        """The number of pushed rows."""
         self._topic = topic
         self._format = format
         self._filled_in = [name for name in schema.fieldNames() if name in filled_in]
@@ -166,11 +166,11 @@ class Rows:
         self._pending_bytes = 0
 
     def push(self, batch: pa.RecordBatch) -> list[tuple[str, Columns]]:
-        """Take Spark's next rows; return the blocks that are full now. What they hold may be views of ``batch``.
+        """Add Spark's next rows; return the blocks that are now full. They may contain views of ``batch``.
 
         Raises:
           RecordTooLargeError: a record is over ``record_bytes_max``.
-          RequestError: a row is no record, for another reason. Both name the row.
+          RequestError: a row cannot be a record for another reason. Both errors name the row.
         """
         if batch.nbytes > _BATCH_BYTES_MAX and batch.num_rows > 1:
             half = batch.num_rows // 2
@@ -186,21 +186,21 @@ class Rows:
         return blocks if self._pending_bytes < _PENDING_BYTES_MAX else blocks + self.flush()
 
     def flush(self) -> list[tuple[str, Columns]]:
-        """Return what is left, in blocks that are not full."""
+        """Return the remaining rows, in blocks that are not full."""
         blocks = [(topic, pending.take()) for topic, pending in self._pending.items()]
         self._pending.clear()
         self._pending_bytes = 0
         return blocks
 
     def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return columns value, key, headers and topic as binary, and ``cost``: the bytes of a row, those of a block.
+        """Return columns value, key, headers and topic as binary, and ``cost``: the bytes of each row in a block.
 
-        Raises RequestError without saying which row it was: looking for it is left to when there is one.
+        Raises RequestError without the number of the row; finding it costs time, so that is left to :meth:`_fail`.
         """
         for name in self._filled_in:
             if batch.column(name).null_count < batch.num_rows:
                 raise RequestError(
-                    f"column {name!r} of a table is filled in by the cluster, and a row has a value in it",
+                    f"column {name!r} of a table is filled in by the cluster, but a row has a value in it",
                     remedy="leave it out: INSERT INTO NAME (key, value, headers) ..., or write NULL",
                 )
         if self._filled_in:
@@ -236,7 +236,7 @@ class Rows:
         return pa.RecordBatch.from_pydict({**columns, "cost": pc.add(total, _ROW_COST)})
 
     def _fail(self, batch: pa.RecordBatch) -> None:
-        """Find the first row of ``batch`` that is no record, and raise what is wrong with it."""
+        """Find the first row of ``batch`` that cannot be a record, and raise its error."""
 
         def is_wrong(rows: int) -> bool:
             try:
@@ -255,7 +255,7 @@ class Rows:
             raise
 
     def _add(self, records: pa.RecordBatch) -> Iterator[tuple[str, Columns]]:
-        """Let ``records`` join what waits for their topics; yield each block that has become full."""
+        """Add ``records`` to the waiting rows of their topics; yield each block that has become full."""
         runs = [(self._topic, 0, records.num_rows)]
         if not self._topic:
             records, runs = _by_topic(records)
@@ -267,7 +267,7 @@ class Rows:
                 before = costs[start - 1] if start else 0
                 end = bisect_right(costs, before + self._block_bytes - pending.bytes, start, stop)
                 if end == start and not pending.parts:
-                    end = start + 1  # More than a block, but one record.
+                    end = start + 1  # One record that is larger than a block.
                 if end > start:
                     pending.parts.append(records.slice(start, end - start))
                     pending.bytes += costs[end - 1] - before
@@ -279,21 +279,21 @@ class Rows:
 
 
 class _Pending:
-    """Records of one topic that wait for a block to be full."""
+    """Records of one topic that wait until a block is full."""
 
     def __init__(self) -> None:
         self.parts: list[pa.RecordBatch] = []
         self.bytes = 0
 
     def take(self) -> Columns:
-        """Return all of them as one block; copies only where they come from several batches."""
+        """Return all of them as one block; copies only if they come from several batches."""
         records = self.parts[0] if len(self.parts) == 1 else pa.concat_batches(self.parts)
         self.parts, self.bytes = [], 0
         return _columns(records)
 
 
 def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column of bytes or text as binary: a view of it where its offsets have 32 bits."""
+    """Return a column of bytes or text as binary: a view if its offsets have 32 bits."""
     column = batch.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -303,7 +303,7 @@ def _binary(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _topics(batch: pa.RecordBatch) -> pa.Array:
-    """Return the column of topics, each of which a topic may be called."""
+    """Return the column of topics, after a check that each is a valid name."""
     topics = _binary(batch, "topic")
     for name in topics.unique().drop_null():
         try:
@@ -315,12 +315,12 @@ def _topics(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _decode(name: pa.BinaryScalar) -> str | None:
-    """Return a name for an error, also where it can be none: null, or no UTF-8."""
+    """Return a name for an error message, also if it is null or not UTF-8."""
     return name.as_py().decode(errors="backslashreplace") if name.is_valid else None
 
 
 def _by_topic(records: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[str, int, int]]]:
-    """Return the records sorted by topic, each topic's in their order, and the run of each: name, start, end."""
+    """Return the records sorted by topic, each topic's in their order; and the name, start and end of each topic."""
     topics = records.column("topic").dictionary_encode()
     codes, names = topics.indices, topics.dictionary.to_pylist()
     if len(names) > 1:
@@ -333,11 +333,11 @@ def _by_topic(records: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[str, 
 
 
 def _pack_headers(column: pa.MapArray) -> pa.Array:
-    """Return each row's headers as a msgpack map, empty bytes where there are none."""
+    """Return each row's headers as a msgpack map; empty bytes for rows without headers."""
     packed = [b""] * len(column)
     offsets = column.offsets.to_pylist()
     first, last = offsets[0], offsets[-1]
-    if first < last:  # Of a slice, the names and values are still those of all rows.
+    if first < last:  # A slice still has the names and values of all rows.
         names = column.keys[first:last].cast(pa.binary())
         values = column.items[first:last].cast(pa.binary())
         for name in names.filter(values.is_null())[:1]:
@@ -345,7 +345,7 @@ def _pack_headers(column: pa.MapArray) -> pa.Array:
         try:
             names = names.cast(pa.string()).to_pylist()
         except pa.ArrowInvalid as error:
-            raise RequestError(f"column 'headers': a name is no UTF-8: {error}", remedy="name it in UTF-8") from None
+            raise RequestError(f"column 'headers': a name is not UTF-8: {error}", remedy="name it in UTF-8") from None
         values = values.to_pylist()
         pack = msgpack.Packer().pack
         for row, valid in enumerate(column.is_valid().to_pylist()):
@@ -356,7 +356,7 @@ def _pack_headers(column: pa.MapArray) -> pa.Array:
 
 
 def _columns(records: pa.RecordBatch) -> Columns:
-    """Return records as a batch lays them out: views of their buffers, but for offsets that did not start at 0."""
+    """Return records in the layout of a batch: views of their buffers, except for offsets that do not start at 0."""
     names = records.schema.names
     validity, keys, headers = None, None, None
     if "key" in names and records.column("key").null_count < records.num_rows:
@@ -383,7 +383,7 @@ def _column(array: pa.Array) -> Column:
 
 
 def _validity(array: pa.Array) -> bytes:
-    """Return the bitmap from bit 0 on, zeros behind it."""
+    """Return the bitmap from bit 0 on, with zeros behind it."""
     count, bitmap = len(array), array.buffers()[0]
     ones = (1 << count) - 1
     bits = ones if bitmap is None else int.from_bytes(_bytes(bitmap), "little") >> array.offset & ones

@@ -1,10 +1,10 @@
-"""The writers: what a task stages, and what the driver commits.
+"""The writers: tasks stage rows, and the driver commits them.
 
 A batch is (sink, batch number). Its tasks stage rows, each under an attempt of its own, and the driver commits the
-attempts whose tasks Spark counts. Tasks that failed, or that ran twice, are in no message, so no commit names them.
+attempts of the tasks that Spark counts. Tasks that failed, or that ran twice, send no message, so no commit names them.
 
-Which batch it is, a task knows from what Spark passes along with every job, and the driver from the tasks' messages:
-where it commits a micro-batch, Spark gives it a writer that knows of no task and of no query.
+A task learns its batch from the properties of its job, and the driver from the messages of the tasks, because the
+writer with which Spark commits a micro-batch has no task and no query.
 
 | written by     | sink               | owner           | run           | batch number |
 | -------------- | ------------------ | --------------- | ------------- | ------------ |
@@ -45,29 +45,29 @@ __all__ = ["BatchWriter", "Staged", "StreamWriter", "batch_writer", "stream_writ
 _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives to the jobs of a query. The run id has no name of its own: it is the job group."""
+"""Local properties that Spark sets for the jobs of a query. There is none for the run id, but it is the job group."""
 
 _COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
-"""What Spark runs in the process that commits and aborts micro-batches, with new writers. These are not checked again:
-an abort would wait for a cluster that does not answer, and fail, and hide why there is one."""
+"""The module of the process in which Spark commits and aborts micro-batches, with new writers. They are not checked
+again, because an abort would wait for a cluster that does not answer, fail, and hide the reason for the abort."""
 
 _DAY = 86_400.0
 _TRANSACTION = "transaction"
-"""The owner of what no query writes."""
+"""The owner of batches that no query writes."""
 _BLOCK_BYTES = 1024 * 1024
-"""What goes into one staged batch. A batch may always hold what one record may, so where that is less, it is less."""
+"""Bytes of one staged batch; less if the cluster's record limit is less, because a batch may always hold one record."""
 _PLANNING_SECONDS = 60.0
 _CLEANING_SECONDS = 5.0
-"""For what only helps: what it would have dropped is dropped later in any case."""
+"""Seconds for clean-up. Without it the cluster deletes the staged records later."""
 
 _known_topics: set[tuple[str, str]] = set()
-"""(cluster, topic) that this process has asked for: a planner lives for many batches, and a topic stays."""
+"""(cluster, topic) that this process has found to exist. It is not asked again, because topics are not deleted."""
 
 _log = logging.getLogger("viewstamp.spark")
 
 
 class Target(NamedTuple):
-    """Which batch of which sink, and on whose behalf."""
+    """A batch of a sink, with its owner and run."""
 
     sink: str
     owner: str
@@ -77,9 +77,9 @@ class Target(NamedTuple):
 
 @dataclass(slots=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver. ``sealed`` is None where nothing was staged.
+    """The message of a task to the driver. ``sealed`` is None if nothing was staged.
 
-    That is so for a partition without rows, and for a batch that is committed already.
+    That is the case for a partition without rows, and for a batch that is already committed.
     """
 
     target: Target
@@ -88,7 +88,7 @@ class Staged(WriterCommitMessage):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. Spark makes one for the tasks of each, and another one for its commit."""
+    """Writes micro-batches. Spark creates one for the tasks of each, and another one for its commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -98,9 +98,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Stage the rows of one partition; runs in a task.
 
         Raises:
-          RequestError: a row is no record, and the message says which; or no such topic.
-          FencedError: a newer run writes this query, or the sink belongs to another one.
-          UnavailableError, OutcomeUnknownError: the cluster did not answer in time; again is harmless.
+          RequestError: a row cannot be a record, and the message names it; or the topic does not exist.
+          FencedError: a newer run writes this query, or the sink belongs to another query.
+          UnavailableError, OutcomeUnknownError: the cluster did not answer in time; a retry is safe.
         """
         query, run, batch = map(_local_property, (_QUERY_ID, _RUN_ID, _BATCH_ID))
         assert query is not None, "a micro-batch belongs to a query"
@@ -110,11 +110,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _stage(self._options, self._schema, target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Make what the tasks staged readable; a batch that is committed already is left as it is.
+        """Make the staged rows readable. A batch that is already committed stays unchanged.
 
         Raises:
           FencedError: a newer run writes this query.
-          StagingError: what was staged is not there any more. Nothing was written; the batch has to run again.
+          StagingError: the staged rows are gone. Nothing was written; the batch has to run again.
           UnavailableError, OutcomeUnknownError: as for :meth:`write`.
         """
         staged = _only_staged(messages)
@@ -122,12 +122,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self._options, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Drop what was staged, as far as a task has said for what. Spark calls this also after a commit: no harm."""
+        """Delete the staged rows if a task has reported. Spark also calls this after a commit, which is harmless."""
         _abort(self._options, next((message.target for message in _only_staged(messages)), None))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes one batch. Its tasks and its commit have copies of one writer."""
+    """Writes one batch. Its tasks and its commit use copies of one writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -139,18 +139,18 @@ class BatchWriter(DataSourceArrowWriter):
         return _stage(self._options, self._schema, self._target(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make what the tasks staged readable. Raises as :meth:`StreamWriter.commit` does."""
+        """Make the staged rows readable. Raises as :meth:`StreamWriter.commit` does."""
         staged = _only_staged(messages)
         if _commit(self._options, staged):
             self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what was staged."""
+        """Delete the staged rows."""
         _abort(self._options, next((message.target for message in _only_staged(messages)), self._target()))
         self._forget()
 
     def _target(self) -> Target:
-        """Return where this goes: known to a task, and, but for the query of ``foreachBatch``, to the driver."""
+        """Return the target. Tasks know it; the driver knows it except for the query of ``foreachBatch``."""
         options = self._options
         if options.batch_id is None:
             return Target(options.txn_id or f"write-{self._run}", _TRANSACTION, self._run, 0)
@@ -158,24 +158,24 @@ class BatchWriter(DataSourceArrowWriter):
         return Target(options.sink_id, query or "", run if query and run else self._run, options.batch_id)
 
     def _forget(self) -> None:
-        """Forget a sink that was made for this write alone, and that nobody will ask for again.
+        """Forget a sink that was created for this write only.
 
-        If this fails, or a copy of a task that Spark gave up begins an attempt after it, the cluster forgets the sink
-        after a day, and drops by its age what such a task has staged.
+        If this fails, or if a task that Spark gave up begins an attempt later, the cluster forgets the sink after a
+        day, and deletes the staged rows of such a task by their age.
         """
         if not self._options.txn_id and self._options.batch_id is None:
             with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
-                # A RequestError means that there is no such sink: no task came as far as beginning an attempt.
+                # A RequestError means that the sink does not exist, because no task began an attempt.
                 link = blocking_client(self._options.cluster)
                 link.run(link.client.forget_sink, self._target().sink, timeout=_CLEANING_SECONDS)
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
-    """Return a writer for micro-batches, once the topic and the schema are known to be right; runs on the driver.
+    """Return a writer for micro-batches, after a check of the topic and the schema; runs on the driver.
 
     Raises:
-      UnknownTopicError: the cluster has no such topic.
-      ConfigError: rows of this schema are no records.
+      UnknownTopicError: the topic does not exist.
+      ConfigError: rows of this schema cannot be records.
       UnavailableError: the cluster does not answer.
     """
     if _COMMITTER not in sys.modules:
@@ -184,7 +184,7 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
 
 
 def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
-    """Return a writer for one batch, checked as by :func:`stream_writer`."""
+    """Return a writer for one batch, with the checks of :func:`stream_writer`."""
     _check(options, schema)
     return BatchWriter(options, schema)
 
@@ -201,7 +201,7 @@ def _check(options: SinkOptions, schema: StructType) -> None:
 
 
 def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: Iterator[RecordBatch]) -> Staged:
-    """Stage and seal one partition, under a name that no other attempt at it has."""
+    """Stage and seal one partition, under a name that no other attempt has."""
     context = TaskContext.get()
     assert context is not None, "rows are written in tasks"
     partition = context.partitionId()
@@ -238,10 +238,10 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
 
 
 def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
-    """Commit what the tasks sealed, in the order of their partitions; return whether there was anything.
+    """Commit the sealed attempts in the order of their partitions; return whether there were any.
 
-    Where no task had a row, or all found the batch committed, there is nothing to do: numbers only have to rise, so a
-    batch that no commit names is as good as an empty one, also when Spark runs it again.
+    If no task had a row, or if all found the batch committed, there is nothing to do. A missing commit is the same as
+    an empty batch, also when Spark runs it again, because batch numbers only have to increase.
     """
     sealed = [message.sealed for message in sorted(staged, key=_partition) if message.sealed is not None]
     if sealed:
@@ -251,10 +251,10 @@ def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
 
 
 def _abort(options: SinkOptions, target: Target | None) -> None:
-    """Drop what was staged for a batch that is not committed.
+    """Delete the staged rows of a batch that is not committed.
 
-    Of tasks that failed Spark has no message. Where all did, nobody says what to drop; the next run, the next
-    commit, or time does.
+    Spark has no messages of failed tasks. If all failed, the target is unknown, and the rows are deleted by the next
+    run, by the next commit, or by their age.
     """
     if target is not None:
         with _only_helps("dropping what was staged"):
@@ -272,7 +272,7 @@ def _sink(options: SinkOptions, target: Target) -> Sink:
 
 
 def _forget_seconds(options: SinkOptions, target: Target) -> float:
-    """Return after how many seconds the cluster forgets the sink: one that writes a single batch, never a query's."""
+    """Return after how many seconds the cluster forgets the sink; only sinks of a single batch are forgotten."""
     if target.owner != _TRANSACTION:
         return math.inf
     if not options.txn_id:
@@ -281,7 +281,7 @@ def _forget_seconds(options: SinkOptions, target: Target) -> float:
 
 
 def _only_staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Return the messages of the tasks that ended well."""
+    """Return the messages of the tasks that succeeded."""
     return [message for message in messages if isinstance(message, Staged)]
 
 
@@ -290,14 +290,14 @@ def _partition(message: Staged) -> int:
 
 
 def _local_property(name: str) -> str | None:
-    """Return what Spark says of the job of this task; None where it says nothing, or where this is no task."""
+    """Return a property of this task's job; None = it is not set, or this is not a task."""
     context = TaskContext.get()
     return context.getLocalProperty(name) if context is not None else None
 
 
 @contextlib.contextmanager
 def _only_helps(what: str) -> Iterator[None]:
-    """Log an error and go on: it would hide why a batch failed, or call one failed that is durable."""
+    """Log an error and continue, because it would hide the reason of a failure, or make a durable batch look failed."""
     try:
         yield
     except ViewstampError as error:

@@ -1,4 +1,4 @@
-"""The batch source: positions of topics as they stand when a query is planned."""
+"""The batch source: the positions of topics at the time when a query is planned."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 __all__ = ["BatchReader", "FilteringBatchReader", "batch_reader", "read_range"]
 
 _CHUNK_BYTES = 4 * 1024 * 1024
-"""What is asked of the client's loop in one go."""
+"""Bytes of one request to the client's loop."""
 _SMALL_BYTES = 128 * 1024
-"""Batches that have less are joined, which costs a copy: it is less than what each costs Spark."""
+"""Smaller batches are joined, because the copy costs less than Spark's fixed cost for each batch."""
 
 
 def batch_reader(options: SourceOptions, schema: StructType) -> DataSourceReader:
-    """Return the reader of a batch query; nothing is asked of the cluster before it plans.
+    """Return the reader of a batch query. Sends no request before it plans.
 
-    Spark refuses any reader that can push filters unless its own setting allows that, so only one who asks gets it.
+    Spark rejects a reader that can push filters unless its own setting allows it, so only a user who asks gets one.
     """
     return FilteringBatchReader(options) if options.push_filters else BatchReader(options)
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is committed when it plans, or what the options bound.
+    """Reads the records that are committed when it plans, or those within the options' bounds.
 
     Spark pickles it to every task.
     """
@@ -48,10 +48,10 @@ class BatchReader(DataSourceReader):
         self.cut: Cut = EVERYTHING
 
     def partitions(self) -> list[TopicRange]:
-        """Ask for the ends, and return what each task reads.
+        """Ask for the ends of the topics, and return the part of each task.
 
         Raises:
-          UnknownTopicError, TrimmedError, ConfigError: a topic, or a position, that was asked for does not exist.
+          UnknownTopicError, TrimmedError, ConfigError: a requested topic or position does not exist.
         """
         with remedies():
             link = blocking_client(self.options.cluster)
@@ -59,16 +59,16 @@ class BatchReader(DataSourceReader):
             return link.run(_plan, link.client, self.options, self.cut)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition. Spark asks for one without a range where there is nothing to read."""
+        """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
         if isinstance(partition, TopicRange):
             yield from read_range(self.options, partition)
 
 
 class FilteringBatchReader(BatchReader):
-    """One that cuts the ranges by what the query asks for."""
+    """A batch reader that reduces the ranges by the conditions of the query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Keep what cuts; return what Spark has to look at."""
+        """Keep the conditions that reduce ranges; return those that Spark has to apply."""
         self.cut, rest = push(filters)
         return rest
 
@@ -92,17 +92,17 @@ async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicR
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, in order. What is next comes from the cluster while the caller has this.
+    """Yield the records of a range, in order. The next ones are fetched while the caller handles these.
 
     Raises:
-      TrimmedError: some of them were trimmed since this was planned, and that matters.
-      UnavailableError: nobody answers.
+      TrimmedError: some of them were trimmed since the plan, and ``fail_on_data_loss`` is on.
+      UnavailableError: no node answers.
     """
     return join(_read(options, part), bytes=_SMALL_BYTES)
 
 
 def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
-    """Yield them as they were appended, batch by batch."""
+    """Yield the records in the batches in which they were appended."""
     link = blocking_client(options.cluster)
     position = part.start
     with remedies():
@@ -117,18 +117,18 @@ def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
                 position = skip(part.topic, position, error.first, fail_on_data_loss=options.fail_on_data_loss)
             else:
                 if position < part.end:
-                    raise PeerError(f"topic {part.topic} ends at {position}, and was to be read up to {part.end}")
+                    raise PeerError(f"topic {part.topic} ends at {position}, but the plan reads up to {part.end}")
             finally:
                 link.run(batches.aclose)
 
 
 async def _open(client: Client, part: TopicRange, start: int) -> AsyncGenerator[Batch, None]:
-    """Begin to read; to be called on the client's loop."""
+    """Begin to read. Must run on the client's loop."""
     return client.read_batches(part.topic, start, end=part.end)
 
 
 async def _next_chunk(batches: AsyncGenerator[Batch, None]) -> list[Batch]:
-    """Return the next batches, of about ``_CHUNK_BYTES``; [] = there are no more."""
+    """Return the next batches, about ``_CHUNK_BYTES``; [] = there are no more."""
     chunk: list[Batch] = []
     size = 0
     async for batch in batches:

@@ -1,15 +1,15 @@
-"""The streaming source: positions of topics, micro-batch after micro-batch, on from a checkpoint.
+"""The streaming source: the positions of topics, micro-batch after micro-batch, continued from a checkpoint.
 
-What a checkpoint holds of it is ``{"v": 1, "<topic>": position, ...}``: the format's version, and for each topic the
-next position to read, in the order of their names, because Spark compares it as text. A topic whose name is ``v``
-stands there as ``/v``; no name has a slash.
+The checkpoint holds ``{"v": 1, "<topic>": position, ...}``: the format's version, and for each topic the next position
+to read, ordered by name, because Spark compares it as text. A topic named ``v`` is stored as ``/v``; no name has a
+slash.
 
-When ``topic`` names others than the checkpoint does
-  * One that is new begins as in a new query, where ``startingPosition`` or ``startingTimestamp`` says. The micro-batch
-    that it first appears in holds none of its records: the checkpoint then says where it began, before they are read.
-  * One that is not named any more is not read any more. Its position stays in the checkpoint; named again, it goes
-    on there.
-  * A micro-batch that was planned before is run again as it was planned.
+If ``topic`` names other topics than the checkpoint
+  * A new one begins as in a new query, at ``startingPosition`` or ``startingTimestamp``. The first micro-batch with it
+    has none of its records, so that the checkpoint has its starting position before they are read.
+  * One that is not named any more is not read any more. Its position stays in the checkpoint, and if it is named again,
+    it continues there.
+  * A micro-batch that was already planned is run again as planned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VERSION_KEY = "v"
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> StreamReader:
-    """Return the reader of a streaming query; nothing is asked of the cluster yet."""
+    """Return the reader of a streaming query. Sends no request yet."""
     return StreamReader(options)
 
 
@@ -55,34 +55,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Invariants:
       * the end of a micro-batch is never before its start, for any topic
-      * a topic that is in the end of a micro-batch and not in its start gives it no records
+      * a topic that is in the end of a micro-batch but not in its start gives it no records
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._target: dict[str, int] | None = None
-        """Where reading ends, by topic, under Trigger.AvailableNow; None = it goes on."""
+        """The end of the query by topic, under Trigger.AvailableNow; None = it has no end."""
         self._latest: dict[str, int] | None = None
-        """The ends, by topic, as they were last asked for."""
+        """The ends of the topics as of the last request."""
 
     def _link(self) -> BlockingClient:
-        """Return the connection, once the cluster may be reached."""
+        """Return the connection, once the cluster may be reachable."""
         link = blocking_client(self.options.cluster)
         link.reach(self.options.connect_seconds)
         return link
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as all of them
-        """Return where a query without a checkpoint begins.
+        """Return the start of a query without a checkpoint.
 
         Raises:
-          UnknownTopicError, TrimmedError, ConfigError: a topic, or a position, that was asked for does not exist.
+          UnknownTopicError, TrimmedError, ConfigError: a requested topic or position does not exist.
         """
         with remedies():
             link = self._link()
             return encode_positions(link.run(_first_positions, link.client, self.options))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit that the options set. Where both are set, Spark hears of one, and both hold."""
+        """Return the limit that the options set. If both are set, Spark gets one, and both are applied."""
         if self.options.max_records_per_trigger is not None:
             return ReadMaxRows(self.options.max_records_per_trigger)
         if self.options.max_bytes_per_trigger is not None:
@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end: what is committed by now.
+        """Set the end of the query: the records that are committed now.
 
         Raises:
           UnknownTopicError: a topic does not exist.
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = {name: end_of(topic) for name, topic in topics.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return where the next micro-batch ends: as far as is committed, and the limit allows.
+        """Return the end of the next micro-batch: the committed records, as far as the limit allows.
 
         Raises:
           UnknownTopicError, TrimmedError: a topic, or its next position, is gone.
@@ -117,14 +117,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """Return the ends of the topics, for Spark's progress reports, as they were last asked for."""
+        """Return the ends of the topics as of the last request, for Spark's progress reports."""
         return None if self._latest is None else encode_positions(self._latest)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[TopicRange]:
-        """Return what the tasks of a micro-batch read; the same positions hold the same records whenever it is run.
+        """Return the parts of a micro-batch. The same positions always hold the same records.
 
         Raises:
-          UnknownTopicError, TrimmedError: a topic, or positions of it, are gone.
+          UnknownTopicError, TrimmedError: a topic, or some of its positions, are gone.
           ConfigError: the checkpoint belongs to another cluster, or to a later version.
         """
         with remedies():
@@ -137,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self.options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: what is read is kept as long as the topic's retention says, not as this query does."""
+        """Do nothing, because the topic's retention decides how long records are kept, not this query."""
 
 
 async def _first_positions(client: Client, options: SourceOptions) -> dict[str, int]:
@@ -153,7 +153,7 @@ async def _advance(
     ends: Mapping[str, int],
     limit: ReadLimit,
 ) -> dict[str, int]:
-    """Return the positions after a micro-batch that begins at ``positions`` and reaches at most to ``ends``."""
+    """Return the end of a micro-batch that begins at ``positions`` and ends at ``ends`` or before."""
     following = dict(positions)
     waiting: dict[str, tuple[int, int]] = {}
     for name, topic in topics.items():
@@ -182,7 +182,7 @@ async def _advance(
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:
-    """Divide ``limit`` in proportion to what waits; together they get all of it, and none more than waits for it."""
+    """Divide ``limit`` in proportion to the waiting records; no topic gets more than it has waiting."""
     shares = {}
     left = sum(waiting.values())
     for name, size in waiting.items():
@@ -204,23 +204,22 @@ async def _plan(
 
 
 def _reached(options: SourceOptions, topic: TopicInfo, position: int) -> int:
-    """Return a position of the checkpoint, or the first one that is kept where that is as good.
+    """Return a position of the checkpoint, or the first retained one if ``fail_on_data_loss`` is off.
 
     Raises:
-      TrimmedError: it was trimmed, and that matters.
-      ConfigError: the topic never came so far.
+      TrimmedError: it was trimmed, and ``fail_on_data_loss`` is on.
+      ConfigError: the topic never reached it.
     """
     if position > end_of(topic):
         raise ConfigError(
-            f"the checkpoint stands at position {position} of topic {topic.name}, whose last one is"
-            f" {topic.last_position}",
-            remedy="name the cluster that the checkpoint was made with, or start anew with another checkpoint",
+            f"the checkpoint is at position {position} of topic {topic.name}, whose last one is {topic.last_position}",
+            remedy="name the cluster with which the checkpoint was made, or start anew with another checkpoint",
         )
     return kept(topic, position, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def encode_positions(positions: Mapping[str, int]) -> dict[str, int]:
-    """Return positions as the checkpoint holds them."""
+    """Return positions in the form of the checkpoint."""
     return {_VERSION_KEY: _VERSION} | {_key(topic): positions[topic] for topic in sorted(positions)}
 
 
@@ -228,17 +227,17 @@ def decode_positions(stored: object) -> dict[str, int]:
     """Return the positions of a checkpoint, by topic.
 
     Raises:
-      ConfigError: they are of a later version, or were not written by this source.
+      ConfigError: they have a later version, or were not written by this source.
     """
     if not isinstance(stored, dict) or not all(type(value) is int and value > 0 for value in stored.values()):
         raise ConfigError(
-            f"the checkpoint holds {stored!r}, which are no positions of topics",
-            remedy="give each query a checkpoint of its own; this one belongs to another source, or is damaged",
+            f"the checkpoint holds {stored!r}, which are not positions of topics",
+            remedy="give each query its own checkpoint; this one belongs to another source, or is damaged",
         )
     if stored.get(_VERSION_KEY) != _VERSION:
         raise ConfigError(
-            f"the checkpoint holds positions of version {stored.get(_VERSION_KEY)}, this release knows {_VERSION}",
-            remedy="go on with the release that wrote it, or a later one",
+            f"the checkpoint has positions of version {stored.get(_VERSION_KEY)}, but this release reads {_VERSION}",
+            remedy="continue with the release that wrote it, or a later one",
         )
     return {_topic(key): position for key, position in stored.items() if key != _VERSION_KEY}
 

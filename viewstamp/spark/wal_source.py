@@ -1,14 +1,14 @@
-"""``format("viewstamp-wal")``: the segment files of nodes that do not run, as one table in the order of their log.
+"""``format("viewstamp-wal")``: the segment files of stopped nodes, as one table in the order of their log.
 
-Two passes, as ``viewstamp/replay`` has them. The first reads headers; from these the driver plans which batch is read
-from which replica. The second reads them: a partition is a run of that plan, so the partitions, one behind the other,
-are in order, and nothing is shuffled or sorted.
+It has the two passes of ``viewstamp/replay``. The first reads headers, from which the driver plans the replica of each
+batch. The second reads the batches. A partition is a run of that plan, so the partitions are in order one after the
+other, and nothing is shuffled or sorted.
 
-Spark gives a source no way to run tasks while it plans. So ``spark.read`` does the first pass in the planner's process,
-a thread for each replica; :func:`planned`, which ``viewstamp replay --spark`` stands on, runs it as a job of its own, a
-task for some segments each, and counts in the tasks of the second pass what was read, for the digest.
+Spark cannot run tasks while a source plans. So ``spark.read`` does the first pass in the planner's process, with a
+thread for each replica. :func:`planned`, which ``viewstamp replay --spark`` uses, runs it as a job of its own, with a
+few segments for each task, and its second pass also computes the digest in the tasks.
 
-Imported by Spark before anything is read: what takes time is imported when it is needed.
+Spark imports this module before any read, so slow imports are inside the functions.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 __all__ = ["Planned", "PlannedDataSource", "ViewstampWalDataSource", "planned"]
 
 _PART_BYTES: Final = 32 * 1024 * 1024
-"""About what a partition holds. One that is larger becomes a larger file, and is done again as a whole."""
+"""Approximate bytes of a partition. A larger one makes a larger file, and repeats more work after a failure."""
 _SCAN_BYTES: Final = 128 * 1024 * 1024
-"""About what one task of the first pass reads: whole segments, which take it a tenth of a second."""
+"""Approximate bytes of a task of the first pass: whole segments, about a tenth of a second."""
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 
 
 class ViewstampWalDataSource(DataSource):
-    """The records of data directories as a table to be read. Runs on the driver."""
+    """The records of data directories as a table. Runs on the driver."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "viewstamp-wal"
 
     def schema(self) -> StructType:
-        """Return the columns; fewer where the option ``columns`` says so.
+        """Return the columns: all, or those of the option ``columns``.
 
         Raises:
           ConfigError: an option is wrong.
@@ -63,7 +63,7 @@ class ViewstampWalDataSource(DataSource):
             return spark_schema(WalSourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader; the files are looked at when it plans.
+        """Return a reader. It reads the files when it plans.
 
         Raises:
           ConfigError: an option is wrong.
@@ -81,25 +81,25 @@ class Part(InputPartition):
 
 
 class WalReader(DataSourceReader):
-    """Plans, and reads what is planned. Spark pickles it to every task."""
+    """Plans, and reads the planned parts. Spark pickles it to every task."""
 
     def __init__(self, options: WalSourceOptions) -> None:
         self.options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Read the headers, and return what each task reads.
+        """Read the headers, and return the part of each task.
 
         Raises:
           NoQuorumError: the directories are of fewer than a majority of the members.
-          CorruptionError: replicas contradict each other, or records are in none of them.
-          ConfigError: a directory holds no log, they do not belong together, or a node runs on one.
-          RequestError: the log knows no such topic.
+          CorruptionError: replicas contradict each other, or no replica has a required record.
+          ConfigError: a directory has no log, they do not belong together, or a node runs on one.
+          RequestError: a topic is not in the log.
         """
         with remedies():
             return parts_of(_plan_of(_open(self.options), self.options.topics))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition. Spark asks for one without extents where there is nothing to read."""
+        """Yield the records of a partition. If there is nothing to read, Spark passes one without extents."""
         if isinstance(partition, Part):
             yield from read_part(partition, self.options.columns)
 
@@ -121,7 +121,7 @@ def _open(options: WalSourceOptions) -> OfflineReplay:
 
 
 def _check_not_running(disk: RealDisk, directories: Sequence[str]) -> None:
-    """Refuse the directories of nodes that run: tasks read the files later, and a node drops segments meanwhile.
+    """Reject the directories of running nodes, because tasks read the files later, and a node may delete them first.
 
     Raises:
       ConfigError: a process has one of them open.
@@ -138,7 +138,7 @@ def _check_not_running(disk: RealDisk, directories: Sequence[str]) -> None:
 def _plan_of(replay: OfflineReplay, topics: Sequence[str]) -> ReplayPlan:
     if replay.problem is not None:
         raise replay.problem
-    assert replay.plan is not None, "where there is no problem, there is a plan"
+    assert replay.plan is not None, "without a problem there is a plan"
     return replay.plan.only(topics) if topics else replay.plan
 
 
@@ -162,11 +162,11 @@ def parts_of(plan: ReplayPlan, part_bytes: int = _PART_BYTES) -> list[Part]:
 def read_part(
     part: Part, columns: Sequence[str], on_batch: Callable[..., None] = lambda extent, columns: None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part, in order. ``on_batch`` is told each extent and its records, as columns.
+    """Yield the records of a part, in order. ``on_batch`` is called with each extent and its records, as columns.
 
     Raises:
-      CorruptionError: a batch is not any more what it was in the first pass.
-      StorageError: it cannot be read.
+      CorruptionError: a batch has changed since the first pass.
+      StorageError: a file cannot be read.
     """
     from viewstamp.host.disk import RealDisk
     from viewstamp.replay.read import ExtentReader, slice_columns
@@ -184,15 +184,15 @@ def read_part(
         yield from join(batches())
 
 
-# For the command: the first pass as a job, and the digest of what the second one read.
+# For `viewstamp replay --spark`: the first pass as a job, and the digest of the records of the second.
 
 
 class PlannedDataSource(DataSource):
-    """What :func:`planned` has planned. ``path`` names the directory in which it left that; no user does."""
+    """The result of :func:`planned`. ``path`` is the directory with the plan; users do not set it."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "viewstamp-wal-planned"
 
     def schema(self) -> StructType:
@@ -202,7 +202,7 @@ class PlannedDataSource(DataSource):
         return spark_schema(COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what is planned."""
+        """Return a reader of the plan."""
         return PlannedReader(self.options["path"])
 
 
@@ -213,18 +213,18 @@ class PlannedReader(DataSourceReader):
         self.path = path
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the parts, as they were planned."""
+        """Return the planned parts."""
         return _unpacked(self.path)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a part; once all are taken, its digest is there."""
+        """Yield the records of a part; after the last one, write its digest."""
         from viewstamp.replay.digest import Digest
 
         assert isinstance(partition, Part), "there is always a part"
         digest = Digest()
         add: Callable[..., None] = lambda extent, columns: digest.add(extent.topic, extent.position, columns)  # noqa: E731
         yield from read_part(partition, COLUMNS, add)
-        # A task may run twice: both leave the same, and each of them whole.
+        # A task may run twice: both runs write the same file, and each renames a complete one.
         with tempfile.NamedTemporaryFile("wb", dir=self.path, delete=False) as stream:
             stream.write(digest.pack())
         os.replace(stream.name, f"{self.path}/digest-{partition.number}")
@@ -234,7 +234,7 @@ class PlannedReader(DataSourceReader):
 class Planned:
     """A replay whose records are the rows of ``frame``, in order from partition to partition.
 
-    ``frame`` is good inside of the context of :func:`planned` only; None = there is a problem, which ``replay`` has.
+    ``frame`` is valid inside the context of :func:`planned` only; None = there is a problem, which ``replay`` has.
     """
 
     replay: OfflineReplay
@@ -242,7 +242,7 @@ class Planned:
     _path: str
 
     def digest(self) -> str:
-        """Return the digest of all rows. They must have been read to their end, whatever became of them."""
+        """Return the digest of all rows. They must have been read to their end."""
         from viewstamp.replay.digest import Digest
 
         whole = Digest()
@@ -264,14 +264,14 @@ def planned(
     """Run the first pass as a job of Spark, and plan.
 
     Args:
-      spark: a session whose executors see ``paths``, and this process's temporary directory.
-      paths: absolute ones, of data directories or of a local cluster.
-      topics: those that are shown; () = all.
-      unsafe: go on with fewer than a majority of the members.
-      part_bytes: about what one partition holds.
+      spark: a session whose executors can read ``paths`` and this process's temporary directory.
+      paths: absolute paths, of data directories or of a local cluster.
+      topics: the topics to show; () = all.
+      unsafe: continue with fewer than a majority of the members.
+      part_bytes: approximate bytes of a partition.
 
     Raises:
-      NoQuorumError, ConfigError, RequestError: as :class:`viewstamp.replay.Replay` does.
+      NoQuorumError, ConfigError, RequestError: as :class:`viewstamp.replay.OfflineReplay` does.
     """
     from viewstamp.host.disk import RealDisk
     from viewstamp.replay.replay import OfflineReplay, total_bytes
@@ -301,7 +301,7 @@ def planned(
 
 
 def _packed(parts: Sequence[Part]) -> bytes:
-    """Return a plan as msgpack: a file of it that somebody else wrote could not run anything, as a pickle could."""
+    """Return a plan as msgpack, because a pickle in a file that another user wrote could run code."""
     import msgpack
 
     packed: bytes = msgpack.packb([part.extents for part in parts])
@@ -327,22 +327,22 @@ def _scan(file: object) -> object:
 
 
 def write_parquet(planned: Planned, path: str) -> None:
-    """Write all rows to parquet files in the directory ``path``, whose names are in order; there whole or not at all.
+    """Write all rows to parquet files in the directory ``path``, whose names are in order; complete or absent.
 
     Raises:
-      ConfigError: there is something at ``path`` already.
+      ConfigError: ``path`` exists.
     """
     import shutil
 
     from viewstamp.replay.parquet import check_target
 
-    assert planned.frame is not None, "where there is no problem, there are rows"
+    assert planned.frame is not None, "without a problem there are rows"
     check_target(path)
     temporary = f"{path}.incomplete"
     shutil.rmtree(temporary, ignore_errors=True)
     conf = planned.frame.sparkSession.conf
     before = conf.get(_TIMESTAMPS)
-    # What Spark writes else is an old type of 96 bits, which knows no zone.
+    # Spark's default is an old type of 96 bits that has no time zone.
     conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
         planned.frame.write.parquet(f"file://{os.path.abspath(temporary)}")

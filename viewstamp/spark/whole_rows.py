@@ -1,4 +1,4 @@
-"""Whole rows as values: each row one JSON object, or one msgpack map, its columns in their order, nulls kept.
+"""Whole rows as values: each row is one JSON object or one msgpack map, with its columns in order and nulls kept.
 
 | Spark | JSON | msgpack |
 | --- | --- | --- |
@@ -12,11 +12,12 @@
 | timestamp_ntz | string, "2013-01-31T05:15:00.000000" | string, the same |
 | array, struct, map with string keys | array, object, object | array, map, map |
 
-This is what Spark's ``to_json`` writes, but for times, of which it drops the microseconds, and for nulls, which it
-leaves out. Other types (intervals, times of day, variants, user-defined ones) have no one evident form: they are
-refused, to be cast. Dates and times are of the years 1 to 9999.
+This is the output of Spark's ``to_json``, except that ``to_json`` drops the microseconds of times and leaves out nulls.
+Other types (intervals, times of day, variants, user-defined ones) have several possible forms, so they are rejected and
+have to be cast. Dates and times are of the years 1 to 9999.
 
-JSON is written column by column, by Arrow; only strings that must be escaped, and binary, cost Python a step each.
+JSON is written column by column, by Arrow. Only strings that need escapes, and binary, cost a Python step for each
+value.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ _PLAIN = (
     spark.TimestampNTZType,
 )
 _ESCAPED = r'["\\\x00-\x1f]'
-"""What a JSON string cannot hold as it is."""
+"""Characters that a JSON string must escape."""
 _DAY_US = 86_400_000_000
 _YEARS = (datetime.date(1, 1, 1), datetime.date(9999, 12, 31))
 _DAYS = [(date - datetime.date(1970, 1, 1)).days for date in _YEARS]
-"""The first and the last day that can be written, from 1970 on: Arrow writes others as something that is no date."""
+"""The first and the last day that can be written, counted from 1970. Arrow's text for others is not a date."""
 
 
 def check_type(kind: spark.DataType, name: str) -> None:
-    """Check that values of this Spark type can be written; ``name``: the column's, for the error.
+    """Check that values of this Spark type can be written; ``name``: that of the column, for the error.
 
     Raises:
       RequestError: they cannot.
@@ -78,8 +79,8 @@ def check_type(kind: spark.DataType, name: str) -> None:
         check_type(kind.valueType, f"{name}{{}}")
     elif not isinstance(kind, _PLAIN):
         raise RequestError(
-            f"column {name!r} is {kind.simpleString()}, which has no form of its own in JSON or msgpack",
-            remedy='cast it to what it should be there: .cast("string"); the keys of maps are strings',
+            f"column {name!r} is {kind.simpleString()}, which has no single form in JSON or msgpack",
+            remedy='cast it to the type that you want there: .cast("string"); the keys of maps are strings',
         )
 
 
@@ -87,18 +88,18 @@ def encode(rows: pa.RecordBatch, format: str) -> pa.Array:  # noqa: A002  # the 
     """Return each row as bytes: a binary array without nulls. ``format``: "json" or "msgpack".
 
     Raises:
-      RequestError: a value cannot be written, such as a string that is no UTF-8.
+      RequestError: a value cannot be written, for example a string that is not UTF-8.
     """
     try:
         if format == "json":
             return _object(rows.schema.names, rows.columns).view(pa.binary())
         return _pack(rows)
-    except (ValueError, OverflowError) as error:  # Arrow's own are ValueErrors too.
+    except (ValueError, OverflowError) as error:  # Arrow's errors are ValueErrors too.
         raise RequestError(f"the row cannot be written as {format}: {error}", remedy="cast the column") from error
 
 
 def _object(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the text of an object of each row; there is at least one column."""
+    """Return the text of one object for each row; there is at least one column."""
     pieces: list[pa.Array | str] = []
     for name, column in zip(names, columns, strict=True):
         pieces += [("," if pieces else "{") + json.dumps(name, ensure_ascii=False) + ":", _text(column)]
@@ -147,7 +148,7 @@ def _float(column: pa.Array) -> pa.Array:
 
 
 def _string(column: pa.Array) -> pa.Array:
-    column.validate(full=True)  # Arrow takes it on trust that text is UTF-8, and Spark does not check it either.
+    column.validate(full=True)  # Neither Arrow nor Spark has checked that the text is UTF-8.
     if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
         texts = column.to_pylist()
         return pa.array([None if text is None else json.dumps(text, ensure_ascii=False) for text in texts], pa.string())
@@ -169,7 +170,7 @@ def _time(column: pa.Array) -> pa.Array:
 
 
 def _inside(offsets: pa.Array, *children: pa.Array) -> tuple[pa.Array, ...]:
-    """Return the offsets of lists from 0 on, and the part of the children that they mean: lists may be a slice."""
+    """Return the offsets of lists from 0 on, and their part of the children, because lists may be a slice."""
     start, end = offsets[0], offsets[-1]
     return pc.subtract(offsets, start), *(child.slice(start.as_py(), end.as_py() - start.as_py()) for child in children)
 
@@ -187,7 +188,7 @@ def _pack(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _plain(value: object) -> str:
-    """Return what msgpack has no type for as text."""
+    """Return values without a type in msgpack as text."""
     match value:
         case datetime.datetime():
             return value.isoformat(timespec="microseconds")
