@@ -14,7 +14,6 @@ import pytest
 from docs.pictures import pictures
 from docs.pictures.layers import CAPTIONS, layers
 from tests.sources import ROOT
-from viewstamp import errors
 
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -72,12 +71,6 @@ def test_every_picture_has_an_alternative_text() -> None:
         (page, text) for page in PAGES for text, target in links(page) if target.endswith(".svg") and len(text) < 30
     ]
     assert shown == []
-
-
-def test_every_exception_has_a_row_with_its_exit_code() -> None:
-    rows = re.findall(r"^\| `(\w+Error)` \| (\d+) \|", (DOCS / "errors.md").read_text(encoding="utf-8"), re.MULTILINE)
-    classes = {name: getattr(errors, name) for name in errors.__all__ if name.endswith("Error")}
-    assert {name: int(code) for name, code in rows} == {name: kind.exit_code for name, kind in classes.items()}
 
 
 @pytest.mark.slow
