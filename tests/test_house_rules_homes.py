@@ -21,7 +21,7 @@ All others get them as arguments, so that a seed decides all.
 EXCEPTIONS = {
     "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
     "config/create.py": "chooses free ports and identities once, for a person at the command line; never in a node",
-    "embed": "composes the real host, whose entropy is the operating system's",
+    "embed": "composes the real host, with the operating system's entropy",
     "spark": "composes clients with the real network, in processes that Spark starts",
     "trio/client.py": "composes a client with the real network, as embed does for asyncio",
 }

@@ -82,9 +82,7 @@ class _Told(Group):
 
     def _act(self, member: Member, ready: Ready) -> None:
         super()._act(member, ready)
-        self.lines.extend(
-            f"= {member.me} reads what is below {index + 1} (token {token})" for token, index in ready.reads
-        )
+        self.lines.extend(f"= {member.me} reads below {index + 1} (token {token})" for token, index in ready.reads)
 
     def _apply(self, member: Member, batch: Batch) -> None:
         super()._apply(member, batch)
@@ -151,7 +149,7 @@ class Script:
 
     def _reads(self, command: Command) -> None:
         reads = self.group[command.word()].reads
-        told = [f"token {token} what is below {index + 1}" for token, index in reads.items()]
+        told = [f"token {token} below {index + 1}" for token, index in reads.items()]
         self.group.lines.append(f"= {command.word()} has read: {', '.join(told) or 'nothing'}")
 
     def _sync(self, command: Command) -> None:

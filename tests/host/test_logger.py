@@ -200,10 +200,10 @@ def test_messages_go_on_where_the_file_cannot_be_set_aside(tmp_path: Path, monke
 
 def test_a_stream_that_is_not_the_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text("somebody else's")
+    path.write_text("another process's")
     with open(tmp_path / "stderr", "a", encoding="utf-8") as stream:
         log = JsonLogger(stream, path=str(path), bytes_max=100)
         for number in range(10):
             log.info("= state", number=number)
-    assert path.read_text() == "somebody else's"
+    assert path.read_text() == "another process's"
     assert numbers(tmp_path / "stderr") == list(range(10))

@@ -19,7 +19,7 @@ def main() -> int:
     """Hunt, and print one row for each mutant. Returns 1 if one survives, or if the real code fails the same check."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("mutants", nargs="*", metavar="MUTANT", help=f"one of {', '.join(CATALOGUE)}; none = all")
-    parser.add_argument("--quick", action="store_true", help="only what is on record, nothing is hunted")
+    parser.add_argument("--quick", action="store_true", help="run the recorded killers only, hunt nothing")
     parser.add_argument("--no-simulator", action="store_true", help="leave the simulator's seeds as they are")
     parser.add_argument("--record", action="store_true", help="write the findings to the records and to the docs")
     arguments = parser.parse_args()

@@ -99,7 +99,7 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "back-off-for-ever",
-            "a session whose acknowledged batches are gone is refused for ever",
+            "a session that lost acknowledged batches is refused for ever",
             back_off_for_ever,
             rule="interval",
         ),

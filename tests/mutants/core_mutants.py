@@ -286,7 +286,7 @@ def believe_any_disk() -> AbstractContextManager[None]:
 
 
 def oversleep() -> AbstractContextManager[None]:
-    """A leader sleeps until its next heartbeat, whatever a tick would do before."""
+    """A leader sleeps until its next heartbeat, although a tick would have an effect before."""
 
     def leaders_ticks(core: Core, leading: Leading) -> int:
         return core.options.heartbeat_ticks - leading.heartbeat_elapsed
@@ -295,7 +295,7 @@ def oversleep() -> AbstractContextManager[None]:
 
 
 def stand_unread() -> AbstractContextManager[None]:
-    """The last ticks before an election timeout pass as one: a process that was stopped reads nothing before it stands."""
+    """The last ticks before an election timeout pass as one, so a stopped process campaigns before it reads."""
     return patched(quiet, LAST_TICKS=0)
 
 

@@ -130,13 +130,13 @@ def test_an_unretrieved_exception_of_a_task_fails_the_run(loop: SimulatedLoop) -
     kept = []
 
     async def fail() -> None:
-        raise ValueError("nobody looks")
+        raise ValueError("never retrieved")
 
     async def main() -> None:
         kept.append(asyncio.create_task(fail()))
         await asyncio.sleep(1)
 
-    with pytest.raises(ValueError, match="nobody looks"):
+    with pytest.raises(ValueError, match="never retrieved"):
         loop.run_until_complete(main())
     kept.clear()
 

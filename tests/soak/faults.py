@@ -247,7 +247,7 @@ class Faults:
         with self._fair_weather():
             while not await is_so():
                 if time.monotonic() > deadline:
-                    raise StuckError(f"after {PATIENCE_SECONDS:g} s it is still not true that {what}: {told}")
+                    raise StuckError(f"after {PATIENCE_SECONDS:g} s this is still not true: {what}: {told}")
                 try:
                     await ask()
                 except ViewstampError as error:

@@ -191,4 +191,4 @@ async def _hello(reader: asyncio.StreamReader) -> tuple[str, bytes]:
             name = str(frame.body.get("node", "")) if isinstance(frame.body, dict) else ""
             # A member that lost its disk has a longer name, and is on the same wire.
             return name_of(name) or CLIENT, said
-    raise FrameError("the connection ended before it said who it is")
+    raise FrameError("the connection ended before its HELLO")

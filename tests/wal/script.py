@@ -198,5 +198,5 @@ def _shown(found: Assessment) -> list[str]:
     for region in found.regions:
         gaps = ", ".join(f"{gap.start}..{'unknown' if gap.end is None else gap.end}" for gap in region.gaps)
         names = ", ".join(str(part.number) for part in region.parts)
-        lines.append(f"! segment {names}: not readable: {gaps or 'what closes it'}, some {region.bytes_lost} bytes")
+        lines.append(f"! segment {names}: not readable: {gaps or 'its closing group'}, some {region.bytes_lost} bytes")
     return lines

@@ -105,5 +105,5 @@ def test_a_refusal_names_the_bound(space: Budget, bounded: Budget) -> None:
     with pytest.raises(StorageFullError, match=r"4500 are written, \[wal\] bytes_max is 5000") as caught:
         bounded.check(10_000, urgent=False)
     assert caught.value.remedy == "raise [wal] bytes_max and restart this node", (
-        "the budget does not know what could be trimmed"
+        "the budget cannot know the trimmable bytes"
     )
