@@ -1,7 +1,7 @@
-"""Nodes to test a client against: they speak the real frames over a real network, and share one real state machine.
+"""Nodes for tests of a client: they speak the real frames over a real network, and share one real state machine.
 
-Everything is committed at once; what makes it a test's peer is ``script``: what to do with each APPEND that arrives.
-What is committed to a sink cannot be read here: for that, take real nodes.
+Everything is committed at once. ``script`` decides the reaction to each APPEND that arrives. Commits of sinks cannot be
+read here; use real nodes for that.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ COMMANDS = {
     FrameKind.COMMIT: Kind.COMMIT,
     FrameKind.FORGET_SINK: Kind.FORGET_SINK,
 }
-"""What the state is told by one map."""
+"""Requests that change the state by one map, with the kinds of their batches."""
 
 
 BATCHES = {
@@ -98,13 +98,13 @@ BATCHES = {
 
 @dataclass
 class Refuse:
-    """Answer an error; the batch is not in the log."""
+    """Answer with an error; the batch is not in the log."""
 
     error: ViewstampError
 
 
 class Act:
-    """What a node does with an APPEND, a CALL or a STAGE."""
+    """The reaction of a node to an APPEND, a CALL or a STAGE."""
 
     OK = "apply and answer"
     LOSE = "lose the connection before anything is applied"
@@ -132,15 +132,15 @@ class Node:
     listener: Listener | None = None
     address: str = ""
     incarnation: str | None = ""
-    """What it proves where it is challenged; None = it replays its log."""
+    """The incarnation that it proves when it is challenged; None = it is replaying its log."""
     connections: list[Peer] = field(default_factory=list)
     is_silent: bool = False
-    """Takes everything and answers nothing."""
+    """It receives everything and answers nothing."""
     snapshots: list[dict[str, object]] = field(default_factory=list)
     refusal: ViewstampError | None = None
-    """What it answers to whatever it is asked, as one that replays its log."""
+    """The answer to every request, as from a node that is replaying its log."""
     trims_changes: bool = False
-    """Keeps no changes for watchers, as one that was restarted."""
+    """It keeps no changes for watchers, like a restarted node."""
 
     def accept(self, connection: Connection) -> Peer:
         peer = Peer(self, connection)
@@ -159,7 +159,7 @@ class Node:
 
 
 class Cluster:
-    """Members that share one log; ``leader`` is the one that takes appends."""
+    """Members that share one log; ``leader`` is the one that accepts appends."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Cluster:
         **limits: int,
     ) -> None:
         self.network = network
-        """Gives each node, and the clients, their view of the network."""
+        """Returns the network as a node or the clients see it."""
         self.id = CLUSTER
         self.log = Log(Streams(actors, **limits))
         self.membership = Membership({})
@@ -179,38 +179,38 @@ class Cluster:
         self.requests: list[tuple[str, int]] = []
         """Every request: the node's name and the kind of the frame."""
         self.script: deque[str | Refuse] = deque()
-        """What to do with the next APPENDs, CALLs and STAGEs; empty = ``Act.OK``."""
+        """Reactions to the next APPENDs, CALLs and STAGEs; empty = ``Act.OK``."""
         self.losses: deque[int] = deque()
-        """Kinds of requests: the answer to the next of each is lost, after it was applied."""
+        """Kinds of requests: the answer to the next one of each kind is lost after it was applied."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
         self.refuse_changes: ViewstampError | None = None
-        """What a change of the members is answered."""
+        """The answer to a membership change."""
         self.held: deque[Callable[[], None]] = deque()
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
         self.durability: str | None = None
         self.told_members: dict[str, str] | None = None
         """The members that every WELCOME names; None = it names none."""
         self.forgets_results = False
-        """Answers to CALL and OUTCOME as if the results were not kept any more."""
+        """Answer CALL and OUTCOME as if the results were no longer kept."""
         self.unknown: set[str] = set()
-        """Methods that the nodes' code does not know, though it is described as if it did."""
+        """Methods that the nodes' code lacks, although they are described."""
         self.garbles_results = 0
-        """How many of the next answers to CALL have a result too many."""
+        """Number of the next answers to CALL that have one result too many."""
         self.bodies: list[tuple[int, dict[str, Any]]] = []
         """Kind and body of every request."""
         self.ignores_expected_positions = False
         self.asked: list[Callable[[], bool]] = []
-        """Watchers that wait: asked after each change whether they could be answered."""
+        """Waiting watchers: called after each change; they return whether they could be answered."""
         self.hints = True
         self.checks_hello = True
         self.garbage = 0
-        """How many of the next answers are no answers."""
+        """Number of the next answers that are invalid."""
         self.default = Act.OK
         self.poison: bytes | None = None
-        """A record that makes a node end the connection, as a malformed frame does."""
+        """A record that makes a node close the connection, as after a malformed frame."""
         self.clients: list[Client] = []
         self.read_chunk = 1024 * 1024
-        """READ answers hold at most this many bytes, but one batch."""
+        """READ answers hold at most this many bytes, but at least one batch."""
 
     async def start(self, nodes: int) -> None:
         for n in range(nodes):
@@ -222,7 +222,7 @@ class Cluster:
         self.membership = Membership({NodeId(node.name): node.address for node in self.nodes})
 
     def client(self, *nodes: int, cluster_id: str = "", seed: int = 1, **options: Any) -> Client:
-        """Make a client that knows the given nodes' addresses, or all of them."""
+        """Make a client with the addresses of the given nodes, or of all of them."""
         known = [self.nodes[n] for n in nodes] if nodes else self.nodes
         client = Client(
             [node.address for node in known],
@@ -241,16 +241,16 @@ class Cluster:
             await node.kill()
 
     def release(self) -> None:
-        """Let go of everything that is held, in order."""
+        """Release everything that is held, in order."""
         while self.held:
             self.held.popleft()()
 
     def values(self, topic: int = 1) -> list[bytes]:
-        """Return what the topic holds, in order of position."""
+        """Return the values of the topic, in order of position."""
         return [value for batch in self.batches(topic) for value in batch.values()]
 
     def commands(self) -> list[tuple[str, list[Any]]]:
-        """Return the commands that were applied, in order: method and arguments."""
+        """Return the applied commands in order: method and arguments."""
         batches = [batch for batch in self.log.applied if batch.kind is Kind.COMMANDS]
         commands = [decode_command(value) for batch in batches for value in batch.values()]
         return [(command.method, command.arguments) for command in commands]
@@ -259,7 +259,7 @@ class Cluster:
         return [b for b in self.log.applied if b.kind is Kind.RECORDS and b.topic == topic]
 
     def propose(self, batch: Batch) -> Result:
-        """Admit a batch and apply it at once. Raises what the machine raises."""
+        """Admit a batch and apply it at once. Raises the errors of the state machine."""
         admission = self.log.propose(batch)
         if isinstance(admission, Answered):
             return admission.result
@@ -407,7 +407,7 @@ class Peer:
             self.ok(request, {"leader": cluster.leader.name})
 
     def age(self, body: dict[str, Any]) -> float:
-        """Return how old an answer is: 1.5 s, where so much is allowed. A node called n2 never knows."""
+        """Return the age of an answer: 1.5 s if the caller allows that much. The node n2 never has an age."""
         if not body["stale"]:
             return 0
         bound = body.get("max_staleness")
@@ -521,7 +521,7 @@ def describe(error: ViewstampError) -> dict[str, object]:
 
 
 def answered(result: Result) -> dict[str, object]:
-    """Return what OK carries of a batch, or of a fence."""
+    """Return the body of the OK to a batch or a fence."""
     if isinstance(result, CommandResults):
         return {**answered(result.receipt), "results": result.results}
     if not isinstance(result, Placement):

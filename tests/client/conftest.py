@@ -1,4 +1,4 @@
-"""What most tests of the client stand on: three simulated nodes."""
+"""The cluster of most client tests: three simulated nodes."""
 
 from collections.abc import AsyncIterator
 
@@ -9,7 +9,7 @@ from tests.client.cluster import Cluster
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    """Three nodes that run; tests that need other ones have a fixture of this name of their own."""
+    """Three running nodes; tests that need others define a fixture of this name themselves."""
     cluster = Cluster()
     await cluster.start(3)
     yield cluster

@@ -30,11 +30,11 @@ from viewstamp.wire.frame import FrameKind
 
 
 class OutOfStockError(CommandError):
-    """Less is there than is wanted."""
+    """There are fewer items than requested."""
 
 
 class Inventory(ReplicatedActor):
-    """What is in stock."""
+    """The items in stock."""
 
     def __init__(self) -> None:
         self.stock: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Inventory(ReplicatedActor):
 
 
 class NewerInventory(ReplicatedActor):
-    """The same, as a program has it that was upgraded before the nodes."""
+    """The same actor in a program that was upgraded before the nodes."""
 
     version = 2
 
@@ -90,9 +90,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the event loop run until something that is certain to come has come."""
+    """Let the event loop run until an event that is certain to come."""
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the other side's state
+        while not condition():  # noqa: ASYNC110 - the condition is the other side's state
             await asyncio.sleep(0.001)
 
 
@@ -102,7 +102,7 @@ async def errors_of(*calls: object) -> list[BaseException]:
 
 
 async def ready(cluster: Cluster, **options: object) -> Client:
-    """Return a client that has called ``put("first")`` and so knows the actor, and has a session."""
+    """Return a client with a session that has called ``put("first")``, and so has the actor's description."""
     client = cluster.client(**options)  # type: ignore[arg-type]
     await client.actor("inventory", Inventory).put("first")
     cluster.arrived.clear()
@@ -113,7 +113,7 @@ def kinds(cluster: Cluster) -> list[int]:
     return [kind for _, kind in cluster.requests]
 
 
-# What a call returns.
+# The results of calls.
 
 
 async def test_a_command_returns_what_the_method_returned(cluster: Cluster) -> None:
@@ -192,7 +192,7 @@ async def test_a_thousand_concurrent_calls_are_a_few_batches_in_the_order_of_the
 
 
 async def test_the_very_first_calls_keep_their_order_too(cluster: Cluster) -> None:
-    """They wait for what the actor is, and one that comes when that is known must not overtake."""
+    """They wait for the actor's description, and a later call must not overtake them when it arrives."""
     client = cluster.client()
     inventory = client.actor("inventory")
     calls: list[asyncio.Task[int]] = []
@@ -208,7 +208,7 @@ async def test_a_result_may_be_any_plain_value_and_none_is_one(cluster: Cluster)
     assert await client.actor("inventory", Inventory).must_have("first") is None
 
 
-# What is checked before anything is sent.
+# Checks before sending.
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ async def test_a_result_may_be_any_plain_value_and_none_is_one(cluster: Cluster)
         (lambda client: client.create_topic("orders", retain_bytes=True), "retain_bytes must be .* not True"),
     ],
 )
-async def test_what_no_node_could_make_sense_of_is_refused_by_its_name(
+async def test_an_invalid_call_is_refused_by_name(
     cluster: Cluster, call: Callable[[Client], Any], message: str
 ) -> None:
     client = await ready(cluster)
@@ -249,7 +249,7 @@ async def test_what_no_node_could_make_sense_of_is_refused_by_its_name(
         (lambda client: client.actor("inventory", OtherInventory).recount(), "recount"),
     ],
 )
-async def test_a_wrong_call_is_told_what_there_is_and_is_never_sent(
+async def test_a_wrong_call_gets_the_possible_ones_and_is_never_sent(
     cluster: Cluster, call: Callable[[Client], object], message: str
 ) -> None:
     client = await ready(cluster)
@@ -266,7 +266,7 @@ async def test_a_wrong_call_is_told_what_there_is_and_is_never_sent(
     assert [method for method, _ in cluster.commands()] == ["put", "put", "put"]
 
 
-async def test_an_argument_that_cannot_be_packed_is_named_and_concerns_nobody_else(cluster: Cluster) -> None:
+async def test_an_argument_that_cannot_be_packed_fails_its_own_call_only(cluster: Cluster) -> None:
     client = await ready(cluster)
     inventory = client.actor("inventory", Inventory)
     results = await asyncio.gather(inventory.put("A"), inventory.put(object()), return_exceptions=True)  # type: ignore[arg-type]
@@ -284,7 +284,7 @@ async def test_a_command_over_the_limit_is_refused_alone(cluster: Cluster) -> No
     assert isinstance(results[1], RecordTooLargeError)
 
 
-async def test_what_is_no_class_of_actors_is_refused_at_once(cluster: Cluster) -> None:
+async def test_a_class_that_is_no_actor_is_refused_at_once(cluster: Cluster) -> None:
     with pytest.raises(RequestError, match="dict") as caught:
         cluster.client().actor("inventory", dict)
     assert "ReplicatedActor" in caught.value.remedy
@@ -298,14 +298,14 @@ async def test_a_proxy_shows_what_it_is_and_claims_no_private_names(cluster: Clu
     assert proxy.withdraw is proxy.withdraw
 
 
-async def test_nobody_reaches_actors_through_the_name_of_a_topic(cluster: Cluster) -> None:
+async def test_actors_cannot_be_reached_through_the_name_of_a_topic(cluster: Cluster) -> None:
     client = await ready(cluster)
     with pytest.raises(UnknownTopicError):
         await client.append("\0inventory", b"x")
 
 
 async def test_a_command_that_the_leaders_older_code_does_not_know_takes_no_others_with_it(cluster: Cluster) -> None:
-    """While nodes are upgraded, the one that described the actor may know more than the one that leads."""
+    """While nodes are upgraded, the node that described the actor may have newer code than the leader."""
     client = await ready(cluster)
     inventory = client.actor("inventory", Inventory)
     await inventory.reserve("first", 1)
@@ -324,8 +324,10 @@ async def test_a_command_that_the_leaders_older_code_does_not_know_takes_no_othe
     assert client._sender.batches.held_bytes == 0
 
 
-async def test_who_timed_out_before_its_batch_was_divided_is_told_what_its_token_says(cluster: Cluster) -> None:
-    """Its token names the batch that is out of the log for good: the command must not come again in another one."""
+async def test_a_call_that_timed_out_before_its_batch_was_divided_has_the_outcome_of_its_token(
+    cluster: Cluster,
+) -> None:
+    """Its token names a batch that will never be in the log, so the command must not be sent again in another one."""
     client = await ready(cluster)
     inventory = client.actor("inventory", Inventory)
     await inventory.reserve("first", 1)
@@ -359,7 +361,7 @@ async def test_nodes_that_learn_a_command_later_are_asked_again(cluster: Cluster
     assert kinds(cluster).count(FrameKind.DESCRIBE_ACTOR) == before + 1
 
 
-# When things go wrong.
+# Failures.
 
 
 @pytest.mark.parametrize("act", [Act.LOSE, Act.APPLY_AND_LOSE])
@@ -401,7 +403,7 @@ async def test_a_call_that_times_out_unsent_was_certainly_not_applied(cluster: C
     assert await client.query("inventory", "available", "A") == 0
 
 
-async def test_what_became_of_a_call_that_timed_out_can_be_asked(cluster: Cluster) -> None:
+async def test_the_outcome_of_a_call_that_timed_out_can_be_queried(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.script.append(Act.APPLY_AND_HOLD)
     inventory = client.actor("inventory", Inventory, timeout=0.05)
@@ -418,12 +420,12 @@ async def test_what_became_of_a_call_that_timed_out_can_be_asked(cluster: Cluste
     (error,) = (await client.outcome(second.token)).results or []
     assert isinstance(error, CommandError)
     assert error.kind == "OutOfStockError"
-    # Another process may ask too; the answer comes from replicated state.
+    # Another process may ask, too, because the answer comes from replicated state.
     other = await cluster.client().outcome(first.token)
     assert other == outcome
 
 
-async def test_who_asks_for_the_outcome_of_a_call_that_never_arrived_fences_it(cluster: Cluster) -> None:
+async def test_a_query_for_the_outcome_of_a_call_that_never_arrived_fences_it(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.script.append(Act.HOLD)
     (error,) = await errors_of(client.actor("inventory", Inventory, timeout=0.05).put("A"))
@@ -445,7 +447,7 @@ async def test_a_result_that_is_not_kept_any_more_is_neither_unknown_nor_unwritt
     assert len(cluster.commands()) == 2
 
 
-async def test_results_that_do_not_fit_the_batch_are_not_believed(cluster: Cluster) -> None:
+async def test_results_that_do_not_fit_the_batch_are_rejected(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.garbles_results = 2
     assert await client.actor("inventory", Inventory).put("A") == 1
@@ -470,7 +472,7 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_is_never_applied(clust
     assert client._sender.batches.held_bytes == 0
 
 
-async def test_a_closed_client_says_so(cluster: Cluster) -> None:
+async def test_a_closed_client_raises_closed(cluster: Cluster) -> None:
     client = await ready(cluster)
     inventory = client.actor("inventory", Inventory)
     await inventory.put("A")
@@ -483,7 +485,9 @@ async def test_a_closed_client_says_so(cluster: Cluster) -> None:
 # Queries.
 
 
-async def test_a_query_names_what_this_client_has_done_so_that_no_node_answers_from_before(cluster: Cluster) -> None:
+async def test_a_query_contains_the_clients_last_index_so_that_no_node_answers_from_an_earlier_state(
+    cluster: Cluster,
+) -> None:
     client = await ready(cluster)
     await client.query("inventory", "available", "A")
     (asked,) = (body for kind, body in cluster.bodies if kind == FrameKind.QUERY)
@@ -491,7 +495,7 @@ async def test_a_query_names_what_this_client_has_done_so_that_no_node_answers_f
     assert asked["stale"] is False
 
 
-async def test_a_stale_query_says_how_stale_it_may_be_and_waits_for_nothing(cluster: Cluster) -> None:
+async def test_a_stale_query_contains_its_bound_and_does_not_wait(cluster: Cluster) -> None:
     client = await ready(cluster)
     answer = await client.actor("inventory", Inventory).available.stale("first")
     assert answer == Stale(1, cluster.log.next_index - 1, 1.5)
@@ -525,7 +529,7 @@ async def collect(client: Client, count: int, into: list[Change], **arguments: o
     await changes.aclose()
 
 
-async def test_a_watcher_sees_each_command_with_its_arguments_and_what_came_of_it(cluster: Cluster) -> None:
+async def test_a_watcher_sees_each_command_with_its_arguments_and_its_result(cluster: Cluster) -> None:
     client = await ready(cluster)
     inventory = client.actor("inventory", Inventory)
     await inventory.put("A", n=2)
@@ -543,7 +547,7 @@ async def test_a_watcher_sees_each_command_with_its_arguments_and_what_came_of_i
     assert seen[1].timestamp == 1000 + seen[1].index
 
 
-async def test_watching_from_now_on_leaves_out_what_was_before(cluster: Cluster) -> None:
+async def test_watching_from_now_on_leaves_out_earlier_changes(cluster: Cluster) -> None:
     client = await ready(cluster)
     seen: list[Change] = []
     watching = asyncio.ensure_future(collect(client, 2, seen))
@@ -582,7 +586,7 @@ async def test_a_watcher_goes_on_at_another_node_after_the_last_change(cluster: 
 
 
 async def test_a_watcher_looks_for_a_node_that_still_keeps_the_changes(cluster: Cluster) -> None:
-    """A node that was restarted keeps few; that must not end the watcher while another one has them all."""
+    """A restarted node keeps few changes, which must not end the watcher while another node has all of them."""
     client = await ready(cluster)
     cluster.nodes[0].trims_changes = cluster.nodes[1].trims_changes = True
     seen: list[Change] = []
@@ -591,7 +595,7 @@ async def test_a_watcher_looks_for_a_node_that_still_keeps_the_changes(cluster: 
     assert [node for node, kind in cluster.requests if kind == FrameKind.WATCH][-1] == "n3"
 
 
-async def test_a_watcher_that_fell_behind_everywhere_is_told_what_to_do(cluster: Cluster) -> None:
+async def test_a_watcher_that_fell_behind_everywhere_gets_a_remedy(cluster: Cluster) -> None:
     client = await ready(cluster)
     for node in cluster.nodes:
         node.trims_changes = True
@@ -601,12 +605,12 @@ async def test_a_watcher_that_fell_behind_everywhere_is_told_what_to_do(cluster:
     assert "query" in caught.value.remedy
 
 
-async def test_nobody_watches_an_index_below_zero(cluster: Cluster) -> None:
+async def test_watching_an_index_below_zero_is_refused(cluster: Cluster) -> None:
     with pytest.raises(RequestError, match="-1"):
         cluster.client().watch("inventory", index=-1)
 
 
-# What there is.
+# Lists and descriptions.
 
 
 async def test_actors_are_listed_and_described(cluster: Cluster) -> None:
@@ -634,7 +638,7 @@ async def test_a_snapshot_is_taken_by_the_leader_or_by_a_chosen_member(cluster: 
     assert await client.list_snapshots("n2") == []
 
 
-async def test_what_a_topic_keeps_is_said_at_its_creation_and_changed_later(cluster: Cluster) -> None:
+async def test_the_retention_of_a_topic_is_set_at_its_creation_and_changed_later(cluster: Cluster) -> None:
     client = cluster.client()
     topic = await client.create_topic("orders", retain_bytes=1 << 20, retain_seconds=3600.0)
     assert (topic.retain_bytes, topic.retain_seconds) == (1 << 20, 3600.0)

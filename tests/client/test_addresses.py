@@ -3,7 +3,7 @@ from __future__ import annotations
 from viewstamp.client.routing import Addresses
 
 
-def test_what_was_given_stays_and_only_the_newest_membership_is_kept() -> None:
+def test_given_addresses_stay_and_only_the_newest_membership_is_kept() -> None:
     addresses = Addresses(["a:1", "b:1", "a:1"])
     addresses.learn({"n1": "a:1", "n3": "c:1"}, 4)
     assert addresses.all == ["a:1", "b:1", "c:1"]
@@ -11,7 +11,7 @@ def test_what_was_given_stays_and_only_the_newest_membership_is_kept() -> None:
     assert addresses.all == ["a:1", "b:1", "d:1"]
 
 
-def test_a_node_that_knows_an_older_membership_takes_nothing_away_and_adds_nothing() -> None:
+def test_an_older_membership_neither_removes_nor_adds_addresses() -> None:
     addresses = Addresses(["a:1"])
     addresses.learn({"n2": "b:1"}, 4)
     addresses.learn({"n9": "z:1"}, 3)
@@ -19,7 +19,7 @@ def test_a_node_that_knows_an_older_membership_takes_nothing_away_and_adds_nothi
 
 
 def test_two_memberships_of_the_same_age_are_put_together() -> None:
-    """One of them was perhaps never committed, and nobody can say here which one."""
+    """One of them may never have been committed, and the client cannot determine which."""
     addresses = Addresses(["a:1"])
     addresses.learn({"n2": "b:1"}, 4)
     addresses.learn({"n3": "c:1"}, 4)

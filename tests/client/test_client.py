@@ -38,14 +38,14 @@ from viewstamp.wire.frame import FrameKind
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the event loop run until something that is certain to come has come."""
+    """Let the event loop run until an event that is certain to come."""
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for is the other side's state
+        while not condition():  # noqa: ASYNC110 - the condition is the other side's state
             await asyncio.sleep(0.001)
 
 
 async def ready(cluster: Cluster, **options: object) -> Client:
-    """Return a client with a session and a topic, whose first record is ``b"first"``."""
+    """Return a client with a session and a topic with the first record ``b"first"``."""
     client = cluster.client(**options)  # type: ignore[arg-type]
     await client.create_topic("orders")
     await client.append("orders", b"first")
@@ -62,10 +62,10 @@ def many(client: Client, count: int, size: int = 0) -> list[asyncio.Task[Receipt
     return [asyncio.create_task(client.append("orders", b"%06d" % n + bytes(size))) for n in range(count)]
 
 
-# What an append returns.
+# The results of appends.
 
 
-async def test_a_receipt_says_position_viewstamp_time_and_durability(cluster: Cluster) -> None:
+async def test_a_receipt_contains_position_viewstamp_time_and_durability(cluster: Cluster) -> None:
     client = await ready(cluster)
     index = cluster.log.next_index
     receipt = await client.append("orders", b"second")
@@ -126,7 +126,7 @@ async def test_a_thousand_concurrent_appends_are_a_few_batches_in_the_order_of_t
 
 
 async def test_the_very_first_appends_stand_in_the_order_of_the_calls(cluster: Cluster) -> None:
-    """They wait for the topic's id and for a session, and one that comes when those are there must not overtake."""
+    """They wait for the topic's id and for a session, and a later append must not overtake them when those arrive."""
     await cluster.client().create_topic("orders")
     client = cluster.client()
     tasks = many(client, 50)
@@ -247,7 +247,7 @@ async def test_a_caller_that_gives_up_its_place_lets_the_others_go_on(cluster: C
     assert [int(value[:6]) for value in cluster.values()[1:]] == [0, 1, 2, 4, 5]
 
 
-# Wrong records fail alone.
+# Invalid records fail alone.
 
 
 async def test_a_record_that_is_too_large_fails_alone(cluster: Cluster) -> None:
@@ -273,7 +273,7 @@ async def test_a_record_that_is_too_large_fails_alone(cluster: Cluster) -> None:
     assert cluster.values() == [b"first", b"a", bytes(1000), b"b"]
 
 
-async def test_what_is_no_bytes_is_refused_without_asking_anybody(cluster: Cluster) -> None:
+async def test_a_record_that_is_no_bytes_is_refused_without_a_request(cluster: Cluster) -> None:
     client = await ready(cluster)
     wrong: list[Awaitable[object]] = [
         client.append("orders", "text"),  # type: ignore[arg-type]
@@ -337,7 +337,7 @@ async def test_the_leader_is_found_without_hints(cluster: Cluster) -> None:
     assert (await client.append("orders", b"a")).position == 2
 
 
-async def test_a_new_leader_gets_what_the_old_one_had_not_answered_under_the_same_sequences(cluster: Cluster) -> None:
+async def test_a_new_leader_gets_the_unanswered_batches_under_the_same_sequences(cluster: Cluster) -> None:
     client = await ready(cluster, batch_bytes=5000)
     cluster.default = Act.HOLD
     tasks = many(client, 20, size=1000)
@@ -355,7 +355,7 @@ async def test_a_new_leader_gets_what_the_old_one_had_not_answered_under_the_sam
 
 
 async def test_a_node_that_does_not_lead_gets_one_batch_at_most_before_it_is_left(cluster: Cluster) -> None:
-    """A client that is looking for the leader must not pour all that is unanswered over every follower."""
+    """A client that is looking for the leader must not send all unanswered batches to every follower."""
     client = await ready(cluster, batch_bytes=5000)
     cluster.default = Act.HOLD
     tasks = many(client, 20, size=1000)
@@ -400,8 +400,8 @@ async def test_a_silent_node_does_not_hold_up_the_search_for_the_leader(cluster:
     assert (await client.append("orders", b"a")).position == 2
 
 
-async def test_while_nobody_leads_nothing_is_sent_that_would_become_doubtful(cluster: Cluster) -> None:
-    """An idle client asks who leads before it sends: "nothing was written" can be said without a doubt."""
+async def test_without_a_leader_no_append_is_sent_whose_outcome_could_become_unknown(cluster: Cluster) -> None:
+    """An idle client finds the leader before it sends, so that it can be certain that nothing was written."""
     client = await ready(cluster)
     cluster.requests.clear()
     cluster.leader = None
@@ -423,7 +423,7 @@ async def test_an_idle_client_notices_a_forgotten_session_before_it_sends(cluste
     assert cluster.arrived[0].session != session
 
 
-async def test_a_slow_leader_that_still_speaks_is_not_left(cluster: Cluster) -> None:
+async def test_a_slow_leader_that_still_answers_is_not_left(cluster: Cluster) -> None:
     client = await ready(cluster, silence=0.06)
     cluster.default = Act.HOLD
     task = asyncio.create_task(client.append("orders", b"a"))
@@ -436,7 +436,7 @@ async def test_a_slow_leader_that_still_speaks_is_not_left(cluster: Cluster) -> 
     assert len(cluster.arrived) == 1
 
 
-# Retries: once, whatever happens on the way.
+# Retries: every record is written once in any case.
 
 
 @pytest.mark.parametrize("act", [Act.LOSE, Act.APPLY_AND_LOSE])
@@ -467,12 +467,12 @@ async def test_a_refusal_for_now_is_retried_in_the_same_order(cluster: Cluster, 
     assert cluster.values()[1:] == [b"%06d" % n + bytes(200) for n in range(30)]
 
 
-async def test_an_error_class_of_a_newer_node_is_not_taken_for_nothing_was_written(cluster: Cluster) -> None:
+async def test_an_unknown_error_class_does_not_mean_that_nothing_was_written(cluster: Cluster) -> None:
     class NovelError(ViewstampError):
         pass
 
     client = await ready(cluster)
-    cluster.script.append(Refuse(NovelError("what is this?")))
+    cluster.script.append(Refuse(NovelError("a novel error")))
     assert (await client.append("orders", b"a")).position == 2
 
 
@@ -488,15 +488,15 @@ async def test_a_batch_that_is_refused_for_good_fails_alone_and_its_sequence_is_
     assert not outcome.applied
 
 
-async def test_a_refusal_after_a_lost_attempt_is_not_believed_before_the_fence_has_answered(cluster: Cluster) -> None:
-    """The lost attempt was applied: whoever is told "refused" would append again."""
+async def test_a_refusal_after_a_lost_attempt_does_not_count_before_the_answer_of_the_fence(cluster: Cluster) -> None:
+    """The lost attempt was applied, so a caller that got "refused" would append again."""
     client = await ready(cluster)
     cluster.script.extend([Act.APPLY_AND_LOSE, Refuse(RequestError("not this one"))])
     assert (await client.append("orders", b"a")).position == 2
     assert cluster.values() == [b"first", b"a"]
 
 
-async def test_a_full_log_refuses_what_waits_and_the_client_goes_on_when_there_is_room(cluster: Cluster) -> None:
+async def test_a_full_log_refuses_waiting_appends_and_the_client_continues_when_there_is_room(cluster: Cluster) -> None:
     client = await ready(cluster, batch_bytes=2000)
     full = StorageFullError("the log is full", remedy="trim a topic")
     cluster.script.append(Refuse(full))
@@ -510,7 +510,7 @@ async def test_a_full_log_refuses_what_waits_and_the_client_goes_on_when_there_i
     assert cluster.values() == [b"first", b"later"]
 
 
-async def test_a_forgotten_session_is_replaced_and_only_what_was_in_doubt_is_unknown(cluster: Cluster) -> None:
+async def test_a_forgotten_session_is_replaced_and_only_unanswered_appends_are_unknown(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.script.append(Refuse(StaleSessionError("who?")))
     errors = await errors_of(client.append("orders", b"a"))
@@ -524,7 +524,7 @@ async def test_a_forgotten_session_is_replaced_and_only_what_was_in_doubt_is_unk
 
 
 async def test_a_receipt_that_does_not_fit_its_batch_ends_the_connection(cluster: Cluster) -> None:
-    """A node that mixes up its answers must not make a record acknowledged at another one's position."""
+    """A node that confuses its answers must not cause a receipt with another record's position."""
     client = await ready(cluster)
     cluster.script.append(Act.HOLD)
     task = asyncio.create_task(client.append("orders", b"a"))
@@ -545,7 +545,7 @@ def token(session: int, sequence: int, offset: int = 0, count: int = 1) -> Outco
     return OutcomeToken(session=session, sequence=sequence, topic=1, offset=offset, count=count)  # type: ignore[arg-type]
 
 
-async def test_what_was_never_sent_times_out_as_not_written_and_never_is(cluster: Cluster) -> None:
+async def test_an_append_that_was_never_sent_times_out_as_not_written_and_never_is(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.leader = None
     cluster.nodes[0].lose_connections()
@@ -557,7 +557,7 @@ async def test_what_was_never_sent_times_out_as_not_written_and_never_is(cluster
     assert cluster.values() == [b"first", b"c"]
 
 
-async def test_what_was_sent_times_out_as_unknown_and_the_token_tells_the_outcome(cluster: Cluster) -> None:
+async def test_a_sent_append_times_out_as_unknown_and_its_token_leads_to_the_outcome(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.default = Act.HOLD
     first = asyncio.create_task(client.append("orders", b"a", timeout=0.05))
@@ -589,7 +589,7 @@ async def test_the_default_timeout_holds_without_a_timer_for_each_append(cluster
     assert [each.offset for each in tokens if each is not None] == [0, 1, 2, 3, 4]
 
 
-async def test_a_timeout_of_ones_own_outlives_the_default(cluster: Cluster) -> None:
+async def test_a_calls_own_timeout_may_exceed_the_default(cluster: Cluster) -> None:
     client = await ready(cluster, timeout=0.05, silence=5.0)
     cluster.default = Act.HOLD
     patient = asyncio.create_task(client.append("orders", b"a", timeout=math.inf))
@@ -601,7 +601,7 @@ async def test_a_timeout_of_ones_own_outlives_the_default(cluster: Cluster) -> N
 
 
 async def test_another_client_learns_that_it_was_not_applied_and_then_it_never_is(cluster: Cluster) -> None:
-    """The process that appended is gone; its copy arrives later all the same."""
+    """The process that appended is gone, but its copy may still arrive later."""
     client = await ready(cluster)
     cluster.script.append(Act.HOLD)
     errors = await errors_of(client.append("orders", b"a", timeout=0.02))
@@ -615,7 +615,7 @@ async def test_another_client_learns_that_it_was_not_applied_and_then_it_never_i
     assert cluster.values() == [b"first", b"b"]
 
 
-async def test_who_still_waits_while_another_asks_for_the_outcome_is_told_that_nothing_was_written(
+async def test_a_waiting_append_that_another_client_fences_reports_that_nothing_was_written(
     cluster: Cluster,
 ) -> None:
     client = await ready(cluster)
@@ -630,7 +630,7 @@ async def test_who_still_waits_while_another_asks_for_the_outcome_is_told_that_n
     assert (await client.append("orders", b"b")).position == 2
 
 
-async def test_an_outcome_nobody_can_tell_yet_is_still_unknown(cluster: Cluster) -> None:
+async def test_an_undetermined_outcome_stays_unknown(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.leader = None
     cluster.nodes[0].lose_connections()
@@ -640,7 +640,7 @@ async def test_an_outcome_nobody_can_tell_yet_is_still_unknown(cluster: Cluster)
     assert raised.value.token == asked
 
 
-async def test_the_outcome_of_a_forgotten_session_is_expired_and_is_neither_yes_nor_no(cluster: Cluster) -> None:
+async def test_the_outcome_of_a_forgotten_session_is_expired(cluster: Cluster) -> None:
     client = await ready(cluster)
     outcome = await client.outcome(token(999, 1))
     assert (outcome.answer, outcome.expired, outcome.receipts) == ("expired", True, [])
@@ -656,7 +656,7 @@ async def test_the_outcome_of_a_batch_that_is_older_than_the_kept_receipts_is_ex
     assert (await client.outcome(token(first.session, first.sequence))).expired
 
 
-async def test_who_waits_for_an_outcome_when_the_session_ends_is_told_that_it_expired(cluster: Cluster) -> None:
+async def test_a_pending_query_for_an_outcome_is_expired_when_the_session_ends(cluster: Cluster) -> None:
     client = await ready(cluster, timeout=0.1)
     cluster.script.append(Act.HOLD)
     with pytest.raises(OutcomeUnknownError) as raised:
@@ -716,7 +716,7 @@ async def test_a_cancelled_append_that_was_not_sent_is_never_written(cluster: Cl
     assert client._sender.batches.held_bytes == 0
 
 
-async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_nobody(cluster: Cluster) -> None:
+async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_no_other(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.default = Act.HOLD
     tasks = many(client, 4)
@@ -730,7 +730,7 @@ async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_nobo
     assert isinstance(results[1], asyncio.CancelledError)
 
 
-async def test_closing_tells_every_caller_what_is_known(cluster: Cluster) -> None:
+async def test_closing_fails_every_caller_with_the_known_outcome(cluster: Cluster) -> None:
     client = await ready(cluster, batch_bytes=2000, batches_in_flight=2, bytes_in_flight_max=10_000)
     cluster.default = Act.HOLD
     tasks = many(client, 20, size=900)
@@ -775,11 +775,11 @@ async def test_closing_leaves_no_task_and_no_call_behind(cluster: Cluster) -> No
     assert client._tasks == set()
 
 
-# Who answers.
+# The identity of nodes.
 
 
 class Stranger:
-    """Somebody who answers at an address, and is no node of ours."""
+    """A server at a node's address that is no node of ours."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
@@ -800,7 +800,7 @@ class Stranger:
         return await RealNetwork().listen("127.0.0.1:0", self.accept)
 
 
-async def test_somebody_who_speaks_no_protocol_of_ours_is_named(cluster: Cluster) -> None:
+async def test_a_server_of_another_protocol_is_named(cluster: Cluster) -> None:
     listener = await Stranger(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n").listen()
     async with Client(listener.address, network=RealNetwork(), entropy=random.Random(1)) as client:
         with pytest.raises(FrameError, match="not a viewstamp frame"):
@@ -813,9 +813,7 @@ async def test_somebody_who_speaks_no_protocol_of_ours_is_named(cluster: Cluster
 
 
 @pytest.mark.parametrize("kind", ["create_topic", "describe_topic", "list_topics", "status", "append", "outcome"])
-async def test_an_answer_that_is_none_is_not_believed_and_the_right_one_is_waited_for(
-    cluster: Cluster, kind: str
-) -> None:
+async def test_an_invalid_answer_is_rejected_and_the_right_one_is_awaited(cluster: Cluster, kind: str) -> None:
     client = await ready(cluster)
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "create_topic": lambda: client.create_topic("orders"),
@@ -831,7 +829,7 @@ async def test_an_answer_that_is_none_is_not_believed_and_the_right_one_is_waite
     assert result == await calls[kind]() or kind in ("append", "status")
 
 
-async def test_a_session_that_is_none_does_not_stop_the_client(cluster: Cluster) -> None:
+async def test_an_invalid_session_does_not_stop_the_client(cluster: Cluster) -> None:
     await cluster.client().create_topic("orders")
     client = cluster.client()
     await client.describe_topic("orders")
@@ -869,7 +867,7 @@ async def test_a_dead_address_beside_live_ones_does_not_matter(cluster: Cluster)
         assert [topic.name for topic in await client.list_topics()] == ["orders"]
 
 
-async def test_nobody_at_home_is_unavailable_with_a_reason_and_a_remedy(cluster: Cluster) -> None:
+async def test_without_any_node_a_call_is_unavailable_with_a_reason_and_a_remedy(cluster: Cluster) -> None:
     for node in cluster.nodes:
         await node.kill()
     client = cluster.client()
@@ -980,10 +978,10 @@ async def test_one_member_is_read_by_name(cluster: Cluster) -> None:
     assert {node for node, kind in cluster.requests if kind == FrameKind.READ} == {"n3"}
 
 
-async def test_a_member_read_by_name_answers_no_earlier_than_it_has_applied_what_it_told_before(
+async def test_a_member_read_by_name_answers_only_after_it_has_applied_its_earlier_answers(
     cluster: Cluster,
 ) -> None:
-    """It may have started again meanwhile, and be behind itself for a moment."""
+    """It may have restarted meanwhile, and be behind its own earlier state for a moment."""
     client = await ready(cluster, batch_bytes=2000)
     cluster.read_chunk = 2000
     await asyncio.gather(*many(client, 100, size=100))
@@ -1030,7 +1028,7 @@ async def test_status_asks_every_member_and_marks_those_that_are_away(cluster: C
     assert [(node["id"], node["reachable"]) for node in nodes] == [("n1", True), ("n2", True), ("n3", False)]
 
 
-async def test_status_of_nobody_names_every_address(cluster: Cluster) -> None:
+async def test_the_status_without_any_node_names_every_address(cluster: Cluster) -> None:
     for node in cluster.nodes:
         await node.kill()
     nodes = await cluster.client().status()
@@ -1047,10 +1045,10 @@ async def test_a_client_can_be_used_without_a_with_block(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize("first", [0, 1])
-async def test_a_node_that_puts_off_and_has_not_shown_that_it_leads_is_left_for_another_one(
+async def test_a_node_that_asks_to_retry_and_is_not_known_to_lead_is_left_for_another_one(
     cluster: Cluster, first: int
 ) -> None:
-    """One that replays a long log says "try again in a moment", for as long as that takes; another one leads."""
+    """A node that is replaying a long log asks the client to retry, for as long as that takes; another one leads."""
     client = cluster.client(0, 1, timeout=5.0, back_off_max=0.05)
     await client.create_topic("orders")
     await client.append("orders", b"1")
@@ -1059,7 +1057,7 @@ async def test_a_node_that_puts_off_and_has_not_shown_that_it_leads_is_left_for_
     for node in cluster.nodes:
         node.lose_connections()
     for value in (b"2", b"3"):
-        client._router.leader.finder._round = [cluster.nodes[first].address]  # Where the search goes next.
+        client._router.leader.finder._round = [cluster.nodes[first].address]  # The next address of the search.
         cluster.nodes[1 - first].lose_connections()
         await client.append("orders", value)
     for name in ("invoices", "returns"):

@@ -11,7 +11,7 @@ from viewstamp.errors import ClosedError
 from viewstamp.host.network import RealNetwork
 
 
-async def test_an_append_that_waits_for_its_turn_while_the_client_is_closed_is_told_that_nothing_was_sent() -> None:
+async def test_an_append_that_waits_while_the_client_is_closed_reports_that_nothing_was_sent() -> None:
     async with Client(["127.0.0.1:1"], network=RealNetwork(), entropy=random.Random(1)) as client:
         appending = asyncio.ensure_future(client.append("orders", b"x"))
         await asyncio.sleep(0)
@@ -19,8 +19,8 @@ async def test_an_append_that_waits_for_its_turn_while_the_client_is_closed_is_t
         await appending
 
 
-async def test_a_reader_whose_connection_is_being_opened_while_the_client_is_closed_is_told() -> None:
-    """A connection that comes about after the end would serve it for ever, and nobody would close it."""
+async def test_a_reader_that_connects_while_the_client_is_closed_gets_an_error() -> None:
+    """Otherwise a connection that is established after the end would stay open for ever."""
     cluster = Cluster()
     await cluster.start(1)
     await cluster.client().create_topic("orders")

@@ -17,7 +17,7 @@ from viewstamp.wire.requests import ListTopics
 
 
 class Pipe(Connection):
-    """The near end of a connection whose far end is the test."""
+    """The near end of a connection; the test is the far end."""
 
     peer = "test"
 
@@ -53,7 +53,7 @@ def runtime() -> AsyncioRuntime:
 
 
 def open_link(**options: float) -> tuple[Link, Pipe]:
-    """Return a link to a node that is the test, and the test's end of it."""
+    """Return a link to a node that the test plays, and the test's end of it."""
     link = Link(runtime(), "n1", frame_bytes_max=1 << 20, silence=options.get("silence", 2.0))
     pipe = Pipe()
     link.accept(pipe)
@@ -65,7 +65,7 @@ def answer(link: Link, request: Frame, fields: dict[str, object]) -> None:
 
 
 async def sent(pipe: Pipe, count: int) -> list[Frame]:
-    """Return what was sent, once there are ``count`` frames."""
+    """Return the sent frames, once there are ``count``."""
     for _ in range(100_000):
         if len(pipe.sent) >= count:
             return pipe.sent
@@ -74,7 +74,7 @@ async def sent(pipe: Pipe, count: int) -> list[Frame]:
 
 
 async def test_a_late_answer_to_a_question_that_timed_out_is_dropped() -> None:
-    """Found by seed 10982: it was taken for the answer to an append, and the connection ended for it."""
+    """Found by seed 10982: it was matched to an append, and the connection ended because of that."""
     link, pipe = open_link()
     connection = NodeConnection(runtime(), link)
     strays: list[Frame] = []
@@ -121,7 +121,7 @@ async def test_members_that_are_none_end_the_connection(body: dict[str, object])
         link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, body)))
 
 
-async def test_nobody_hears_of_members_before_the_node_is_known_to_be_one_of_ours() -> None:
+async def test_members_are_not_learned_before_the_node_is_known_to_be_one_of_ours() -> None:
     link, _ = open_link()
     heard: list[object] = []
     link.on_bytes(b"".join(encode_frame(FrameKind.MEMBERS, {"members": {"n1": "a:1"}, "generation": 2})))
@@ -192,7 +192,7 @@ async def test_nothing_is_asked_for_while_the_system_takes_no_bytes() -> None:
     slow = Talker(link, 1)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert slow.sent == [], "its batch can still grow, and a timeout is certain: it was not sent"
+    assert slow.sent == [], "its batch can still grow, and a timeout would be certain, as it was not sent"
     pipe.unsent = 0
     await sent(pipe, 1)
 
@@ -209,7 +209,7 @@ async def test_one_session_cannot_use_up_the_requests_that_a_node_lets_wait() ->
     await sent(pipe, of_greedy + 1)
     answer(link, pipe.sent[-1], {"topics": [], "applied_index": 0, "age": 0.0})
     await asking[-1]
-    # Each answer lets the next question go.
+    # Each answer lets the next question be sent.
     for at in range(2 * QUESTIONS_MAX):
         await sent(pipe, min(at + 1, of_greedy) + 1)
         answer(
@@ -227,7 +227,7 @@ def test_a_link_asks_for_less_than_a_node_lets_wait_for_one_connection() -> None
     assert QUESTIONS_MAX < server._REQUESTS_MAX
 
 
-async def test_who_aborts_leaves_the_others_connected_and_the_last_one_ends_the_link() -> None:
+async def test_a_user_that_aborts_leaves_the_others_connected_and_the_last_one_ends_the_link() -> None:
     link, pipe = open_link()
     one, other = Talker(link, 1), Talker(link, 1)
     await sent(pipe, 2)
@@ -243,7 +243,7 @@ async def test_who_aborts_leaves_the_others_connected_and_the_last_one_ends_the_
     assert pipe.is_aborted
 
 
-async def test_who_aborts_with_frames_to_send_sends_none_of_them() -> None:
+async def test_a_user_that_aborts_with_frames_to_send_sends_none_of_them() -> None:
     link, pipe = open_link()
     one, other = Talker(link, 1), Talker(link, 1)
     one.connection.abort()
@@ -252,7 +252,7 @@ async def test_who_aborts_with_frames_to_send_sends_none_of_them() -> None:
     assert one.sent == []
 
 
-async def test_a_link_that_breaks_in_mid_answer_cuts_off_all_users_and_says_who_was_owed() -> None:
+async def test_a_link_that_breaks_in_mid_answer_cuts_off_all_users_and_names_the_unanswered() -> None:
     link, pipe = open_link()
     owed, idle = Talker(link, 1), Talker(link, 0)
     await sent(pipe, 1)
@@ -266,7 +266,7 @@ async def test_a_link_that_breaks_in_mid_answer_cuts_off_all_users_and_says_who_
     assert (owed.connection.was_owed, idle.connection.was_owed) == (True, False)
 
 
-async def test_a_wrong_answer_cuts_off_the_session_that_it_answers_and_nobody_else() -> None:
+async def test_a_wrong_answer_cuts_off_its_own_session_only() -> None:
     link, pipe = open_link()
     one, other = NodeConnection(runtime(), link), Talker(link, 1)
     asking = asyncio.ensure_future(one.ask(ListTopics(stale=False), timeout=60))

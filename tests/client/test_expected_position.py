@@ -1,4 +1,4 @@
-"""Appends that expect a position: there, once, or nowhere at all."""
+"""Appends that expect a position are written there, once, or nowhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ async def test_an_append_stands_where_it_was_expected(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("expected", [1, 3])
-async def test_an_append_elsewhere_is_refused_and_says_where_the_topic_goes_on(cluster: Cluster, expected: int) -> None:
+async def test_an_append_elsewhere_is_refused_with_the_next_position_of_the_topic(
+    cluster: Cluster, expected: int
+) -> None:
     client = await ready(cluster)
     await client.append("orders", b"a")
     with pytest.raises(PositionMismatchError, match=f"'orders' is 2, not {expected}: nothing was written") as refused:
@@ -49,7 +51,7 @@ async def test_an_append_elsewhere_is_refused_and_says_where_the_topic_goes_on(c
     assert FrameKind.OUTCOME not in [kind for _, kind in cluster.requests], "the refusal has decided its sequence"
 
 
-async def test_of_many_who_expect_the_same_position_one_gets_it(cluster: Cluster) -> None:
+async def test_of_many_appends_that_expect_the_same_position_one_gets_it(cluster: Cluster) -> None:
     clients = [await ready(cluster, seed=seed) for seed in range(3)]
     answers = await asyncio.gather(
         *(client.append("orders", b"%d" % n, expected_position=1) for n in range(4) for client in clients),
@@ -87,7 +89,7 @@ async def test_a_retry_of_one_that_was_applied_answers_its_receipt(cluster: Clus
 async def test_a_retry_of_one_that_was_refused_is_refused_for_the_same_reason_though_it_would_fit_now(
     cluster: Cluster,
 ) -> None:
-    """Decided is decided: whoever was told no may have acted on it."""
+    """A refusal is final, because the caller may have acted on it."""
     client = await ready(cluster)
     cluster.script.append(Act.APPLY_AND_LOSE)
     asked = asyncio.create_task(client.append("orders", b"b", expected_position=2))
@@ -108,7 +110,7 @@ async def test_a_refusal_for_the_moment_and_a_lost_connection_change_nothing(clu
     assert cluster.values() == [b"a"]
 
 
-async def test_what_came_of_one_whose_outcome_is_unknown_can_be_asked(cluster: Cluster) -> None:
+async def test_an_unknown_outcome_of_a_conditional_append_can_be_queried(cluster: Cluster) -> None:
     client = await ready(cluster, timeout=0.1)
     await client.append("orders", b"a")
     cluster.script.append(Act.HOLD)
@@ -121,7 +123,7 @@ async def test_what_came_of_one_whose_outcome_is_unknown_can_be_asked(cluster: C
     assert cluster.values() == [b"a"]
 
 
-async def test_one_that_somebody_fenced_is_not_said_to_be_elsewhere(cluster: Cluster) -> None:
+async def test_a_fenced_conditional_append_does_not_report_a_mismatch(cluster: Cluster) -> None:
     client = await ready(cluster)
     cluster.script.append(Act.HOLD)
     asked = asyncio.create_task(client.append("orders", b"a", expected_position=1))
@@ -137,14 +139,14 @@ async def test_one_that_somebody_fenced_is_not_said_to_be_elsewhere(cluster: Clu
 
 
 @pytest.mark.parametrize("expected", [0, -1, True, 1.0, "1", 1 << 63])
-async def test_what_is_no_position_is_refused_at_once(cluster: Cluster, expected: Any) -> None:
+async def test_an_invalid_position_is_refused_at_once(cluster: Cluster, expected: Any) -> None:
     client = await ready(cluster)
     with pytest.raises(RequestError):
         await client.append("orders", b"a", expected_position=expected)
     assert not cluster.arrived
 
 
-async def test_a_node_that_puts_it_elsewhere_is_not_believed(cluster: Cluster) -> None:
+async def test_a_receipt_with_another_position_is_rejected(cluster: Cluster) -> None:
     client = await ready(cluster, timeout=0.2)
     cluster.ignores_expected_positions = True
     await client.append("orders", b"a")

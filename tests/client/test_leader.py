@@ -66,8 +66,8 @@ def test_the_wait_grows_to_its_limit_and_starts_again_after_a_success() -> None:
     assert nodes.delay() == 0
 
 
-def test_where_nobody_is_reached_the_others_of_the_round_are_asked_at_once() -> None:
-    """While the dead leader's address is asked nobody is, and a new leader would be found that much later."""
+def test_an_unreachable_address_does_not_delay_the_others_of_the_round() -> None:
+    """Otherwise no other address is tried during the attempt at the dead leader, which delays the search."""
     nodes = search("a:1", "b:1", "c:1")
     nodes.failed("x:1", UnavailableError("lost"))
     delays = []
@@ -79,7 +79,7 @@ def test_where_nobody_is_reached_the_others_of_the_round_are_asked_at_once() -> 
 
 
 def test_a_leader_that_was_elected_is_found_soon_however_long_that_took() -> None:
-    """Each wait is a part of the time that the search has taken: there are not many, and none is long."""
+    """Each wait is a fraction of the search time so far, so there are few waits, and none is long."""
     nodes = search("a:1", "b:1", "c:1")
     elapsed = 0.0
     asked = 0
@@ -103,7 +103,7 @@ def test_only_when_strangers_answer_everywhere_is_the_search_hopeless() -> None:
 
 
 def test_members_are_tried_before_addresses_where_none_is_any_more_and_those_are_tried_too() -> None:
-    """A node that was removed may be wrong about everything: what the caller gave is never left out."""
+    """A removed node may be wrong about everything, so the caller's addresses are never left out."""
     nodes = search("a:1", "b:1")
     nodes.addresses.learn({"n2": "b:1", "n3": "c:1"}, 3)
     tried = [nodes.next_address() for _ in range(3)]

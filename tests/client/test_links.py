@@ -1,4 +1,4 @@
-"""Clients of one process that share connections: what one of them does, or suffers, never harms the others."""
+"""Clients of one process share connections; the actions and failures of one never harm the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from viewstamp.wire.batch import Batch, Kind
 
 @pytest.fixture
 async def clients(cluster: Cluster) -> list[Client]:
-    """Eight clients of the leader, each with an open session and a topic that is known."""
+    """Eight clients of the leader, each with an open session and a described topic."""
     made = [cluster.client(0, seed=seed, timeout=5.0, back_off_max=0.02) for seed in range(8)]
     await made[0].create_topic("orders")
     for number, client in enumerate(made):
@@ -86,7 +86,7 @@ async def test_closing_one_among_many_in_mid_append_fails_its_calls_alone(
     cluster.release()
     receipts = await asyncio.gather(*(append for append in appends if append is not appends[3]))
     assert len({receipt.position for receipt in receipts}) == len(clients) - 1
-    assert len(cluster.arrived) == len(clients), "nobody sent anything again"
+    assert len(cluster.arrived) == len(clients), "no client sent its batch again"
     assert [client.batches_retried for client in clients] == [0] * len(clients)
 
 
@@ -150,7 +150,7 @@ async def test_a_caller_that_is_cancelled_while_its_client_opens_leaves_the_open
 
 
 class CountingNetwork(Network):
-    """A network that counts how often it is asked to connect."""
+    """A network that counts the attempts to connect."""
 
     def __init__(self) -> None:
         self.dialled = 0
@@ -164,7 +164,7 @@ class CountingNetwork(Network):
 
 
 async def test_a_node_that_cannot_be_reached_is_dialled_once_for_all_that_wait(cluster: Cluster) -> None:
-    """One after the other, the last of them would wait for all timeouts together."""
+    """One after another, the last client would wait for all timeouts together."""
     network = CountingNetwork()
     cluster.network = lambda node: network
     cluster.nodes[0].is_silent = True
@@ -203,7 +203,7 @@ async def test_a_client_of_another_cluster_is_refused_and_the_others_keep_the_li
 
 
 async def test_a_slow_session_does_not_hold_up_a_quick_one(cluster: Cluster, clients: list[Client]) -> None:
-    """All batches of the slow one are sent and unanswered, and 4,096 more records wait behind them."""
+    """All batches of the slow client are sent and unanswered, and 4,096 more records wait behind them."""
     slow, quick = clients[:2]
     cluster.script.extend([Act.HOLD] * 8)
     waiting = [asyncio.ensure_future(slow.append("orders", bytes(64_000))) for _ in range(4096 // 16)]

@@ -1,4 +1,4 @@
-"""A session whose acknowledged batches are gone, as in interval mode when a majority loses power."""
+"""A session that has lost acknowledged batches, as in interval mode when a majority loses power."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viewstamp.wire.frame import FrameKind
 
 
 def lose_acknowledged(cluster: Cluster, count: int) -> None:
-    """Take the latest batches out of the cluster's log and state, and the connections with them."""
+    """Remove the latest batches from the cluster's log and state, and close its connections."""
     kept, machine = cluster.log.applied[:-count], Streams()
     for batch in kept:
         machine.apply(batch)
@@ -38,8 +38,8 @@ async def in_flight(cluster: Cluster, client: Client, value: bytes) -> asyncio.T
 
 
 @pytest.mark.parametrize("gone", [1, 2])
-async def test_appends_go_on_though_acknowledged_batches_of_their_session_are_gone(cluster: Cluster, gone: int) -> None:
-    """The lost sequences are fenced, so that they stay lost and the batch in flight is the next one, and only once."""
+async def test_appends_continue_after_their_session_has_lost_acknowledged_batches(cluster: Cluster, gone: int) -> None:
+    """The lost sequences are fenced, so that they stay lost, and the batch in flight is the next one, once."""
     client = await ready(cluster, timeout=5.0)
     for value in (b"a", b"b"):
         await client.append("orders", value)
@@ -51,8 +51,11 @@ async def test_appends_go_on_though_acknowledged_batches_of_their_session_are_go
     assert len({arrival.session for arrival in cluster.arrived}) == 1
 
 
-async def test_a_leader_that_has_no_room_is_asked_once_what_it_holds(cluster: Cluster) -> None:
-    """It refuses as one does whose session is behind; it shows that it is not, and then is only asked again."""
+async def test_a_leader_without_room_is_asked_once_for_its_session(cluster: Cluster) -> None:
+    """Its refusal looks like that of a leader with an older session.
+
+    It proves that it is not, and is then only retried.
+    """
     client = await ready(cluster, timeout=5.0, back_off_min=0.01, back_off_max=0.01)
     await client.append("orders", b"a")
     task = await in_flight(cluster, client, b"b")

@@ -1,4 +1,4 @@
-"""What a client asks about members and leaders, of nodes that speak the real frames."""
+"""A client's requests about members and leaders, to nodes that speak the real frames."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ async def test_a_member_is_added_as_a_learner_that_joins_and_asking_again_change
     assert (await client.add_member("n5", "127.0.0.1:5", replaces="n2")).joining == {"n5": "n2"}
 
 
-async def test_what_is_asked_for_is_what_the_leader_is_told(cluster: Cluster) -> None:
+async def test_the_leader_gets_the_requested_change(cluster: Cluster) -> None:
     client = cluster.client()
     await client.add_member("n4", "127.0.0.1:4", voter=False)
     await client.add_member("n5", "127.0.0.1:5", replaces="n2")
     await client.remove_member("n4")
     asked = [body for kind, body in cluster.bodies if kind == FrameKind.CHANGE_MEMBERS]
-    # Who does not lead was asked, too.
+    # Members that do not lead got the request, too.
     told = dict.fromkeys(tuple(body[name] for name in ("action", "node", "address", "replaces")) for body in asked)
     assert list(told) == [
         ("learn", "n4", "127.0.0.1:4", ""),
@@ -51,7 +51,7 @@ async def test_a_change_whose_answer_was_lost_is_asked_for_again_and_is_no_error
         await client.remove_member("n3")
 
 
-async def test_what_the_leader_says_stands_in_the_way_is_what_the_caller_is_told(cluster: Cluster) -> None:
+async def test_the_leaders_reason_for_a_refusal_reaches_the_caller(cluster: Cluster) -> None:
     client = cluster.client()
     cluster.refuse_changes = UnavailableError("another change is under way", remedy="wait for it")
     with pytest.raises(UnavailableError, match=r"^the members are not changed: another change is under way$") as caught:
@@ -59,7 +59,7 @@ async def test_what_the_leader_says_stands_in_the_way_is_what_the_caller_is_told
     assert caught.value.remedy == "wait for it"
 
 
-async def test_an_address_that_is_none_is_refused_before_anybody_is_asked(cluster: Cluster) -> None:
+async def test_an_invalid_address_is_refused_before_any_request(cluster: Cluster) -> None:
     client = cluster.client()
     with pytest.raises(ConfigError, match="is no address"):
         await client.add_member("n4", "somewhere")
@@ -68,14 +68,14 @@ async def test_an_address_that_is_none_is_refused_before_anybody_is_asked(cluste
     assert cluster.bodies == []
 
 
-async def test_the_leadership_goes_where_it_is_sent(cluster: Cluster) -> None:
+async def test_the_leadership_goes_to_the_given_member(cluster: Cluster) -> None:
     client = cluster.client()
     assert await client.transfer_leadership("n3") == "n3"
     assert await client.transfer_leadership() == "n2"
     assert cluster.leader is cluster.nodes[1]
 
 
-async def test_nobody_who_leads_is_said_in_time(cluster: Cluster) -> None:
+async def test_the_lack_of_a_leader_is_reported_in_time(cluster: Cluster) -> None:
     client = cluster.client()
     cluster.leader = None
     for question in (client.list_members(timeout=0.2), client.transfer_leadership(timeout=0.2)):

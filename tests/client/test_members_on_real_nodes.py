@@ -1,4 +1,4 @@
-"""Members are replaced under a client that nobody tells: it asks those who are left, and whoever came."""
+"""Members are replaced without any notice to a client, which learns the new ones from the remaining ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 async def replace(group: Group, old: str, new: str) -> None:
-    """Start a node, and return when it is a voter in the place of another one, which goes on running."""
+    """Start a node, and return when it is a voter in the place of another one, which keeps running."""
     address = f"127.0.0.1:{new.removeprefix('n')}"
     await group.start(new, listen=address)
     leader = await group.leader()
@@ -59,7 +59,7 @@ async def test_a_client_goes_on_while_one_member_after_the_other_is_replaced(tmp
             await client.remove_member("n1")
 
 
-async def test_a_client_that_asks_nothing_while_all_members_are_replaced_finds_the_new_ones(tmp_path: Path) -> None:
+async def test_an_idle_client_finds_the_new_members_after_all_were_replaced(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
         client = group.client(timeout=10.0)
@@ -68,17 +68,17 @@ async def test_a_client_that_asks_nothing_while_all_members_are_replaced_finds_t
         await replace_all(group)
         await client.append("t", b"after")
         assert await values(client) == [b"before", b"after"]
-        # A second round of failures: who was learnt is found again, without those who are long gone.
+        # A second round of failures: the client finds the learned members again, and does not need the first ones.
         leader = await group.leader()
         await group.stop(leader.me)
         await client.append("t", b"later")
 
 
 @pytest.mark.parametrize("removed", [["n3"], ["n2", "n3"]], ids=["one", "two"])
-async def test_a_client_that_knows_removed_nodes_only_is_told_who_the_members_are(
+async def test_a_client_with_addresses_of_removed_nodes_only_reports_the_members(
     tmp_path: Path, removed: list[str]
 ) -> None:
-    """They run on, lead nobody and know no leader: asking them again and again does not help."""
+    """The removed nodes keep running without a leader, so asking them again and again does not help."""
     async with Group(tmp_path) as group:
         await group.run()
         for old, new in zip(removed, ("n4", "n5"), strict=False):
@@ -95,7 +95,7 @@ async def test_a_client_that_knows_removed_nodes_only_is_told_who_the_members_ar
         assert set((await client.remove_member("n1")).voters) == voters - {"n1"}
 
 
-async def test_a_node_says_who_the_members_are_when_one_connects_and_when_they_change(tmp_path: Path) -> None:
+async def test_a_node_sends_the_members_when_a_client_connects_and_when_they_change(tmp_path: Path) -> None:
     async with Group(tmp_path) as group:
         await group.run()
         client = group.client("n1")

@@ -1,4 +1,4 @@
-"""The parts of a client by themselves, and the methods of a client that its parts carry out."""
+"""The parts of a client on their own, and the client's methods that its parts implement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 def router_of(cluster: Cluster) -> Router:
-    """Return a router that no sender, and so no session, stands on."""
+    """Return a router without a sender, and so without a session."""
     runtime, options, entropy = AsyncioRuntime(), ClientOptions(timeout=2.0), random.Random(1)
     known = Addresses([node.address for node in cluster.nodes])
     finder = LeaderFinder(known, entropy=entropy, back_off=(0.01, 0.1))

@@ -1,4 +1,4 @@
-"""What a client does about each error that a node answers: one table, and every part of a client keeps to it."""
+"""A client's reaction to each error of a node: one table, which every part of a client follows."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ EXPECTED = {
     "ErrorOfALaterRelease": UNKNOWN,
 }
 OF_THE_CLIENT = {"ResultTooLargeError"}
-"""Errors that no node names on the wire: the client raises them itself."""
+"""Errors that no node sends: the client raises them itself."""
 
 every_error = pytest.mark.parametrize("name", EXPECTED)
+every_sent_error = pytest.mark.parametrize("name", [name for name in EXPECTED if name not in OF_THE_CLIENT])
 
 
 def error_named(name: str) -> ViewstampError:
@@ -81,11 +82,13 @@ async def cluster() -> AsyncIterator[Cluster]:
     await made.close()
 
 
-async def led_by_the_first(cluster: Cluster) -> Client:
+async def refused_by_the_first(cluster: Cluster, name: str) -> tuple[Client, ViewstampError]:
+    """Return a client that has found the leader, the first node, and the error with which that now refuses requests."""
     client = cluster.client(timeout=5.0, back_off_min=0.005, back_off_max=0.005)
     await client.create_topic("orders")
     cluster.requests.clear()
-    return client
+    cluster.nodes[0].refusal = error = error_named(name)
+    return client, error
 
 
 def test_every_error_class_has_its_reaction() -> None:
@@ -123,12 +126,9 @@ def test_a_batch_of_a_session(name: str) -> None:
     waiter.get_loop().close()
 
 
-@every_error
+@every_sent_error
 async def test_a_request_to_the_leader(cluster: Cluster, name: str) -> None:
-    if name in OF_THE_CLIENT:
-        return
-    client = await led_by_the_first(cluster)
-    error = cluster.nodes[0].refusal = error_named(name)
+    client, error = await refused_by_the_first(cluster, name)
     if EXPECTED[name] is FINAL:
         with pytest.raises(type(error), match="refused"):
             await client.create_topic("bills")
@@ -143,12 +143,9 @@ async def test_a_request_to_the_leader(cluster: Cluster, name: str) -> None:
     assert asked == ({"n1"} if EXPECTED[name] is LATER else {"n1", "n2"})
 
 
-@every_error
+@every_sent_error
 async def test_a_request_to_any_node(cluster: Cluster, name: str) -> None:
-    if name in OF_THE_CLIENT:
-        return
-    client = await led_by_the_first(cluster)
-    error = cluster.nodes[0].refusal = error_named(name)
+    client, error = await refused_by_the_first(cluster, name)
     if EXPECTED[name] is FINAL:
         with pytest.raises(type(error), match="refused"):
             await client.describe_topic("orders")
@@ -157,13 +154,10 @@ async def test_a_request_to_any_node(cluster: Cluster, name: str) -> None:
         assert [node for node, _ in cluster.requests] == ["n1", "n2"]
 
 
-@every_error
+@every_sent_error
 async def test_the_name_of_a_topic_that_appends_wait_for(cluster: Cluster, name: str) -> None:
-    """It is asked for on the way of the first append: an error that is final ends those that wait for the name."""
-    if name in OF_THE_CLIENT:
-        return
-    client = await led_by_the_first(cluster)
-    error = cluster.nodes[0].refusal = error_named(name)
+    """The first append requests the topic's name, and a final error fails all appends that wait for it."""
+    client, error = await refused_by_the_first(cluster, name)
     appending = asyncio.create_task(client.append("orders", b"a"))
     if EXPECTED[name] is FINAL:
         with pytest.raises(type(error), match="refused"):
@@ -175,7 +169,7 @@ async def test_the_name_of_a_topic_that_appends_wait_for(cluster: Cluster, name:
 
 
 async def test_an_answer_that_is_too_large_for_the_client_is_not_asked_for_elsewhere(cluster: Cluster) -> None:
-    """The other nodes would give the same answer, until the time is over."""
+    """The other nodes would give the same answer until the timeout."""
     client = cluster.client(timeout=5.0, frame_bytes_max=4096)
     for number in range(60):
         cluster.propose(create_topic(f"a-topic-with-a-long-name-{number:050}"))

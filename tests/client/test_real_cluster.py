@@ -1,4 +1,4 @@
-"""Actors through a client of real nodes: on real disks, over real sockets, with a leader that goes away."""
+"""Actors through a client of real nodes, on real disks and sockets, while the leader goes away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS = 40
 
 
 class Counter(viewstamp.ReplicatedActor):
-    """Each result tells how many commands were applied: one that is lost or applied twice cannot hide."""
+    """Each result is the number of applied commands, so that a lost or repeated one is visible in all later results."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -65,7 +65,7 @@ async def test_commands_are_applied_once_and_a_watcher_misses_none_while_the_lea
                 results.append(await counter.add())
 
         calling = asyncio.gather(*(call() for _ in range(CALLERS)))
-        while len(results) < CALLERS * CALLS // 4:  # noqa: ASYNC110 - the callers are what is waited for
+        while len(results) < CALLERS * CALLS // 4:  # noqa: ASYNC110 - the condition is the callers' progress
             await asyncio.sleep(0.001)
         stopped = leader_of(cluster)
         await cluster.stop(stopped)
@@ -79,8 +79,8 @@ async def test_commands_are_applied_once_and_a_watcher_misses_none_while_the_lea
             assert answer == CALLERS * CALLS
 
 
-async def test_what_nodes_say_is_what_a_client_understands() -> None:
-    """Every request about actors, topics and snapshots, answered by real nodes."""
+async def test_a_client_understands_the_answers_of_real_nodes() -> None:
+    """Real nodes answer every request about actors, topics and snapshots."""
     settings = {"wal.bytes_max": 16 * 2**20, "wal.segment_bytes": 2**20}
     async with viewstamp.local_cluster(nodes=3, actors={"counter": Counter}, settings=settings) as cluster:
         client = cluster.client()

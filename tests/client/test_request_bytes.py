@@ -1,4 +1,4 @@
-"""The bytes of every request that a client sends are those on record: a release of another age has to read them."""
+"""The bytes of every request of a client equal the recorded ones, because other releases have to read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERS = {"WELCOME", "REFUSED", "MEMBERS", "OK", "ERROR"}
 
 
 async def use_everything(cluster: Cluster) -> None:
-    """Use every verb of a client, with and without its options."""
+    """Use every method of a client, with and without its options."""
     client = cluster.client()
     await client.create_topic("orders")
     await client.create_topic("bills", retain_bytes=100_000, retain_seconds=2.5)
@@ -47,7 +47,7 @@ async def use_everything(cluster: Cluster) -> None:
         client.split_topic("orders", 2, 4, 1000, timeout=0.1),
         client.find_time("orders", 5, timeout=0.1),
     ):
-        with suppress(UnavailableError):  # These nodes do not know it.
+        with suppress(UnavailableError):  # These nodes do not support it.
             await unanswered
     await client.status()
     await client.call("inventory", "put", "A", 2, key="shelf")
@@ -89,7 +89,7 @@ async def use_everything(cluster: Cluster) -> None:
 
 
 async def test_every_request_of_a_client_has_the_bytes_on_record() -> None:
-    """Its keys, their order and which of them are left out are part of the format."""
+    """The keys, their order and the omitted ones are part of the format."""
     cluster = Cluster(actors={"inventory": Inventory})
     sent: dict[str, None] = {}
     on_frame = Peer.on_frame

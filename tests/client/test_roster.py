@@ -1,4 +1,4 @@
-"""A client that knows a directory's nodes sends nothing to others: not at first, not when redirected, not later."""
+"""A client of a directory's nodes sends nothing to other nodes, even after a redirect or a reconnect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def welcome(node: str = "n1", incarnation: str | None = "aa", at: str = "a:1") -
     return {"node": node, "proof": proof, "members": {node: at}}
 
 
-def test_a_node_that_proves_what_the_directory_holds_is_taken_also_under_the_id_of_a_new_disk() -> None:
+def test_a_node_with_the_directorys_incarnation_is_accepted_even_under_the_id_of_a_new_disk() -> None:
     assert check_identity("a:1", N1, welcome(), CHALLENGE) is None
     assert check_identity("a:1", N1, welcome("n1~0a1b2c3d"), CHALLENGE) is None
     assert check_identity("a:1", ExpectedNode(node="n1"), welcome(incarnation="bb"), CHALLENGE) is None
@@ -45,7 +45,7 @@ def test_another_node_and_another_incarnation_are_refused_by_name(found: dict[st
 
 
 def test_a_node_that_runs_on_a_copy_of_the_directory_is_refused_and_both_directories_are_named() -> None:
-    """An older release does not say on which directory it runs, and is taken as before."""
+    """An older release does not report its directory, and is accepted as before."""
     here = replace(N1, directory="d/n1", directory_id="8:1")
 
     def runs_on(directory_id: str, path: str, *, key: str = "aa") -> dict[str, object]:
@@ -85,11 +85,11 @@ def test_members_elsewhere_are_vouched_for_only_by_a_node_that_the_membership_ha
 
 
 def expect(cluster: Cluster, **at: str) -> dict[str, ExpectedNode]:
-    """Return the nodes as a directory would have them; ``at`` = another address for one."""
+    """Return the nodes as a directory would list them; ``at`` gives another address for one."""
     return {at.get(node.name, node.address): ExpectedNode(node=node.name, incarnation="aa") for node in cluster.nodes}
 
 
-async def test_appends_and_changes_go_to_nodes_that_prove_who_they_are(cluster: Cluster) -> None:
+async def test_appends_and_changes_go_to_nodes_that_prove_their_identity(cluster: Cluster) -> None:
     for node in cluster.nodes:
         node.incarnation = "aa"
     client = cluster.client(1, 2, expected=expect(cluster))
@@ -135,7 +135,7 @@ async def test_another_incarnation_is_sent_nothing_not_even_after_a_reconnect(cl
     assert cluster.requests == []
 
 
-async def test_a_node_that_replays_its_log_is_sent_nothing_but_status_until_it_can_prove_who_it_is(
+async def test_a_node_that_replays_its_log_gets_only_status_requests_until_it_can_prove_its_identity(
     cluster: Cluster,
 ) -> None:
     for node in cluster.nodes:

@@ -1,7 +1,6 @@
-"""The session core against a real state machine, while connections, leaders and copies do what they like.
+"""The session core against a real state machine, with random faults of connections, leaders and copies.
 
-Whatever happens, what a caller was told must be true for ever: also after every copy that was ever sent and lost
-has arrived at last.
+Every answer to a caller must stay true for ever, even after every sent and lost copy has arrived at last.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from viewstamp.wire.frame import FrameKind
 
 TOPICS = 2
 STAGED = -1
-"""Stands in the place of a topic for what is staged, whatever topic that is for."""
+"""Stands for the topic of staged batches, for any topic."""
 ROOM = 4 * build_batch([b"0000"]).size
 
 
 class Register(ReplicatedActor):
-    """Says how many came before, so that a command that is applied twice shows in every later result."""
+    """Returns the number of earlier commands, so that a command that is applied twice shows in every later result."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -63,14 +62,14 @@ class Register(ReplicatedActor):
 
 @dataclass
 class Caller:
-    """Who waits for an append: what it appended, and what it was told."""
+    """A caller of an append: its values and its answer."""
 
     number: int
     topic: int
     values: list[bytes]
     expected_position: int = 0
     told: list[int] | ViewstampError | None = None
-    """Positions; of a command its result, of a block its index."""
+    """Positions; for a command its result, for a block its index."""
     gone: bool = False
 
     def done(self) -> bool:
@@ -79,14 +78,20 @@ class Caller:
 
 @dataclass
 class Connection:
-    """What is under way between the client and the leader, in both directions. Lost ones may still deliver."""
+    """The frames in flight between the client and the leader, in both directions.
+
+    Lost connections may still deliver.
+    """
 
     requests: list[Request] = field(default_factory=list)
     answers: list[tuple[int, Result | ViewstampError]] = field(default_factory=list)
 
 
 class Chaos:
-    """One history from one seed. Each seed draws how likely each kind of event is, so that some are all about one."""
+    """One history from one seed.
+
+    Each seed draws the weights of the events, so that some histories concentrate on one kind.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -306,7 +311,7 @@ class Chaos:
             self.apply()
 
     def change_leader(self) -> None:
-        """The end of the log is cut, or stays; whoever waited is told that this node does not lead any more."""
+        """The end of the log is cut or stays; all waiting requests are refused because this node no longer leads."""
         unapplied = self.log.unapplied
         keep = self.random.randint(0, len(unapplied))
         cut = unapplied[keep:]
@@ -328,7 +333,7 @@ class Chaos:
             self.apply()
 
     def begin_another_attempt(self) -> None:
-        """What was staged for the one before is dropped, which makes room; what is on its way is refused."""
+        """The batches staged for the previous attempt are dropped, which frees room; those in flight are refused."""
         self.log.propose(abort())
         batch = begin(name=f"p{self.attempt}")
         self.log.propose(batch)
@@ -347,7 +352,7 @@ class Chaos:
     # The end.
 
     def run(self, steps: int) -> None:
-        """Let things happen, then let all be well, then let every lost copy arrive."""
+        """Let random events happen, then end all faults, then let every lost copy arrive."""
         ordinary: list[Callable[[], None]] = [self.append, self.call, self.stage]
         ordinary += [self.pump, self.deliver, self.commit, self.hear]
         trouble: list[Callable[[], None]] = [
@@ -403,13 +408,13 @@ class Chaos:
                 found = [held.index(value) + 1 for value in caller.values if value in held]
                 assert not found or caller.expected_position in (0, found[0]), "there, or nowhere"
                 if isinstance(caller.told, list):
-                    assert found == caller.told, "a receipt says where the records are"
+                    assert found == caller.told, "a receipt contains the positions of the records"
                 elif isinstance(caller.told, ViewstampError) and not isinstance(caller.told, OutcomeUnknownError):
-                    assert found == [], f"nothing was written, said {caller.told!r}"
+                    assert found == [], f"nothing was written, but the answer was {caller.told!r}"
                 else:
                     assert len(found) in (0, len(caller.values)), "a group is atomic"
             if topic == COMMANDS:
-                continue  # A batch that is divided may be overtaken.
+                continue  # A divided batch may be overtaken.
             acknowledged = [c for c in self.callers if c.topic == topic and isinstance(c.told, list)]
             assert [c.told for c in acknowledged] == sorted(c.told for c in acknowledged), "the order of the calls"
 
@@ -420,15 +425,15 @@ class Chaos:
         for caller in (caller for caller in self.callers if caller.topic == STAGED):
             (value,) = caller.values
             if isinstance(caller.told, list):
-                assert held.get(value) == caller.told, "a receipt says where the block is"
+                assert held.get(value) == caller.told, "a receipt contains the position of the block"
             elif isinstance(caller.told, ViewstampError) and not isinstance(caller.told, OutcomeUnknownError):
-                assert value not in held, f"nothing was staged, said {caller.told!r}"
+                assert value not in held, f"nothing was staged, but the answer was {caller.told!r}"
         assert list(held) == sorted(held), "the order of the calls"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, 600, 100))
-def test_what_callers_are_told_is_true_for_ever(first_seed: int) -> None:
+def test_answers_to_callers_stay_true_for_ever(first_seed: int) -> None:
     mismatches = 0
     for seed in range(first_seed, first_seed + 100):
         chaos = Chaos(seed)

@@ -1,4 +1,4 @@
-"""The same client, unchanged, in simulated time and on the simulated network, whose connections keep breaking."""
+"""The same client in simulated time and on the simulated network, on which connections keep breaking."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ APPENDS = 12
 
 
 async def history(loop: SimulatedLoop, seed: int) -> list[object]:
-    """Let callers append one record after the other through all kinds of trouble; check and return what they saw."""
+    """Let callers append one record after another through all kinds of faults; check and return their observations."""
     entropy = random.Random(seed)
     network = SimulatedNetwork(loop, options=LinkOptions(split=0.2, break_connection=entropy.choice([0.0, 0.01, 0.05])))
     cluster = Cluster(network.view)
@@ -102,7 +102,7 @@ def run(seed: int) -> list[object]:
 
 
 @pytest.mark.slow
-def test_whatever_the_network_does_what_callers_are_told_is_true() -> None:
+def test_answers_to_callers_are_true_under_all_network_faults() -> None:
     for seed in range(40):
         try:
             run(seed)
@@ -112,13 +112,13 @@ def test_whatever_the_network_does_what_callers_are_told_is_true() -> None:
 
 
 def test_the_same_seed_is_the_same_history() -> None:
-    """No wall clock, no random number of its own, no order that depends on hashes."""
+    """This excludes wall clocks, unseeded random numbers, and orders that depend on hashes."""
     assert run(3) == run(3)
 
 
 @pytest.mark.slow
 def test_on_nodes_that_break_an_append_stands_where_it_was_expected_or_nowhere() -> None:
-    """Whoever is refused was refused by a record: what stood at the position is there for good."""
+    """A refusal is caused by a committed record, so the record at that position stays there."""
     refusals = 0
 
     async def append_in_turn(cluster: SimulatedCluster) -> None:
@@ -154,11 +154,11 @@ def test_on_nodes_that_break_an_append_stands_where_it_was_expected_or_nowhere()
 PROCESSES = ("kill", "power", "power-all", "crash-in-call", "pause", "stall", "clock")
 NETWORK = ("isolate", "one-way", "slow", "break")
 FAULTS = (*PROCESSES, *NETWORK)
-"""Not those of disks, which others are about; and not drift: an age is told by the clock of the member that answers."""
+"""Without faults of disks, which other tests cover, and without drift, because ages depend on the member's clock."""
 
 
 class ForgetfulRun(Run):
-    """Of nodes that let a session go as soon as they look after it."""
+    """Nodes that expire a session as soon as they check it."""
 
     def _make_machine(self, member: NodeId) -> WatchedStreams:
         machine = super()._make_machine(member)
@@ -205,7 +205,7 @@ def on_nodes_that_break(
     run: type[Run] = Run,
     seconds: float = 3.0,
 ) -> None:
-    """Run scenarios with real clients, beside real nodes that die, are cut off and stand still."""
+    """Run scenarios with real clients, while real nodes die, are cut off and stand still."""
     plan = Plan(
         actors={},
         scenarios=scenarios,
@@ -229,7 +229,7 @@ async def until_told(client: Client, error: OutcomeUnknownError) -> Outcome:
 
 
 @pytest.mark.slow
-def test_on_nodes_that_break_a_stale_answer_holds_all_that_was_acknowledged_so_long_ago() -> None:
+def test_on_nodes_that_break_a_stale_answer_holds_all_records_acknowledged_before_its_age() -> None:
     ages: list[float] = []
 
     async def append(cluster: SimulatedCluster) -> None:
@@ -256,11 +256,16 @@ def test_on_nodes_that_break_a_stale_answer_holds_all_that_was_acknowledged_so_l
             ages.append(age)
             assert bound is None or age <= bound
             must_hold = [position for at, position in acknowledged if at <= asked_at - age]
-            assert last[0] >= max(must_hold, default=0), f"{member} lacks some of what was there {age} s ago"
+            assert last[0] >= max(must_hold, default=0), f"{member} lacks some records of {age} s ago"
             await asyncio.sleep(cluster.random.uniform(0, 0.1))
 
-    for seed in range(5):
+    def has_every_kind() -> bool:
+        return any(0 < age < 1 for age in ages) and any(age > 1 for age in ages)
+
+    # Any change of the product moves the events of a seed, so the seeds with old answers are not always the first.
+    for seed in range(30):
         acknowledged: list[tuple[float, int]] = []
         on_nodes_that_break(seed, append, read, read)
-    assert any(0 < age < 1 for age in ages)
-    assert any(age > 1 for age in ages)
+        if seed >= 4 and has_every_kind():
+            break
+    assert has_every_kind(), f"no answer was older than a second, or all were: {sorted(ages)}"

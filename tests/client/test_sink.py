@@ -1,6 +1,6 @@
 """Sinks through the asyncio client, against nodes that speak the real frames over the real network; see ``cluster.py``.
 
-What is committed to a sink is read in ``test_sink_on_real_nodes.py``.
+Committed batches are read in ``test_sink_on_real_nodes.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def ready(cluster: Cluster, **options: object) -> tuple[Client, Sink]:
-    """Return a client with a session and the topics orders and bills, and a sink that nobody has written to."""
+    """Return a client with a session and the topics orders and bills, and an unused sink."""
     client = cluster.client(**options)  # type: ignore[arg-type]
     await client.create_topic("orders")
     await client.create_topic("bills")
@@ -90,7 +90,7 @@ async def test_a_block_is_one_batch_as_it_stands_and_nothing_joins_it(cluster: C
     assert cluster.values() == [b"first", b"plain"]
 
 
-async def test_what_is_sealed_names_every_batch_and_can_be_sent_elsewhere(cluster: Cluster) -> None:
+async def test_a_sealed_part_names_every_batch_and_can_be_sent_elsewhere(cluster: Cluster) -> None:
     _, sink = await ready(cluster)
     attempt = await begin(sink)
     await attempt.stage("orders", block(b"a", b"b"))
@@ -104,7 +104,7 @@ async def test_what_is_sealed_names_every_batch_and_can_be_sent_elsewhere(cluste
     assert sealed.bytes == sum(batch.size for batch in staged(cluster))
 
 
-async def test_a_commit_says_where_the_records_of_all_parts_stand(cluster: Cluster) -> None:
+async def test_a_commit_returns_the_positions_of_all_parts(cluster: Cluster) -> None:
     client, sink = await ready(cluster)
     first, second = await begin(sink, 7), await begin(sink, 7)
     await first.stage("orders", block(b"a", b"b"))
@@ -248,14 +248,14 @@ async def test_without_room_blocks_wait_until_there_is_some(cluster: Cluster) ->
     sealing = asyncio.create_task(attempt.seal())
     await until(lambda: len(cluster.arrived) > 12)
     assert not sealing.done()
-    # The first one alone goes and looks, again and again: the others were sent once in vain.
+    # Only the first block retries again and again; the others were refused once each.
     assert [sum(arrival.values[0][:1] == b"%d" % n for arrival in cluster.arrived) < 4 for n in (1, 2, 3)] == [True] * 3
     await hog.abort(0)
     assert (await sealing).records == 4
     assert [value[:1] for value in staged_values(cluster)[1:]] == [b"0", b"1", b"2", b"3"]
 
 
-async def test_without_room_in_time_a_block_fails_with_the_reason_and_holds_up_nobody(cluster: Cluster) -> None:
+async def test_without_room_in_time_a_block_fails_with_the_reason_and_delays_no_other(cluster: Cluster) -> None:
     client, sink = await ready(cluster, back_off_max=0.02)
     filling = await begin(client.sink("hog"))
     await filling.stage("orders", block(bytes(ROOM - 200)))
@@ -280,7 +280,7 @@ async def test_a_block_larger_than_all_the_room_is_refused_at_once(cluster: Clus
         await attempt.seal()
 
 
-# Trouble on the way.
+# Failures.
 
 
 @pytest.mark.parametrize("act", [Act.LOSE, Act.APPLY_AND_LOSE, Refuse(OverloadedError("later"))], ids=str)
@@ -311,7 +311,7 @@ async def test_a_request_whose_answer_is_lost_happens_once(cluster: Cluster, kin
     assert (await client.describe_sink("lake")).attempts == 0
 
 
-async def test_a_new_leader_in_the_middle_gets_what_the_old_one_had_not_answered(cluster: Cluster) -> None:
+async def test_a_new_leader_in_the_middle_gets_the_unanswered_blocks(cluster: Cluster) -> None:
     client, sink = await ready(cluster)
     attempt = await begin(sink)
     cluster.script.extend([Act.OK, Act.APPLY_AND_HOLD, Act.HOLD, Act.HOLD])
@@ -357,7 +357,7 @@ async def test_an_answer_that_never_comes_is_unknown_and_again_is_harmless(clust
     assert (await sink.commit(0, [sealed])).ranges == [("orders", 2, 1)]
 
 
-# What is refused.
+# Refusals.
 
 
 async def test_an_error_of_a_block_is_raised_by_the_next_call_and_ends_the_attempt(cluster: Cluster) -> None:
@@ -375,7 +375,7 @@ async def test_an_error_of_a_block_is_raised_by_the_next_call_and_ends_the_attem
     assert staged(cluster) == []
 
 
-async def test_an_error_that_nobody_asks_for_is_no_complaint(
+async def test_an_unretrieved_error_of_a_block_is_not_logged(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, sink = await ready(cluster)
@@ -403,7 +403,7 @@ async def test_an_attempt_that_was_aborted_refuses_what_comes(cluster: Cluster) 
         await other.seal()
 
 
-async def test_what_is_sealed_takes_nothing_more_and_may_be_sealed_again(cluster: Cluster) -> None:
+async def test_a_sealed_attempt_accepts_no_more_records_and_may_be_sealed_again(cluster: Cluster) -> None:
     _, sink = await ready(cluster)
     attempt = await begin(sink)
     await attempt.stage("orders", block(b"a"))
@@ -479,7 +479,7 @@ async def test_records_and_blocks_over_the_limits_are_refused_before_they_are_se
     assert (await attempt.seal()).records == 7
 
 
-async def test_an_unknown_topic_is_told_by_the_next_call(cluster: Cluster) -> None:
+async def test_an_unknown_topic_is_raised_by_the_next_call(cluster: Cluster) -> None:
     _, sink = await ready(cluster)
     attempt = await begin(sink)
     await attempt.stage("nowhere", block(b"a"))
@@ -490,7 +490,7 @@ async def test_an_unknown_topic_is_told_by_the_next_call(cluster: Cluster) -> No
         await (await begin(sink)).stage("a\0b", block(b"a"))
 
 
-async def test_wrong_arguments_are_refused_without_asking_anybody(cluster: Cluster) -> None:
+async def test_wrong_arguments_are_refused_without_a_request(cluster: Cluster) -> None:
     client, sink = await ready(cluster)
     attempt = await begin(sink)
     asked = len(cluster.requests)
@@ -559,7 +559,7 @@ async def test_a_seal_that_takes_too_long_ends_the_attempt(cluster: Cluster) -> 
         await attempt.seal()
 
 
-async def test_closing_tells_those_who_stage(cluster: Cluster) -> None:
+async def test_closing_fails_pending_stagings(cluster: Cluster) -> None:
     client, sink = await ready(cluster, stage_bytes_in_flight=100)
     attempt = await begin(sink)
     cluster.default = Act.HOLD

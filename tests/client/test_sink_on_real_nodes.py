@@ -1,4 +1,4 @@
-"""Sinks on real nodes: what becomes visible and when, while runs race, room is short and leaders are killed."""
+"""Sinks on real nodes: the visibility of batches while runs race, room is short and leaders are killed."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ async def test_a_batch_becomes_visible_at_once_and_is_read_like_any_other() -> N
 
 
 async def test_of_two_runs_that_race_each_batch_is_written_once() -> None:
-    """Two drivers of one query, as after a restart of one that was only slow: whoever began last goes on."""
+    """Two drivers of one query, as after a restart of a slow one: the last one to begin continues."""
     async with viewstamp.local_cluster(nodes=3) as cluster:
         client = cluster.client()
         await client.create_topic("orders")
 
         async def run(runs: int) -> list[int]:
-            """Write all batches that are missing, and begin another run halfway; return what was committed by both."""
+            """Write all missing batches, and begin another run halfway; return the batches that both committed."""
             sink = cluster.client().sink("lake", owner="query", run=f"run{runs}")
             others = None
             committed = []
@@ -161,7 +161,7 @@ async def test_leaders_are_killed_while_batches_are_staged_sealed_and_committed(
 async def while_the_leader_is_killed(
     cluster: Processes, client: Client, work: Callable[[], Awaitable[ResultT]], *, when: bool
 ) -> ResultT:
-    """Do something; where ``when``, kill the leader while it is being done, and start it again."""
+    """Run ``work``; if ``when``, kill the leader meanwhile and start it again."""
     if not when:
         return await work()
     leader = next(str(status["leader"]) for status in await client.status() if status.get("leader"))

@@ -1,4 +1,4 @@
-"""Reads that may be stale: by name, bounded where a bound is named, and they say how stale they are."""
+"""Stale reads: requested by name, with an optional bound, and with the age in the answer."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_stale_records_come_with_the_age_of_their_end(cluster: Cluster) ->
     assert [record.value async for record in (await client.read_stale("orders", end=3)).value] == [b"a", b"b"]
 
 
-async def test_stale_reads_of_nothing_say_so_at_once(cluster: Cluster) -> None:
+async def test_stale_reads_of_an_empty_topic_return_at_once(cluster: Cluster) -> None:
     client = await ready(cluster)
     with pytest.raises(UnknownTopicError):
         await client.read_stale("nobody's")
@@ -90,7 +90,7 @@ async def test_a_node_that_is_not_fresh_enough_is_left_for_another_one(cluster: 
 
 
 @pytest.mark.parametrize("bound", [-1, math.nan, "1", True])
-async def test_what_is_no_bound_is_refused_at_once(cluster: Cluster, bound: Any) -> None:
+async def test_an_invalid_bound_is_refused_at_once(cluster: Cluster, bound: Any) -> None:
     client = await ready(cluster)
     for call in (
         client.describe_topic("orders", max_staleness=bound),

@@ -1,4 +1,4 @@
-"""What a type checker knows of actors' proxies, without a plugin."""
+"""The types of actors' proxies, as a type checker infers them without a plugin."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_mypy_knows_what_a_proxy_takes_and_returns_and_what_it_does_not_have(tmp_path: Path) -> None:
+def test_mypy_infers_the_methods_of_a_proxy_with_their_types(tmp_path: Path) -> None:
     lines = ["    " + line for line in WRONG]
     program = PROGRAM.replace("    untyped =", "\n".join([*lines, "    untyped ="]))
     file = tmp_path / "program.py"

@@ -80,7 +80,7 @@ RULES = {
     ),
     10: ("consensus/test_election.py::test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it",),
     11: ("consensus/test_rules.py::test_rule_11_a_member_that_follows_the_leader_of_a_term_has_voted_in_it",),
-    12: ("client/test_session_model.py::test_what_callers_are_told_is_true_for_ever",),
+    12: ("client/test_session_model.py::test_answers_to_callers_stay_true_for_ever",),
     13: (
         "consensus/test_announcement.py::test_an_announcement_of_an_older_term_is_ignored_and_answered_with_the_present_one",
         "consensus/test_election.py::test_a_request_of_a_lower_term_is_answered_even_by_a_member_that_withholds_votes",

@@ -630,9 +630,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "expired-is-not-applied",
-        Case(
-            "tests/client/test_client.py::test_the_outcome_of_a_forgotten_session_is_expired_and_is_neither_yes_nor_no"
-        ),
+        Case("tests/client/test_client.py::test_the_outcome_of_a_forgotten_session_is_expired"),
     ),
     Record(
         "retry-enters-again",
@@ -698,7 +696,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "back-off-for-ever",
         Case(
-            "tests/client/test_lost_session.py::test_appends_go_on_though_acknowledged_batches_of_their_session_are_gone"
+            "tests/client/test_lost_session.py::test_appends_continue_after_their_session_has_lost_acknowledged_batches"
         ),
     ),
     Record("ask-again-for-what-is-final", Case("tests/client/test_reactions.py::test_a_request_to_any_node")),
@@ -708,9 +706,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "distrust-all",
-        Case(
-            "tests/client/test_connection.py::test_a_wrong_answer_cuts_off_the_session_that_it_answers_and_nobody_else"
-        ),
+        Case("tests/client/test_connection.py::test_a_wrong_answer_cuts_off_its_own_session_only"),
     ),
     Record(
         "share-for-ever",
