@@ -1,10 +1,10 @@
-"""What does a commit cost, whatever is in it: where the goals of appends are missed, this is what they are missed by.
+"""How much processor time does a commit take in each process, whatever the number of records in it?
 
 Callers that wait for each other's batch go in step: a round is a batch from each session, one write and one sync on
 each disk, an answer. Its price is asked of the system: the time that each process had on the processors, in its own
 code and in the kernel, and how often its threads were switched, each divided by the syncs of the leader's log.
 
-What to expect. A round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), a follower's
+Expected: a round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), a follower's
 twice, and one thread for each sync; the rest is some 150 us of warm Python and 100 us of system calls in each node.
 Each wake-up finds the caches cold: four processes share two cores. So a round should cost nearly the same whatever is
 in it, and a record next to nothing.

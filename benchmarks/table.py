@@ -1,6 +1,6 @@
 """Writes records of rows as tables: for a terminal, and as Markdown. A record is what ``results.py`` keeps, a dict.
 
-Old records may lack what was added later: whatever is missing is shown as nothing.
+Fields that an old record lacks are shown as empty cells.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class GrpcCall(asyncio.Protocol):
         return connection
 
     def call(self, message: bytes) -> asyncio.Future[None]:
-        """Call the method; done once the server says that it went well. UnavailableError where it says otherwise."""
+        """Call the method; done when the server reports success. UnavailableError if it reports an error."""
         answer: asyncio.Future[None] = self._loop.create_future()
         if self._closed:
             answer.set_exception(ConnectionResetError("the connection is closed"))

@@ -224,7 +224,7 @@ class NatsConnection(asyncio.Protocol):
         self._out.clear()
 
     def _check_progress(self) -> None:
-        """Fail what waits where the oldest has waited all the time: what no leader heard of is not answered."""
+        """Fail all requests if the oldest one has waited since the last check: without a leader none is answered."""
         oldest = next(iter(self._waiting), None)
         if oldest is not None and oldest == self._oldest:
             self._fail(UnavailableError(f"NATS has answered nothing for {_SILENCE_SECONDS:g} s"))

@@ -51,7 +51,7 @@ class Ours(Peer):
         self.durability = receipt.durability
 
     async def connect_to(self, server: str) -> Session:
-        """Make a client, which finds the leader by itself: it is told of all nodes, whichever is named."""
+        """Make a client. It has the addresses of all nodes and finds the leader, whichever server is named."""
         client = self.cluster.target.connect()
         await client.describe_topic(_TOPIC)
         return Session(partial(client.append, _TOPIC), client.close)

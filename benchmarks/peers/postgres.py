@@ -61,7 +61,7 @@ class Postgres(Spawned):
         self._ports: dict[str, int] = {}
 
     def absent(self) -> str:
-        """Say what is missing, or who cannot get here."""
+        """Return the missing program, or why its user cannot reach this directory; "" = it can run."""
         missing = [program for program in _PROGRAMS if shutil.which(program) is None]
         if missing:
             return f"{', '.join(missing)} not on the PATH"
@@ -333,7 +333,7 @@ def _program(name: str) -> str:
 
 
 def _user() -> str | None:
-    """Return whom its programs run as; None = as whoever runs this."""
+    """Return the user that its programs run as; None = the present one."""
     if os.geteuid() != 0:
         return None
     return next((name for name in _USERS if name in {each.pw_name for each in pwd.getpwall()}), None)

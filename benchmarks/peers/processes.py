@@ -34,7 +34,7 @@ class Servers:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def spawn(self, name: str, command: Sequence[str], *, user: str | None = None) -> None:
-        """Start a server in the directory; ``user`` = as whom, None = as who runs this. Its log is ``NAME.log``."""
+        """Start a server in the directory, as ``user`` (None = the present one). Its log is ``NAME.log``."""
         with open(self._log(name), "ab") as log:
             self._processes[name] = subprocess.Popen(
                 command,

@@ -22,7 +22,7 @@ __all__ = ["PySyncObj"]
 
 _ROOT = Path(__file__).parents[2]
 _PERIOD_SECONDS = 0.001
-"""How often its leader sends: what is fastest of what was tried, and 100 times its default."""
+"""Period at which its leader sends: the fastest of those tried, and a hundredth of its default."""
 _START_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _REQUEST = struct.Struct("<II")

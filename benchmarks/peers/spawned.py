@@ -1,4 +1,4 @@
-"""A peer whose servers are child processes: what all of those do alike."""
+"""The base class of peers whose servers are child processes."""
 
 from __future__ import annotations
 

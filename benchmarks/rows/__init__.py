@@ -1,12 +1,12 @@
-"""The rows of the table that ``make bench`` prints, one kind of work a file; ``row.py`` says what a row is.
+"""The rows of the table that ``make bench`` prints, one kind of work a file; ``row.py`` defines a row.
 
-A row starts what it measures in a directory that it is given, measures it **in turns** (ours, a peer, ours, a peer, …),
-so that a slower quarter of a minute of this machine hits both, ends what it started, whatever happens, and returns one
-:class:`Subject` for each thing that it measured. It judges nothing: ratios and whether a goal is reached follow from
-:attr:`Row.goals`, in one place, :meth:`Row.compare`.
+A row starts servers in a directory that it is given, measures them **in turns** (ours, a peer, ours, a peer, …), so
+that 15 slow seconds of the machine affect both, and stops them, also if it fails. It returns one :class:`Subject` for
+each measured thing. Ratios, and whether a goal is reached, follow from :attr:`Row.goals` in one place,
+:meth:`Row.compare`.
 
-What a row file holds: its question and what to expect in the docstring, and ``ROW``. A row named ``append-64`` stands
-in ``append_64.py``. Files are imported when their row is asked for, so that a row needs no more than it says.
+The file of a row has its question and the expected result in the docstring, and ``ROW``. The row ``append-64`` is in
+``append_64.py``. A file is imported when its row is measured, so that no row needs the dependencies of another one.
 """
 
 from __future__ import annotations

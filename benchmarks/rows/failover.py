@@ -1,13 +1,13 @@
 """The leader is killed by SIGKILL: how long until the next record is acknowledged?
 
-A record is appended; then the leader is killed. What survives is offered a record every 20 ms, over connections that
-are open already, whatever became of the offers before: so no client's back-off is counted, and each figure is that of
-the servers. Ours goes by its own client, retries and all.
+A record is appended; then the leader is killed. The surviving servers are offered a record every 20 ms, over
+connections that are open already and whether or not earlier offers failed, so that no back-off of a client counts. Ours
+uses its own client with its retries.
 
 Beside it: how often does anybody stand for election while 256 callers keep every core busy? A leader that is found
 quickly is worth nothing where one is lost for no reason.
 
-What to expect. A killed process closes its connections, which a follower can see in a millisecond; a machine that is
+Expected: a killed process closes its connections, which a follower can see in a millisecond; a machine that is
 cut off can not be seen at all, and waits for the election timeout. An election is two messages each way and a sync of
 the vote.
 """

@@ -1,12 +1,12 @@
 """How late is the leader's event loop while each sync of its disk takes 50 ms, and does anybody stand for election?
 
 64 callers append to three nodes, whose disks are made slow as ``viewstamp chaos slow-disk`` does it: the thread that
-syncs takes 50 ms longer. The lateness is what the leader itself says, the worst of the last five to ten seconds: how
-long after its time the timer of a tick (10 ms) came. Beside it the same without the slow disk, when the processors are
-the limit: then the turns that the operating system gives four processes on two cores are in it.
+syncs takes 50 ms longer. The lateness is the one that the leader reports, the worst of the last five to ten seconds:
+how long after its time the timer of a tick (10 ms) came. Beside it the same without the slow disk, when the processors
+are the limit: then the turns that the operating system gives four processes on two cores are in it.
 
-What to expect. Writes and syncs are in a thread that lets go of the interpreter while it waits; what is left is what
-one turn of the loop does, a few ms.
+Expected: writes and syncs are in a thread that releases the interpreter lock while it waits, so that the loop is late
+by the work of one turn, a few ms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CALLERS = 64
 _SYNC_MS = 50
 _LOOK_SECONDS = 1.0
 _FORGETS_SECONDS = 10.5
-"""After so long a node does not speak of what was before."""
+"""After this time a node no longer reports earlier lateness."""
 _SLOW = f"{Ours.name}, a sync takes {_SYNC_MS} ms"
 _QUICK = f"{Ours.name}, the disk as it is"
 _ELECTIONS = "elections meanwhile"
@@ -81,7 +81,7 @@ async def _worst(ours: Ours, seconds: float) -> float:
 
 
 async def _leader(ours: Ours) -> dict[str, Any]:
-    """Return what the leader says of itself."""
+    """Return the status of the leader."""
     name = await ours.leader()
     async with ours.cluster.target.connect() as client:
         return next(dict(status) for status in await client.status() if status.get("id") == name)

@@ -1,4 +1,4 @@
-"""What three nodes hold of the machine's memory: idle, with 256 callers, and for each connection that is idle.
+"""Memory of three nodes: idle, with 256 callers, and for each idle connection.
 
 PSS, the proportional set size: what several processes share, as three of the same program do, is counted once. The
 resident sizes (RSS), which count it three times, are in the notes. MB are 1,000,000 bytes. The worst of some looks a
@@ -7,7 +7,7 @@ second counts for each turn under load.
 With ``--minutes`` the load goes on so long, and docs/memory.svg shows the three nodes over time. The topic keeps 256 MB
 then: of a log that grows for ever the index in memory grows too, by 60 bytes for 64 KiB, and so must the disk.
 
-What to expect. An interpreter with asyncio is 10 MB of its own, our classes and what they import as much again. Under
+Expected: an interpreter with asyncio is 10 MB of its own, our classes and what they import as much again. Under
 load the core keeps the newest 16 MiB of its log for followers that are a little behind. A connection is a socket of
 uvloop, a protocol and a few small dictionaries: some KiB.
 """

@@ -1,10 +1,10 @@
-"""One client keeps 4,096 records of 256 B in flight: what is the throughput where nobody waits for a single one?
+"""One client keeps 4,096 records of 256 B in flight: how many records a second?
 
-Ours hands over groups by ``append_many``, each with one answer; NATS is sent a record at a time, in one write for all
-of a turn of the loop, and answers each.
+Ours appends groups by ``append_many``, each with one answer. The others are sent a record at a time, in one write for
+all records of a turn of the loop, and answer each.
 
-What to expect. Groups cost the client hardly anything, and the nodes handle batches of up to a thousand records: what
-is left is copying, checksums and the disk, 256 MB/s at a million records. NATS' leader reckons some 15 us a message.
+Expected: groups cost the client hardly anything, and the nodes handle batches of up to a thousand records. The rest is
+copying, checksums and the disk, 256 MB/s at a million records. The leader of NATS computes some 15 us for a message.
 """
 
 from __future__ import annotations

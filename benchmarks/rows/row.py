@@ -1,4 +1,4 @@
-"""What a row of the table is: a kind of work, who does it, what is to be reached, and what came of it."""
+"""A row of the table: a kind of work, its contenders, the goals, and the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT_LIMIT_CORES = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a subject is to reach: of a peer's figure where one is named, else by itself in the subject's unit.
+    """A bound for the figure of a subject: a multiple of the figure of a peer, or without a peer in the subject's unit.
 
     Exactly one of ``at_least`` and ``at_most`` is given.
     """
@@ -44,7 +44,7 @@ class Goal:
 
 @dataclass(slots=True, kw_only=True)
 class Subject:
-    """What was measured of one contender."""
+    """The figures of one contender."""
 
     name: str
     """Such as "viewstamp, 8 sessions" or "NATS JetStream"; goals name it."""
@@ -107,7 +107,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the caller of a row decides."""
+    """Settings of a run."""
 
     seconds: float
     """Of each turn."""
@@ -139,7 +139,7 @@ class Row:
     goals: Sequence[Goal]
     measure: Measure
     compares: str
-    """One sentence for readers of the table: the figure, who is compared, and what is equal for all of them."""
+    """One sentence for readers of the table: the figure, and the conditions that are equal for all contenders."""
     seconds: float = 2.0
     rounds: int = 3
 
@@ -163,7 +163,7 @@ def _ratio(goal: Goal, result: RowResult) -> Ratio:
 
 
 def as_json(row: Row, result: RowResult) -> dict[str, Any]:
-    """Return what programs read, and what is kept."""
+    """Return the record of a row for programs and for ``results.py``."""
     return {
         "row": row.name,
         "title": row.title,

@@ -5,7 +5,7 @@ and then the next. Nothing is replicated. RocksDB and the plain file are called 
 the one caller calls them without an event loop, and from the 256 callers one thread takes all that wait for one write
 and one sync, as ours does. (256 threads that each call RocksDB, which joins their writes, do some 5,000 a second.)
 
-What to expect. A commit of 100 is a sync, 0.15 to 0.25 ms, and some 50 us of Python: building the batch, its checksum,
+Expected: a commit of 100 is a sync, 0.15 to 0.25 ms, and some 50 us of Python: building the batch, its checksum,
 its headers, and a hand-over to the writer thread and back that the others do without. RocksDB writes to a file that
 grows, which makes its sync half as dear again, and pays for 100 puts. The plain file is zero-filled, has no checksum
 and no headers, and finds nothing again: what a log can come to. With 256 callers it is the loop that decides: a task
@@ -245,7 +245,7 @@ _WAYS: dict[str, _Way] = {
     f"{_COMMIT} a commit": (lambda log, seconds: log.commits(seconds), _COMMIT),
     f"{_CALLERS} callers": (lambda log, seconds: log.callers(seconds), 1),
 }
-"""What is done for so many seconds, and how many records each of its calls is."""
+"""A load that runs for some seconds, and the records in each of its calls."""
 
 
 async def _measure(options: Options, directory: Path) -> RowResult:

@@ -1,4 +1,4 @@
-"""What is measured: a cluster that is there, or one of its own that is gone in the end."""
+"""The measured cluster: one that exists already, or one that is made for the measurement and removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fills the topic with so many records, as fast as the cluster takes them."""
+"""Fills the topic with a number of records, as fast as the cluster takes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands have in common in what they print."""
+"""Output that the benchmark commands share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["latencies", "print_result"]
 
 PERCENTS: Final = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "p999_ms": 99.9, "max_ms": 100}
 BUSY_CORES: Final = 0.9
-"""A loop that computes for so much of the time is what limits its callers."""
+"""From this share of a processor on, the event loop of the callers limits them."""
 
 
 def latencies(figures: Figures) -> dict[str, float | None]:
-    """Return what the callers themselves cost, which belongs beside their figure, and how long their calls took."""
+    """Return the processor use of the callers, and the percentiles of their latencies."""
     times = {name: figures.percentile_ms(percent) for name, percent in PERCENTS.items()}
     return {"client_cores": round(figures.client_cores, 2), **times}
 
@@ -26,7 +26,7 @@ def latencies(figures: Figures) -> dict[str, float | None]:
 def print_result(result: Mapping[str, Any], output: Output, *, is_apart: bool = True) -> None:
     """Print a result; the parts that are themselves results have a block each in the table.
 
-    Say where it is the callers that limit it, which are ``is_apart`` from what is measured in a process of their own.
+    Print a warning where the callers limit the figure. ``is_apart``: they are in another process than the nodes.
     """
     if output is Output.JSON:
         print_json(result)
