@@ -95,10 +95,11 @@ class Applier:
             self.due_bytes = math.inf
             self.due.set()
 
-    def apply(self, batch: Batch) -> None:
-        """Apply one committed batch; see :meth:`apply_turn`."""
+    def apply_to(self, pending: deque[Batch], commit_end: int) -> None:
+        """Take the batches below ``commit_end`` out of ``pending`` and apply them; see :meth:`apply_turn`."""
         started = self._clock.monotonic()
-        self._apply(batch)
+        while pending and pending[0].end <= commit_end:
+            self._apply(pending.popleft())
         self.unsaved_seconds += self._clock.monotonic() - started
 
     def _apply(self, batch: Batch) -> None:

@@ -273,6 +273,8 @@ class _Replay:
         self.log_time = 0
         self.applier = applier
         self._pending: deque[Batch] = deque()
+        self._commit_end = 0
+        """What is below has been applied."""
 
     def on_batch(self, batch: Batch, commit_end: int) -> None:
         """Take the next batch of the log, and what was known to be committed when it was written."""
@@ -281,12 +283,14 @@ class _Replay:
             membership = Membership.decode(batch.values()[0])
             self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
         self._pending.append(batch)
-        self.apply(commit_end)
+        # Once a group: its batches were not known to be committed when its header was written.
+        if commit_end != self._commit_end or batch.end <= commit_end:
+            self.apply(commit_end)
 
     def apply(self, commit_end: int) -> None:
         """Apply what is known to be committed."""
-        while self._pending and self._pending[0].end <= commit_end:
-            self.applier.apply(self._pending.popleft())
+        self._commit_end = commit_end
+        self.applier.apply_to(self._pending, commit_end)
 
     def tail(self) -> list[Batch]:
         """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""

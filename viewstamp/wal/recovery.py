@@ -161,9 +161,10 @@ class Survey:
         scan = self.scan
         if scan.numbers and scan.mark is None and self._is_unused(scan.numbers[-1]):
             scan.unused = scan.numbers[-1]
-        for number in scan.written:
+        written = scan.written
+        for number in written:
             if self.known.only is None or number == self.known.only:
-                yield from self._walk_segment(number, is_followed=number != scan.written[-1])
+                yield from self._walk_segment(number, is_followed=number != written[-1])
                 if not scan.segments[-1].is_whole:
                     return
 

@@ -444,6 +444,16 @@ class SegmentScanner:
             scan.commit_hint = max(scan.commit_hint, group.commit_hint)
             checksums, taken = group.checksums, 0
             at += group.size
+            if not 0 < group.body_size <= min(self._chunk_bytes, limit - at):
+                continue
+            # Nearly always all of the group is intact. What is not is read again above, which says what is wrong.
+            body = window.peek(at, group.body_size)
+            for batch in intact_batches(body, checksums, state):
+                yield at, batch
+                taken += 1
+                at += batch.size
+                state.end = batch.end
+                state.term = batch.term
         if taken < len(checksums):
             scan.tail = Rest.BYTES
         if scan.stop is None:
@@ -607,6 +617,23 @@ class SegmentScanner:
         except FrameError:
             return None
         return batch if batch.first_index == index and batch.previous_term == term else None
+
+
+def intact_batches(body: memoryview, checksums: Sequence[int], state: ScanState) -> Iterator[Batch]:
+    """Yield the first batches of a group's ``body``, as far as each is the next one that its header names.
+
+    Each has to continue ``state``, which the caller moves on before it takes the next.
+    """
+    offset = 0
+    for checksum in checksums:
+        try:
+            batch = Batch.decode(body[offset : offset + Batch.measure(body, offset)])
+        except FrameError:
+            return
+        if batch_checksum(batch) != checksum or batch.first_index != state.end or batch.term < (state.term or 0):
+            return
+        yield batch
+        offset += batch.size
 
 
 def batches_from(window: Window, location: int, length: int) -> Iterator[tuple[int, Batch]]:

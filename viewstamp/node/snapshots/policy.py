@@ -48,6 +48,8 @@ _LOOK_SECONDS = 0.1
 """Seconds between two looks whether a snapshot is due, while batches are applied."""
 _IDLE_LOOK_SECONDS = 1.0
 """The same while none are: the first batch that is applied ends the wait."""
+_DROP_SECONDS = 0.9
+"""Seconds between two looks for what can be dropped: each goes through all topics, which may be thousands."""
 _PIECE_BYTES = 256 * 1024
 _SUSPECT_SECONDS = 10.0
 """A snapshot that is asked for again is read through here, but no more often than this: two members may want it."""
@@ -222,13 +224,17 @@ class Snapshotter(AsyncActor[None]):
 
     async def run(self) -> None:
         """Look now and then whether a snapshot is due, or something can be dropped: for ever."""
-        applier, looked_end = self._applier, Index(0)
+        applier, looked_end, drop_at = self._applier, Index(0), -math.inf
         try:
             while True:
+                was_woken = self._wake.is_set()
                 self._wake.clear()
-                if self._wanted or self._is_due():
+                if is_due := bool(self._wanted) or self._is_due():
                     await self._take()
-                await self._drop()
+                now = self._clock.monotonic()
+                if was_woken or is_due or self._is_pressed or now >= drop_at:
+                    drop_at = now + _DROP_SECONDS
+                    await self._drop()
                 is_possible = self._clock.monotonic() >= self._not_before
                 applier.due_bytes = self._period if is_possible else math.inf
                 is_idle, looked_end = applier.applied_end == looked_end, applier.applied_end
