@@ -77,7 +77,7 @@ class Drawing:
             self._parts.append(f'<polygon class="head" points="{points}"/>')
 
     def include(self, other: Drawing) -> None:
-        """Draw everything that ``other`` holds over what is here."""
+        """Draw everything that ``other`` holds over the parts so far."""
         self._parts += other._parts
 
     def render(self, width: float, height: float) -> str:
