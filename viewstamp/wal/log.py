@@ -345,7 +345,8 @@ class Wal:
         self._queued = wanted
         item = AppendItem(batches, cost, done)
         if self._executor is not None and not self._waiting:
-            self._executor.put(self._in_order(item))
+            self._end = batches[-1].end  # It is the next in the order: what `_next_ready` would do for it.
+            self._executor.put(item)
         else:
             self._enqueue(item, cost)
 
@@ -518,21 +519,17 @@ class Wal:
         waiting = self._waiting
         while waiting and waiting[0].ready:
             item = waiting.popleft().item
+            if isinstance(item, AppendItem):
+                self._end = item.batches[-1].end
+            elif isinstance(item, TruncateItem):
+                self._end = item.end
+                self._cuts.append(item.end)
+            elif isinstance(item, ResetItem):
+                self._end = item.end
+                self._cuts.append(self._catalogue.first_index)
             if item is not None:
-                return self._in_order(item)
+                return item
         return None
-
-    def _in_order(self, item: WriterItem) -> WriterItem:
-        """Note where the log ends behind ``item``, which is the next in the order; return it."""
-        if isinstance(item, AppendItem):
-            self._end = item.batches[-1].end
-        elif isinstance(item, TruncateItem):
-            self._end = item.end
-            self._cuts.append(item.end)
-        elif isinstance(item, ResetItem):
-            self._end = item.end
-            self._cuts.append(self._catalogue.first_index)
-        return item
 
     def _work_now(self) -> None:
         """Do what is ready without an executor."""
