@@ -18,7 +18,7 @@ from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Core, Leading
 
-__all__ = ["LAST_TICKS", "heartbeat_ticks", "probe_patience", "quiet_ticks"]
+__all__ = ["LAST_TICKS", "heartbeat_ticks", "is_quiet_longest", "probe_patience", "quiet_ticks"]
 
 LAST_TICKS: Final = 3
 """The last ticks before an election timeout pass one by one.
@@ -45,6 +45,13 @@ def quiet_ticks(core: Core) -> int:
     if core.patience.delays:
         ticks = min(ticks, core.patience.window_left)
     return max(1, min(ticks, core.options.election_timeout_ticks // 2))
+
+
+def is_quiet_longest(core: Core) -> bool:
+    """Return whether a follower is quiet for as long as :func:`quiet_ticks` ever says, as after each append."""
+    if isinstance(core.state, Leading) or core.patience.delays:
+        return False
+    return core.election_ticks - core.ticks_since_leader - LAST_TICKS >= core.options.election_timeout_ticks // 2 >= 1
 
 
 def heartbeat_ticks(core: Core, leading: Leading) -> int:

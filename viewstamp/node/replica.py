@@ -21,6 +21,7 @@ from functools import partial
 from viewstamp.actors import Actor
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendRequest, Message
+from viewstamp.consensus.quiet import is_quiet_longest
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import Lifecycle
@@ -157,8 +158,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Step everything that arrived, then act on one Ready."""
         self._space.turn_bytes = 0
-        has_ticked = self._ticker.is_resting
-        if has_ticked:
+        has_ticked, is_resting = False, self._ticker.is_resting
+        if is_resting and self._clock.monotonic() - self._ticker.counted_at >= self._ticker.tick_seconds:
+            has_ticked = True
             self._catch_up()
         for item in messages:
             match item:
@@ -215,8 +217,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._note_change()
         if core.leader == core.me and not self.is_leading:
             self._maybe_begin_leading()
-        if has_ticked:
-            self._plan_ticks()
+        if has_ticked or is_resting:
+            self._plan_ticks(has_ticked=has_ticked)
 
     def _note_change(self) -> None:
         """Look whether the state that others are told of has changed; what it is made of has."""
@@ -336,11 +338,16 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             if batch is not None:
                 self._on_proposal(batch, _ignore)
 
-    def _plan_ticks(self) -> None:
-        """Sleep until a tick does something: the core's, or one that the other parts of this turn wait for."""
+    def _plan_ticks(self, *, has_ticked: bool) -> None:
+        """Sleep until a tick does something: the core's, or one that the other parts of this turn wait for.
+
+        The timer is never set further ahead than a core can be quiet. So if no tick was counted in this turn, and the
+        core is quiet for that long, the timer is right as it stands.
+        """
         reads = self._reads
         waits = reads.asked or reads.unasked or self._changes.waiting or self._to_install or self.applier.pending
-        self._ticker.plan(1 if waits else self.raft.quiet_ticks())
+        if has_ticked or waits or not is_quiet_longest(self.raft.core):
+            self._ticker.plan(1 if waits else self.raft.quiet_ticks())
 
     def _on_proposal(self, batch: Batch, answer: Answer) -> None:
         try:

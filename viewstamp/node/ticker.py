@@ -48,9 +48,9 @@ class Ticker:
         self.is_resting = False
         """Whether several ticks were left to pass at once: call :meth:`catch_up` before anything that counts ticks."""
         self._clock = clock
-        self._tick_seconds: Final = tick_seconds
+        self.tick_seconds: Final = tick_seconds
         self._schedule = schedule
-        self._counted_at = clock.monotonic()
+        self.counted_at = clock.monotonic()
         """When tick ``count`` began."""
         self._timer: _Timer | None = None
         self._timer_count = 0
@@ -58,17 +58,17 @@ class Ticker:
 
     def catch_up(self) -> int:
         """Count the ticks that have passed since the last call of any method here; return how many."""
-        elapsed = self._clock.monotonic() - self._counted_at
-        ticks = min(int(elapsed / self._tick_seconds), self._timer_count - self.count)
+        elapsed = self._clock.monotonic() - self.counted_at
+        ticks = min(int(elapsed / self.tick_seconds), self._timer_count - self.count)
         self.count += ticks
-        self._counted_at += ticks * self._tick_seconds
+        self.counted_at += ticks * self.tick_seconds
         return ticks
 
     def on_timer(self, now: float) -> tuple[int, float]:
         """Count up to the tick that the timer was set for; return how many ticks that are, and how late it came."""
         ticks = self._timer_count - self.count
         self.count = self._timer_count
-        self._counted_at = now
+        self.counted_at = now
         self._timer = None
         return ticks, now - self._timer_due
 
@@ -79,6 +79,6 @@ class Ticker:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_count = count
-            self._timer_due = self._counted_at + ticks * self._tick_seconds
+            self._timer_due = self.counted_at + ticks * self.tick_seconds
             self._timer = self._schedule(max(0.0, self._timer_due - self._clock.monotonic()))
         self.is_resting = self._timer_count > self.count + 1
