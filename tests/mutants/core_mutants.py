@@ -287,11 +287,15 @@ def believe_any_disk() -> AbstractContextManager[None]:
 
 def oversleep() -> AbstractContextManager[None]:
     """A leader sleeps until its next heartbeat, although a tick would have an effect before."""
+    original = quiet.quiet_ticks
 
-    def leaders_ticks(core: Core, leading: Leading) -> int:
-        return core.options.heartbeat_ticks - leading.heartbeat_elapsed
+    def quiet_ticks(core: Core) -> int:
+        leading = core.state
+        if isinstance(leading, Leading):
+            return max(1, core.options.heartbeat_ticks - leading.heartbeat_elapsed)
+        return original(core)
 
-    return patched(quiet, _leaders_ticks=leaders_ticks)
+    return patched(quiet, quiet_ticks=quiet_ticks)
 
 
 def stand_unread() -> AbstractContextManager[None]:
