@@ -1,4 +1,7 @@
-"""A loop whose time jumps to the next timer, so that deadlines cost nothing; and no error is left in the loop."""
+"""A loop that jumps in time to the next timer, so that deadlines cost nothing.
+
+A test must leave no error in the loop.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps: where the loop would, its time moves on instead."""
+    """Never sleeps: the loop's time moves on instead."""
 
     now = 0.0
 
@@ -41,7 +44,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture(autouse=True)
 async def loop_errors() -> AsyncIterator[list[dict[str, Any]]]:
-    """What nobody handled; a test that expects some takes them out of the list."""
+    """Unhandled errors of the event loop; a test that expects some removes them from the list."""
     errors: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_debug(True)

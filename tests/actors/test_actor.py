@@ -1,4 +1,4 @@
-"""Turns: how often an actor is woken, and for what."""
+"""Turns: how often an actor is woken, and for which messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from viewstamp.errors import ClosedError, OverloadedError
 
 
 class Recorder(Actor[object]):
-    """Notes the messages of each turn; a callable among them is called."""
+    """Records the messages of each turn; a callable among them is called."""
 
     def __init__(self) -> None:
         self.turns: list[list[object]] = []
@@ -35,7 +35,7 @@ async def iterate(count: int = 1) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_turn_takes_everything_that_was_told_since_the_last() -> None:
+async def test_a_turn_takes_all_messages_since_the_last() -> None:
     system = System()
     recorder = Recorder()
     ref = system.spawn(recorder, name="recorder")
@@ -62,8 +62,8 @@ async def test_many_callbacks_of_one_iteration_make_one_turn() -> None:
     await system.stop()
 
 
-async def test_what_an_actor_tells_itself_comes_in_the_next_iteration() -> None:
-    """A turn is no loop: others get their turn in between."""
+async def test_a_message_of_an_actor_to_itself_comes_in_the_next_iteration() -> None:
+    """Other actors get their turn in between."""
     system = System()
     order: list[str] = []
 
@@ -83,7 +83,7 @@ async def test_what_an_actor_tells_itself_comes_in_the_next_iteration() -> None:
     await system.stop()
 
 
-async def test_an_actor_is_woken_once_by_the_loop_however_much_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_actor_is_woken_once_for_any_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System()
     calls: list[object] = []
     loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ async def test_a_mailbox_bounded_in_bytes_refuses_what_does_not_fit() -> None:
 
 
 async def test_a_turn_is_whole_when_the_actor_stops_inside_it() -> None:
-    """The rest of the list is handled, and ``on_stop`` comes after it, never inside."""
+    """The rest of the list is handled, and ``on_stop`` comes after the turn, never inside it."""
     system = System()
     order: list[str] = []
 
@@ -174,7 +174,7 @@ async def test_a_turn_is_whole_when_the_actor_stops_inside_it() -> None:
     await system.stop()
 
 
-async def test_what_waits_at_a_stop_is_never_handled() -> None:
+async def test_messages_waiting_at_a_stop_are_never_handled() -> None:
     system = System()
     recorder = Recorder()
     ref = system.spawn(recorder, name="recorder")
@@ -206,7 +206,7 @@ async def test_on_start_runs_inside_spawn_and_may_tell_itself() -> None:
     await system.stop()
 
 
-async def test_what_on_start_raises_is_raised_by_spawn_and_stops_nobody_else() -> None:
+async def test_an_error_of_on_start_is_raised_by_spawn_and_stops_no_other() -> None:
     class Broken(Recorder):
         def on_start(self) -> None:
             self.schedule(1.0, "never")
@@ -241,8 +241,8 @@ async def test_an_actor_may_stop_itself_in_on_start() -> None:
     await system.stop()
 
 
-async def test_a_turn_does_not_run_in_the_context_of_whoever_told_first() -> None:
-    """Otherwise one client's log context would stand on the lines of all that share its turn."""
+async def test_a_turn_does_not_run_in_the_context_of_its_first_sender() -> None:
+    """Otherwise one client's log context would appear in the log lines of all that share its turn."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     seen: list[str] = []
 
@@ -280,7 +280,7 @@ async def test_a_timer_leaves_its_message_once_and_can_be_cancelled() -> None:
 
 
 async def test_a_timer_is_not_refused_by_a_full_mailbox() -> None:
-    """A tick that is lost under load is an election timer that stops."""
+    """A tick that was lost under load would stop an election timer."""
     system = System()
     recorder = Recorder()
     ref = system.spawn(recorder, name="recorder", count_max=1)
@@ -308,7 +308,7 @@ async def test_a_repeated_timer_keeps_in_step_until_it_is_cancelled() -> None:
     await system.stop()
 
 
-async def test_a_repeated_timer_leaves_out_what_a_stall_has_missed() -> None:
+async def test_a_repeated_timer_omits_the_ticks_missed_in_a_stall() -> None:
     system = System()
     recorder = Recorder()
     system.spawn(recorder, name="recorder")
@@ -327,7 +327,7 @@ async def test_a_repeated_timer_leaves_out_what_a_stall_has_missed() -> None:
 
 
 async def test_repeated_messages_do_not_pile_up_in_front_of_a_busy_actor() -> None:
-    """What is put is never refused: at ten ticks a second a minute's work would leave 600 of them."""
+    """``put`` is never refused, so at ten ticks a second a minute's work would leave 600 of them."""
     seen: list[str] = []
 
     class Busy(AsyncActor[str]):
@@ -362,12 +362,12 @@ async def test_a_stop_cancels_timers_and_none_starts_after_it() -> None:
     await system.stop()
 
 
-async def test_an_actor_that_was_not_spawned_says_so() -> None:
+async def test_an_actor_that_was_not_spawned_raises_a_clear_error() -> None:
     with pytest.raises(AssertionError, match="Recorder has not been spawned"):
         _ = Recorder().ref
 
 
-async def test_an_actor_without_a_handler_fails_and_says_what_is_missing() -> None:
+async def test_an_actor_without_a_handler_fails_and_names_it() -> None:
     system = System()
     system.spawn(Actor[int](), name="empty").tell(1)
     failure = await system.failed

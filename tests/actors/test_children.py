@@ -1,4 +1,4 @@
-"""Supervision trees: children end with their parent, and its supervisor hears what they escalate."""
+"""Supervision trees: children end with their parent, and its supervisor gets their escalated failures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SlowLeaf(AsyncActor[Callable[[], object]]):
 
 
 class Parent(Leaf):
-    """Spawns what it is given, at each start."""
+    """Spawns the given children at each start."""
 
     def __init__(
         self,
@@ -134,8 +134,8 @@ async def test_a_system_that_stops_ends_children_before_their_parents() -> None:
     assert notes == ["b stops None", "a/2 stops None", "a stops None", "a/1 stops None"]
 
 
-async def test_the_end_of_a_parent_is_told_when_its_children_have_ended() -> None:
-    """Otherwise one spawned in its place would find the names of its children taken."""
+async def test_the_end_of_a_parent_comes_after_that_of_its_children() -> None:
+    """Otherwise the names of its children would still be taken for a successor."""
     notes: list[str] = []
     system = System()
     parent = system.spawn(lambda: Parent(notes, [lambda: SlowLeaf(notes)], []), name="a")
@@ -174,7 +174,7 @@ async def test_a_failed_child_is_restarted_alone() -> None:
     await system.stop()
 
 
-async def test_what_a_child_escalates_restarts_the_parent_with_all_its_children() -> None:
+async def test_an_escalated_failure_restarts_the_parent_with_all_its_children() -> None:
     notes: list[str] = []
     refs: list[Ref[Any]] = []
     system = System(supervisor=SOON)
@@ -188,7 +188,7 @@ async def test_what_a_child_escalates_restarts_the_parent_with_all_its_children(
         "a/3 stops boom",
         "a/2 stops boom",
         "a stops boom",
-        "a/1 stops boom",  # five seconds later, and only then the next life begins: it takes the same names
+        "a/1 stops boom",  # five seconds later; only then the next life begins, because it uses the same names
         "a starts",
         "a/2 starts",
         "a/3 starts",
@@ -221,7 +221,7 @@ async def test_a_parent_with_a_task_is_restarted_as_well() -> None:
     await system.stop()
 
 
-async def test_what_nobody_takes_stops_all_and_names_whose_failure_it_was() -> None:
+async def test_an_unhandled_failure_stops_all_and_names_its_actor() -> None:
     decided: list[tuple[str, Decision]] = []
     refs: list[Ref[Any]] = []
     system = System(
@@ -240,7 +240,10 @@ async def test_what_nobody_takes_stops_all_and_names_whose_failure_it_was() -> N
 
 
 async def test_an_escalation_that_comes_inside_the_parents_turn_waits_for_its_end() -> None:
-    """A turn is whole: here it is the parent itself that stops the child, whose ``on_stop`` fails."""
+    """The parent itself stops the child within its turn, and the child's ``on_stop`` fails.
+
+    The turn still runs to its end.
+    """
     notes: list[str] = []
     refs: list[Ref[Any]] = []
     system = System(supervisor=SOON)
@@ -351,7 +354,7 @@ async def test_a_parent_that_swallows_the_cancellation_is_restarted_all_the_same
     await system.stop()
 
 
-async def test_a_failed_parent_hears_its_own_error_though_it_is_stopped_meanwhile() -> None:
+async def test_a_failed_parent_gets_its_own_error_although_it_is_stopped_meanwhile() -> None:
     notes: list[str] = []
     system = System(supervisor=SOON)
     parent = system.spawn(lambda: SlowParent(notes, [lambda: SlowLeaf(notes)], []), name="a")
@@ -420,7 +423,7 @@ async def test_a_parent_that_is_stopped_while_it_waits_for_its_children_is_not_r
     parent = system.spawn(lambda: Parent(notes, [lambda: SlowLeaf(notes)], []), name="a")
     await asyncio.sleep(0)
     parent.tell(boom)
-    await asyncio.sleep(2)  # the delay is over, the child is not
+    await asyncio.sleep(2)  # the delay is over, the child still runs
     parent.stop()
     assert await parent.ended is None
     await asyncio.sleep(10)

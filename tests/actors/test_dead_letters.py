@@ -1,4 +1,4 @@
-"""Dead letters: what is lost is counted and shown, and costs nobody his turn."""
+"""Dead letters: lost messages are counted and shown, and cost no actor its turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sink(Actor[object]):
             raise OSError("boom")
 
 
-async def test_each_way_to_be_lost_is_counted_and_the_letter_is_told() -> None:
+async def test_each_kind_of_loss_is_counted_and_reported() -> None:
     told: list[DeadLetter] = []
     system = System(supervisor=Directive.STOP, on_dead_letter=told.append)
     failing = system.spawn(Sink, name="failing")
@@ -48,8 +48,8 @@ async def test_each_way_to_be_lost_is_counted_and_the_letter_is_told() -> None:
     await system.stop()
 
 
-async def test_what_is_refused_is_no_dead_letter() -> None:
-    """Its sender was told, and still has it."""
+async def test_a_refused_message_is_no_dead_letter() -> None:
+    """Its sender got the refusal, and still has the message."""
     system = System()
     ref = system.spawn(Sink, name="a", count_max=1)
     ref.tell(1)
@@ -71,7 +71,7 @@ async def test_all_are_counted_and_the_newest_kept() -> None:
     await system.stop()
 
 
-async def test_a_listener_that_raises_disturbs_nobody(loop_errors: list[dict[str, Any]]) -> None:
+async def test_a_listener_that_raises_disturbs_no_actor(loop_errors: list[dict[str, Any]]) -> None:
     def listen(letter: DeadLetter) -> None:
         raise KeyError(letter.message)
 
@@ -86,7 +86,7 @@ async def test_a_listener_that_raises_disturbs_nobody(loop_errors: list[dict[str
 
 
 @pytest.mark.parametrize("overflow", [Overflow.DROP_NEWEST, Overflow.DROP_OLDEST])
-async def test_an_ask_whose_message_is_dropped_is_told_so(overflow: Overflow) -> None:
+async def test_an_ask_fails_when_its_message_is_dropped(overflow: Overflow) -> None:
     class Answering(Actor[Reply[int]]):
         def on_message(self, message: Reply[int]) -> None:
             message.resolve(1)

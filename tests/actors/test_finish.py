@@ -1,4 +1,4 @@
-"""The graceful end: what waits is handled first."""
+"""The graceful end: waiting messages are handled first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Worker(Actor[str]):
 
 
 class SlowWorker(AsyncActor[str]):
-    """Works a second on each message."""
+    """Works for a second on each message."""
 
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
@@ -37,7 +37,7 @@ class SlowWorker(AsyncActor[str]):
         self.notes.append(f"{self.ref.name} stops")
 
 
-async def test_an_actor_that_finishes_handles_what_waits_and_takes_nothing_more() -> None:
+async def test_an_actor_that_finishes_handles_waiting_messages_and_accepts_no_more() -> None:
     notes: list[str] = []
     system = System()
     for kind in (Worker, SlowWorker):
@@ -114,7 +114,7 @@ async def test_an_async_actor_that_never_receives_is_stopped_at_once() -> None:
 
 
 async def test_a_parent_finishes_first_and_then_its_children() -> None:
-    """It has work for them in its mailbox."""
+    """Its mailbox holds work for them."""
 
     class Pool(Worker):
         def on_start(self) -> None:
@@ -170,7 +170,7 @@ async def test_a_system_that_stops_with_grace_finishes_the_last_spawned_first() 
     assert sum(system.dead_letters.counts.values()) == 0
 
 
-async def test_what_has_not_finished_when_the_grace_is_over_is_stopped() -> None:
+async def test_actors_that_have_not_finished_after_the_grace_are_stopped() -> None:
     notes: list[str] = []
     system = System()
     ref = system.spawn(lambda: SlowWorker(notes), name="a")
@@ -198,7 +198,7 @@ async def test_a_graceful_stop_that_is_cancelled_has_stopped_everything() -> Non
     assert system.refs == []
 
 
-async def test_one_that_waits_for_its_restart_finishes_what_waits_after_it() -> None:
+async def test_an_actor_that_waits_for_its_restart_finishes_its_messages_afterwards() -> None:
     notes: list[str] = []
     system = System(supervisor=Restart(delay_first=1.0))
     ref = system.spawn(lambda: Worker(notes), name="a")

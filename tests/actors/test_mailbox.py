@@ -1,4 +1,4 @@
-"""The bounds, the order and the waking of a mailbox."""
+"""The bounds, the order and the wake-ups of a mailbox."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_tell_is_refused_at_the_bytes() -> None:
 
 
 def test_a_message_over_the_byte_limit_passes_through_an_empty_mailbox() -> None:
-    """Refusing it with "try again later" would be a lie: later would be no better."""
+    """Refusing it with "try again later" would be wrong, because it would never fit."""
     mailbox = make(bytes_max=10)
     mailbox.tell(b"x" * 100)
     with pytest.raises(OverloadedError):
@@ -122,7 +122,7 @@ def test_a_closed_mailbox_is_empty_refuses_tell_and_loses_put() -> None:
     assert lost == [(b"2", Loss.ENDED, 0), (b"3", Loss.ENDED, 0)]
 
 
-def test_a_mailbox_that_refuses_takes_what_is_put_and_gives_out_what_waits() -> None:
+def test_a_mailbox_that_refuses_accepts_put_and_returns_waiting_messages() -> None:
     mailbox = make()
     mailbox.tell(b"1")
     mailbox.refuse()
@@ -132,7 +132,7 @@ def test_a_mailbox_that_refuses_takes_what_is_put_and_gives_out_what_waits() -> 
     assert mailbox.take() == [b"1", b"3"]
 
 
-def test_what_is_given_back_waits_before_all_others_and_counts_as_not_taken() -> None:
+def test_returned_messages_come_before_all_others_and_count_as_not_taken() -> None:
     wakes: list[int] = []
     mailbox = make(wakes, bytes_max=100)
     for message in (b"1", b"2", b"3"):
@@ -153,7 +153,7 @@ def test_nothing_is_given_back_to_a_closed_mailbox() -> None:
     assert (mailbox.taken, len(mailbox)) == (0, 0)
 
 
-def test_a_full_mailbox_that_drops_the_newest_keeps_what_it_has() -> None:
+def test_a_full_mailbox_that_drops_the_newest_keeps_the_others() -> None:
     lost: Lost = []
     mailbox = make(lost=lost, count_max=2, overflow=Overflow.DROP_NEWEST)
     assert [mailbox.tell(message) for message in (b"1", b"2", b"3")] == [True, True, False]
@@ -161,7 +161,7 @@ def test_a_full_mailbox_that_drops_the_newest_keeps_what_it_has() -> None:
     assert mailbox.take() == [b"1", b"2"]
 
 
-def test_a_full_mailbox_that_drops_the_oldest_never_drops_what_was_put() -> None:
+def test_a_full_mailbox_that_drops_the_oldest_never_drops_put_messages() -> None:
     lost: Lost = []
     mailbox = make(lost=lost, count_max=3, overflow=Overflow.DROP_OLDEST)
     mailbox.put(b"tick")
@@ -252,10 +252,10 @@ def test_it_behaves_as_a_list_with_two_limits(steps: list[tuple[str, int]]) -> N
         )
     )
 )
-def test_one_that_drops_the_oldest_loses_nothing_unnoticed_and_knows_what_was_taken(
+def test_a_mailbox_that_drops_the_oldest_reports_each_loss_and_counts_taken_messages(
     steps: list[tuple[str, int]],
 ) -> None:
-    """By ``ticket <= taken`` an ask is told whether it may have been carried out."""
+    """``ticket <= taken`` decides whether an ask may have been carried out."""
     lost: Lost = []
     mailbox = make(lost=lost, count_max=3, bytes_max=12, overflow=Overflow.DROP_OLDEST)
     waits: list[tuple[int, bytes, bool]] = []  # ticket, message, may be dropped

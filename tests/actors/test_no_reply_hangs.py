@@ -1,4 +1,7 @@
-"""The promise to askers, whatever happens: each future is resolved, and says truthfully whether the actor saw it."""
+"""The promise to callers of ``ask``.
+
+Each future is resolved, and states correctly whether the actor saw the message.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ DEEDS = ("answer", "refuse", "keep", "later", "fail", "stop", "finish", "child",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
-    """What the actor is to do on this message; ``number`` tells it from all others."""
+    """The action that the actor takes on this message; ``number`` identifies it."""
 
     number: int
     deed: str
@@ -28,7 +31,7 @@ class Order:
 
 @dataclass
 class Story:
-    """What all actors of one run share: what they have seen, and how the next of them begin and end."""
+    """The state that all actors of one run share: the messages seen, and the results of the next starts and stops."""
 
     seen: set[int] = field(default_factory=set)
     starts: list[bool] = field(default_factory=list)
@@ -125,7 +128,7 @@ SUPERVISORS: list[Supervisor] = [
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that is done to an actor from outside, ``wait`` seconds after the last."""
+    """One action on an actor from outside, ``wait`` seconds after the last."""
 
     actor: int
     wait: float
@@ -229,7 +232,7 @@ def check(number: int, changes: bool, future: asyncio.Future[int], story: Story)
         case UnavailableError():
             assert not changes
         case _:
-            raise AssertionError(f"nobody answered {error!r}")
+            raise AssertionError(f"no actor answered {error!r}")
     assert error is None or isinstance(error, ViewstampError | ValueError)
 
 
@@ -244,7 +247,7 @@ def check(number: int, changes: bool, future: asyncio.Future[int], story: Story)
     stops=PLANS,
     grace=st.sampled_from([0.0, 0.0, 3.0]),
 )
-def test_whatever_fails_stops_or_restarts_no_reply_is_left_hanging(
+def test_no_reply_hangs_after_any_failure_stop_or_restart(
     steps: list[Step],
     kinds: list[int],
     supervisors: list[int],
@@ -253,5 +256,5 @@ def test_whatever_fails_stops_or_restarts_no_reply_is_left_hanging(
     stops: list[bool],
     grace: float,
 ) -> None:
-    """A run that hangs is a DeadlockError of the simulated loop; a lie is an assertion."""
+    """A run that hangs is a DeadlockError of the simulated loop; a wrong answer is an assertion."""
     run(live(steps, kinds, supervisors, overflow, Story(starts=starts, stops=stops), grace))

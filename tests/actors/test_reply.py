@@ -1,4 +1,4 @@
-"""Asks: every future is resolved, and says truthfully whether something may have happened."""
+"""Asks: every future is resolved, and states correctly whether the request may have been carried out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_an_answer_may_come_turns_later() -> None:
 
 
 async def test_a_deadline_that_passes_leaves_the_outcome_unknown() -> None:
-    """The actor has the message and may act on it yet: "it failed" would be a guess."""
+    """The actor has the message and may still act on it, so a failure would be a guess."""
     system = System()
     doubler = Doubler()
     ref = system.spawn(doubler, name="doubler")
@@ -73,7 +73,7 @@ async def test_a_deadline_that_passes_leaves_the_outcome_unknown() -> None:
         await ref.ask(lambda reply: Double(0, reply), timeout=2.5)
     assert loop.time() - start == pytest.approx(2.5, abs=0.01)
     assert not doubler.kept[0].reply.is_open
-    doubler.kept[0].reply.resolve(7)  # too late, and no error
+    doubler.kept[0].reply.resolve(7)  # too late, but no error
     await system.stop()
 
 
@@ -105,8 +105,8 @@ async def test_an_ask_of_a_stopped_actor_ends_closed() -> None:
         await ref.ask(lambda reply: Double(1, reply), timeout=None)
 
 
-async def test_what_never_reached_the_actor_is_closed_and_what_did_is_unknown() -> None:
-    """The whole difference between "try elsewhere" and "ask what became of it"."""
+async def test_messages_that_never_reached_the_actor_are_closed_and_the_others_unknown() -> None:
+    """A caller may retry elsewhere after the first error, but has to find out the outcome after the second."""
     system = System()
     ref = system.spawn(Doubler(), name="doubler")
     reached: asyncio.Future[int] = ref.ask(lambda reply: Double(0, reply), timeout=None)
@@ -122,7 +122,7 @@ async def test_what_never_reached_the_actor_is_closed_and_what_did_is_unknown() 
         await waiting
 
 
-async def test_an_async_actor_that_stops_tells_the_two_apart_as_well() -> None:
+async def test_an_async_actor_that_stops_distinguishes_the_two_as_well() -> None:
     system = System()
     ref = system.spawn(SlowDoubler(), name="slow")
     in_hand: asyncio.Future[int] = ref.ask(lambda reply: Double(5, reply), timeout=None)
@@ -135,7 +135,7 @@ async def test_an_async_actor_that_stops_tells_the_two_apart_as_well() -> None:
         await waiting
 
 
-async def test_an_actor_may_answer_what_is_open_when_it_stops() -> None:
+async def test_an_actor_may_answer_open_asks_when_it_stops() -> None:
     class Polite(Doubler):
         def on_stop(self, error: BaseException | None) -> None:
             for message in self.kept:
@@ -166,7 +166,7 @@ async def test_a_failing_turn_leaves_no_reply_hanging() -> None:
     ]
     elsewhere: asyncio.Future[int] = other.ask(lambda reply: Double(0, reply), timeout=None)
     results = await asyncio.gather(*futures, elsewhere, return_exceptions=True)
-    # The one behind the failed one, and that of the other actor, were never looked at.
+    # The messages after the failed one, and those of the other actor, were never handled.
     assert [type(result) for result in results] == [
         int,
         OutcomeUnknownError,
@@ -178,7 +178,7 @@ async def test_a_failing_turn_leaves_no_reply_hanging() -> None:
 
 
 async def test_a_failing_turn_of_an_actor_that_takes_lists_leaves_all_of_it_unknown() -> None:
-    """It may have begun with any of them: nobody can tell."""
+    """The turn may have begun with any of them."""
 
     class Fragile(Actor[Double]):
         def on_messages(self, messages: list[Double]) -> None:
@@ -212,8 +212,8 @@ async def test_an_asker_that_is_cancelled_gives_up_the_answer_only() -> None:
     await system.stop()
 
 
-async def test_an_ask_that_nobody_waits_for_makes_no_noise() -> None:
-    """Dropped futures whose actor stops or is late are no "exception was never retrieved"."""
+async def test_an_abandoned_ask_logs_nothing() -> None:
+    """A dropped future must not log "exception was never retrieved" when its actor stops or is late."""
     system = System()
     ref = system.spawn(Doubler(), name="doubler", count_max=2)
     _ = ref.ask(lambda reply: Double(0, reply), timeout=1.0)
@@ -240,7 +240,7 @@ async def test_answering_twice_is_a_mistake() -> None:
 
 
 async def test_nothing_is_kept_of_an_ask_that_is_over() -> None:
-    """However long a node runs: neither answered, late nor abandoned asks are remembered."""
+    """Answered, late and abandoned asks are not remembered, however long a node runs."""
     system = System()
     doubler = Doubler()
     ref = system.spawn(doubler, name="doubler")

@@ -1,4 +1,4 @@
-"""Restarts: a fresh actor behind the same reference, what it finds waiting, and what became of the rest."""
+"""Restarts: a fresh actor behind the same reference, the messages that it finds, and the fate of the others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SOON = Restart(delay_first=1.0, delay_max=8.0, restarts_max=3, window=100.0)
 
 @dataclass
 class Lives:
-    """The factory of the actors under test, and what they note."""
+    """The factory of the actors under test, with their notes."""
 
     notes: list[str] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list)
     fails: list[str] = field(default_factory=list)
-    """Where the lives to come fail, one for each: "", "factory", "on_start" or "on_stop"."""
+    """The failing step of each life to come: "", "factory", "on_start" or "on_stop"."""
     began: float | None = None
-    """The loop's time at the first note, from which the others count."""
+    """The loop's time at the first note; the times of the others are relative to it."""
 
     def note(self, number: int, what: str) -> None:
         now = asyncio.get_running_loop().time()
@@ -59,7 +59,7 @@ class Lives:
 
 
 class Turns(Actor[object]):
-    """Notes everything under the number of its life; calls what can be called."""
+    """Records all events with the number of its life; calls messages that are callable."""
 
     def __init__(self, lives: Lives) -> None:
         self.lives = lives
@@ -220,7 +220,7 @@ async def test_an_actor_by_turns_loses_the_message_that_failed_and_no_other() ->
 
 
 async def test_an_actor_that_takes_lists_loses_the_list_that_failed() -> None:
-    """The framework cannot know how far it had come."""
+    """The framework cannot determine how far the turn had come."""
     seen: list[object] = []
 
     class Lists(Actor[object]):
@@ -255,12 +255,12 @@ async def test_an_actor_with_a_task_loses_the_message_that_failed_and_not_one_th
     ref.tell(boom)
     await asyncio.sleep(1.5)
     ref.tell("done")
-    await asyncio.sleep(3)  # nothing comes within a second: TimeoutError, with nothing in hand
+    await asyncio.sleep(3)  # nothing comes within a second, so a TimeoutError is raised without a message in hand
     assert [(letter.message, letter.loss) for letter in system.dead_letters.newest] == [(boom, Loss.FAILED)]
     await system.stop()
 
 
-async def test_what_is_behind_the_failed_message_of_an_actor_that_stops_was_never_seen() -> None:
+async def test_messages_behind_the_failed_one_of_an_actor_that_stops_were_never_seen() -> None:
     system = System(supervisor=SOON)
     lives = Lives()
     actor = lives.turns()
@@ -321,7 +321,7 @@ async def test_asks_that_the_failed_life_had_taken_end_and_those_that_wait_are_a
     await system.stop()
 
 
-async def test_on_stop_of_a_failed_life_may_answer_what_it_has_left() -> None:
+async def test_on_stop_of_a_failed_life_may_answer_its_open_asks() -> None:
     class Polite(Actor[Question]):
         def on_message(self, message: Question) -> None:
             self.question = message
@@ -350,8 +350,8 @@ async def test_timers_end_with_the_life_that_set_them() -> None:
 
 
 @pytest.mark.parametrize("kind", ["turns", "task"])
-async def test_what_a_failed_object_still_asks_for_has_no_effect_on_its_successor(kind: str) -> None:
-    """It may have left a callback behind, which fires when another lives in its place."""
+async def test_late_actions_of_a_failed_object_have_no_effect_on_its_successor(kind: str) -> None:
+    """It may have left a callback behind, which fires when its successor runs."""
     system = System(supervisor=SOON)
     lives = Lives()
     ref = system.spawn(getattr(lives, kind), name="a")
@@ -386,7 +386,7 @@ async def test_a_failed_restart_is_one_more_failure(kind: str, where: str) -> No
 
 @pytest.mark.parametrize("kind", ["turns", "task"])
 async def test_an_error_in_on_stop_of_a_failed_life_is_one_more_failure(kind: str) -> None:
-    """It is not restarted twice for that, and whoever decides hears of both."""
+    """It is not restarted twice because of that, and the supervisor gets both errors."""
     heard: list[str] = []
 
     class Listening:
@@ -406,7 +406,7 @@ async def test_an_error_in_on_stop_of_a_failed_life_is_one_more_failure(kind: st
     await system.stop()
 
 
-async def test_an_error_in_on_stop_may_end_what_was_to_be_restarted() -> None:
+async def test_an_error_in_on_stop_may_end_an_actor_that_was_to_be_restarted() -> None:
     class Strict:
         def decide(self, failure: Failure) -> Decision:
             return RestartIn(1.0) if isinstance(failure.error, OSError) else Directive.STOP
@@ -519,7 +519,7 @@ async def test_an_actor_that_was_spawned_without_a_factory_is_escalated() -> Non
     await system.stop()
 
 
-async def test_one_whose_task_somebody_cancels_is_not_restarted() -> None:
+async def test_an_actor_whose_task_is_cancelled_from_outside_is_not_restarted() -> None:
     """A restart would swallow the cancellation; a cancelled future that it awaits is an error like others."""
     system = System(supervisor=SOON)
     lives = Lives()
@@ -578,7 +578,7 @@ async def test_a_supervisor_that_raises_stops_all() -> None:
 
 @pytest.mark.parametrize("kind", ["turns", "task"])
 def test_an_interrupt_stops_all_and_goes_on(kind: str) -> None:
-    """Ctrl-C out of a handler is nobody's to restart."""
+    """Ctrl-C out of a handler must not lead to a restart."""
     lives = Lives()
     systems: list[System] = []
 

@@ -1,4 +1,4 @@
-"""Stop-all, clean stops, cancellation: the life of all actors together."""
+"""Stop-all, clean stops and cancellation: the life of all actors together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from viewstamp.sim.loop import SimulatedCrash, SimulatedLoop, run
 
 
 class Worker(Actor[Callable[[], object]]):
-    """Calls its messages, and notes its end in a list that all share."""
+    """Calls its messages, and records its end in a shared list."""
 
     def __init__(self, ends: list[str], name: str) -> None:
         self.ends = ends
@@ -66,7 +66,7 @@ async def test_one_failed_actor_stops_all_with_its_cause() -> None:
 
 
 async def test_no_turn_runs_after_a_failed_one() -> None:
-    """Half a node is worse than none: nothing is acknowledged by a part whose neighbour is gone."""
+    """No part may acknowledge anything after a neighbouring part has failed, because half a node is worse than none."""
     ends: list[str] = []
     ran: list[str] = []
     system = System()
@@ -118,7 +118,7 @@ async def test_a_failure_inside_a_turn_that_it_reports_itself_lets_the_turn_end(
     await system.stop()
 
 
-async def test_a_clean_stop_goes_backwards_and_fails_nobody() -> None:
+async def test_a_clean_stop_goes_backwards_and_fails_no_actor() -> None:
     ends: list[str] = []
     system = System()
     for name in ("a", "b", "c"):
@@ -212,7 +212,7 @@ async def test_an_actor_that_stops_alone_leaves_the_others_alive() -> None:
     await system.stop()
 
 
-async def test_an_error_in_on_stop_is_a_failure_and_stops_nobody_from_stopping() -> None:
+async def test_an_error_in_on_stop_is_a_failure_and_the_others_still_stop() -> None:
     ends: list[str] = []
 
     class Clumsy(Worker):
@@ -280,7 +280,7 @@ async def test_waiting_for_failed_may_be_cancelled_without_harm() -> None:
 
 
 async def test_a_cancelled_error_out_of_a_turn_is_a_failure() -> None:
-    """The loop would drop it silently, and the actor would go on with half a turn done."""
+    """The loop would drop it without an error, and the actor would go on with half a turn done."""
     system = System()
     ref = system.spawn(Worker([], "a"), name="a")
     future = asyncio.get_running_loop().create_future()
@@ -292,7 +292,7 @@ async def test_a_cancelled_error_out_of_a_turn_is_a_failure() -> None:
     await system.stop()
 
 
-async def test_an_async_actor_cancelled_by_somebody_else_is_a_failure_and_ends_cancelled() -> None:
+async def test_an_async_actor_cancelled_from_outside_is_a_failure_and_ends_cancelled() -> None:
     ends: list[str] = []
     system = System()
     system.spawn(Worker(ends, "a"), name="a")
@@ -323,7 +323,7 @@ async def test_an_async_actor_cancelled_before_its_first_step_is_a_failure_too()
 
 
 async def test_an_async_actor_stopped_before_its_first_step_is_only_ended() -> None:
-    """It may have been given a connection, which ``on_stop`` closes."""
+    """It may own a connection, which ``on_stop`` closes."""
 
     class Noting(Waiter):
         async def on_start(self) -> None:
@@ -406,7 +406,7 @@ async def test_an_async_actor_handles_in_order_one_at_a_time() -> None:
     await system.stop()
 
 
-async def test_an_async_actor_that_returns_from_run_ends_and_stops_nobody() -> None:
+async def test_an_async_actor_that_returns_from_run_ends_and_stops_no_other() -> None:
     class Twice(AsyncActor[int]):
         def __init__(self) -> None:
             self.sum = 0
@@ -525,8 +525,8 @@ async def test_the_supervisor_is_asked_with_the_failure() -> None:
     await system.stop()
 
 
-async def test_what_waits_at_a_stop_is_shown_to_the_actor_before_its_end() -> None:
-    """A proposal that carries a callback instead of a reply is answered too."""
+async def test_messages_waiting_at_a_stop_are_shown_to_the_actor_before_its_end() -> None:
+    """A proposal with a callback instead of a reply is answered, too."""
 
     class Caring(Worker):
         def on_dropped(self, messages: list[Callable[[], object]]) -> None:
@@ -553,7 +553,7 @@ async def test_what_waits_at_a_stop_is_shown_to_the_actor_before_its_end() -> No
     system.spawn(Caring(ends, "c"), name="c").tell(boom)
     await system.failed
     await system.stop()
-    # b was spawned first and so stops last; by then its first message is in its hands.
+    # b was spawned first and so stops last; by then it has its first message in hand.
     assert ends == ["c sync failed", "dropped 2", "b sync failed"]
 
 
@@ -585,7 +585,7 @@ async def test_an_actor_that_ends_inside_a_failing_turn_ends_once() -> None:
 
 
 def test_actors_run_on_uvloop_too() -> None:
-    """The loop of a real node is another implementation of the same few calls."""
+    """The loop of a real node is another implementation of the same calls."""
     uvloop = pytest.importorskip("uvloop")
 
     class Brief(Waiter):
@@ -609,7 +609,7 @@ def test_actors_run_on_uvloop_too() -> None:
 
 
 def simulate(seed: int) -> list[str]:
-    """Run a dozen actors that talk at random moments, on simulated time; return what happened, in order."""
+    """Run a dozen actors that talk at random moments, in simulated time; return the events in order."""
     events: list[str] = []
 
     class Chatter(Actor[int]):
@@ -649,7 +649,7 @@ def test_the_same_seed_gives_the_same_turns_on_a_simulated_loop() -> None:
 
 
 def test_a_process_that_dies_inside_a_turn_runs_no_code_after_it() -> None:
-    """A power cut is no failure that a supervisor hears of."""
+    """A supervisor gets no failure from a power cut."""
     ends: list[str] = []
     told: list[Failure] = []
     loop = SimulatedLoop(1)

@@ -77,8 +77,8 @@ def test_a_node_that_joins_is_a_learner_with_the_settings_of_the_others(tmp_path
     assert made.cluster.leader_hint == ""
 
 
-def test_a_node_joins_a_cluster_one_of_whose_members_has_lost_its_disk(tmp_path: Path) -> None:
-    """The group calls that one by a longer name, which is none that settings may hold."""
+def test_a_node_joins_a_cluster_with_a_member_that_has_lost_its_disk(tmp_path: Path) -> None:
+    """The group uses a longer id for that node, which settings may not contain."""
     create_cluster(str(tmp_path), 3)
     like_file = node_file(str(tmp_path), "n2")
     like = load_settings(like_file, environment={}).settings
@@ -108,7 +108,7 @@ def test_two_clusters_have_different_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["n2.toml", "n1"])
-def test_what_is_there_already_is_never_overwritten(tmp_path: Path, name: str) -> None:
+def test_existing_files_are_never_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
     with pytest.raises(ConfigError, match=f"already holds {name}"):
         create_cluster(str(tmp_path), 3)

@@ -1,4 +1,4 @@
-"""Settings from file, environment and flags, and what is said about wrong ones."""
+"""Settings from file, environment and flags, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_variable_that_names_no_section_is_left_alone(file: Path) -> None:
         ('[node]\nid = "n1"\nlisten = "127.0.0.1:1"', "[node] data_dir is missing; allowed: a directory"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(file: Path, text: str, expected: str) -> None:
+def test_a_mistake_in_a_file_is_named(file: Path, text: str, expected: str) -> None:
     file.write_text(text if "request_s = nan" not in text else GOOD + text)
     message = refusal(file)
     assert message.startswith(str(file))
@@ -183,7 +183,7 @@ def test_what_is_wrong_in_a_file_is_named(file: Path, text: str, expected: str) 
         ("[cluster]", "[actors]\na.b = 'shop:Stock'\n[cluster]", '[actors] a = {"b": "shop:Stock"} is not a string'),
     ],
 )
-def test_what_contradicts_itself_is_refused(file: Path, old: str, new: str, expected: str) -> None:
+def test_contradicting_settings_are_refused(file: Path, old: str, new: str, expected: str) -> None:
     file.write_text(GOOD.replace(old, new, 1))
     assert expected in refusal(file)
 
@@ -203,7 +203,7 @@ def test_a_loopback_address_needs_no_word(file: Path, host: str) -> None:
     assert load(file, node__listen=f"{host}:7001").settings.node.listen == f"{host}:7001"
 
 
-def test_an_address_that_nobody_can_connect_to_is_not_advertised(file: Path) -> None:
+def test_an_address_without_possible_connections_is_not_advertised(file: Path) -> None:
     file.write_text(GOOD.replace('listen = "127.0.0.1:7001"', 'listen = "0.0.0.0:7001"\ninsecure_network = true'))
     assert "an address that others can connect to" in refusal(file)
 
@@ -219,7 +219,7 @@ def test_an_address_that_nobody_can_connect_to_is_not_advertised(file: Path) -> 
         ("VIEWSTAMP_NODE__LISTEN", "nowhere", "environment VIEWSTAMP_NODE__LISTEN: [node] listen = 'nowhere'"),
     ],
 )
-def test_what_is_wrong_in_the_environment_is_named(file: Path, variable: str, text: str, expected: str) -> None:
+def test_a_mistake_in_the_environment_is_named(file: Path, variable: str, text: str, expected: str) -> None:
     assert expected in refusal(file, **{variable: text})
 
 
@@ -230,12 +230,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "is not UTF-8" in refusal(tmp_path / "latin.toml")
 
 
-def test_a_flag_without_a_section_says_how_to_write_it(file: Path) -> None:
+def test_the_error_about_a_flag_without_a_section_shows_its_form(file: Path) -> None:
     with pytest.raises(ConfigError, match="has no section"):
         load(file, listen="127.0.0.1:1")
 
 
-def test_every_setting_says_what_is_allowed_and_has_a_default_that_is() -> None:
+def test_every_setting_has_its_allowed_values_and_an_allowed_default() -> None:
     for key in keys_of(NodeSettings):
         assert key.allowed
         assert key.required or key.check(key.default), str(key)
@@ -254,10 +254,10 @@ MIB = 1024 * 1024
         (2**40, 16 * MIB, 64 * MIB),
     ],
 )
-def test_sizes_follow_from_the_logs_bound_and_say_so(
+def test_sizes_follow_from_the_logs_bound_and_name_it(
     file: Path, bytes_max: int, segment_bytes: int, log_bytes: int
 ) -> None:
-    """Whoever bounds the log gets one that can drop small parts of itself, and is snapshot well before it is full."""
+    """A bounded log has to drop small parts of itself, and to be snapshot well before it is full."""
     loaded = load(file, wal__bytes_max=str(bytes_max))
     rows = {name: (value, origin) for name, value, origin in loaded.rows()}
     origin = "from wal.bytes_max" if bytes_max else "default"

@@ -1,4 +1,4 @@
-"""The pytest plugin as its users meet it: installed, with its options, and what a failure tells."""
+"""The pytest plugin as its users meet it: its installation, its options, and the output of a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# First of all: runs of pytest inside this one forget what they were the first to import.
+# Imported first, because runs of pytest inside this one unload the modules that they imported first.
 import viewstamp.testing
 from tests.guides.guide import run_guide
 
@@ -46,7 +46,7 @@ COUNTERS = """
 
 @pytest.fixture(autouse=True)
 def _only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave other plugins, which warn or take time, out of the runs inside; the run outside has them all."""
+    """Exclude other plugins, which warn or take time, from the inner runs; the outer run has them all."""
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(ONLY_OURS))
 
 
@@ -85,7 +85,7 @@ def test_the_guide_works_as_shown(tmp_path: Path) -> None:
     assert run_guide(ROOT / "docs" / "guides" / "testing.md", tmp_path) > 3
 
 
-def test_a_failure_names_a_command_that_a_shell_takes_and_shows_what_was_done_last(pytester: pytest.Pytester) -> None:
+def test_a_failure_contains_a_shell_command_and_the_last_events(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=COUNTERS)
     result = pytester.runpytest_inprocess(*ONLY_OURS)
     result.assert_outcomes(passed=1, failed=1)
@@ -105,7 +105,7 @@ def test_a_failure_names_a_command_that_a_shell_takes_and_shows_what_was_done_la
 @pytest.mark.parametrize(
     ("options", "seeds"), [([], "123"), (["--viewstamp-seed=2"], "2"), (["--viewstamp-seeds=5"], "12345")]
 )
-def test_the_command_line_says_which_seeds_are_run(pytester: pytest.Pytester, options: list[str], seeds: str) -> None:
+def test_the_command_line_decides_the_seeds(pytester: pytest.Pytester, options: list[str], seeds: str) -> None:
     pytester.makepyfile(
         test_it=COUNTERS
         + """
@@ -118,7 +118,7 @@ def test_the_command_line_says_which_seeds_are_run(pytester: pytest.Pytester, op
     result.stdout.fnmatch_lines([f"E * LookupError: {seeds}"])
 
 
-def test_the_trace_is_printed_whatever_is_captured(pytester: pytest.Pytester) -> None:
+def test_the_trace_is_printed_in_spite_of_capturing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=COUNTERS)
     result = pytester.runpytest_inprocess(*ONLY_OURS, "-k", "counts and 1", "--viewstamp-seed=1", "--viewstamp-trace")
     result.assert_outcomes(passed=1, deselected=1)

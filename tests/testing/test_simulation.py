@@ -1,4 +1,4 @@
-"""Users' actors in simulated clusters: what is found, by which name, and that the same seed is the same run."""
+"""Users' actors in simulated clusters: the findings with their names, and the determinism of a seed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def count_up(cluster: SimulatedCluster) -> None:
 
 
 async def add_only(cluster: SimulatedCluster) -> None:
-    """Look at nothing: what is wrong is to be found by others."""
+    """Check nothing, because the errors have to be found elsewhere."""
     counter = cluster.client().actor("counter", Counter)
     for _ in range(8):
         await counter.add(1)
@@ -126,7 +126,7 @@ def test_an_invariant_is_asked_of_each_member_in_the_end() -> None:
     assert failure(Counter, invariant=lambda member: False).detail == "is False on n1 in the end"
 
 
-def test_what_a_scenario_raises_is_found_with_its_own_traceback() -> None:
+def test_an_error_of_a_scenario_is_found_with_its_own_traceback() -> None:
     async def wrong(cluster: SimulatedCluster) -> None:
         assert await cluster.client().actor("counter", Counter).add(1) == 2, "one and none is two"
 
@@ -153,9 +153,9 @@ def test_a_task_that_a_scenario_forgot_is_found_too() -> None:
         await cluster.client().actor("counter", Counter).add(1)
 
     async def fail() -> None:
-        raise LookupError("nobody waits for me")
+        raise LookupError("never awaited")
 
-    assert failure(Counter, forgets).detail == "LookupError: nobody waits for me"
+    assert failure(Counter, forgets).detail == "LookupError: never awaited"
 
 
 def test_a_command_that_is_not_deterministic_is_found_and_named() -> None:
@@ -326,10 +326,10 @@ def test_a_wrong_simulation_is_refused_before_it_runs() -> None:
         simulate(Counter, faults=["snow", "kill", "rain"])
     with pytest.raises(ValueError, match="nodes=0"):
         simulate(Counter, nodes=0)
-    with pytest.raises(TypeError, match="derives from"):
+    with pytest.raises(TypeError, match="is not a class derived from"):
         simulate(dict)  # type: ignore[arg-type]
 
 
-async def test_an_async_test_is_told_to_be_none() -> None:
+async def test_an_async_test_is_refused() -> None:
     with pytest.raises(RuntimeError, match="write the test as `def`"):
         simulate(Counter).run(count_up)

@@ -1,4 +1,4 @@
-"""What a log would hand to a host: batches of commands with indexes, and their answers."""
+"""Builds the input of a host as a log would: batches of commands with indexes; and reads the answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = tuple[Any, ...]
 
 
 def batch_of(index: int, *calls: Call, version: int = 1, log_time: int | None = None) -> Batch:
-    """A committed batch whose first command has ``index``."""
+    """Return a committed batch; its first command has ``index``."""
     values = [encode_command(actor, key, version, method, args, {}) for actor, key, method, *args in calls]
     batch = build_batch(values, kind=Kind.COMMANDS)
     batch.stamp(
@@ -35,7 +35,7 @@ def apply(host: ActorHost, index: int, *calls: Call, version: int = 1) -> list[b
 
 
 def call(host: ActorHost, index: int, *call: Any, version: int = 1) -> Any:
-    """Apply one call and return its result, or raise what it raised."""
+    """Apply one call; return its result, or raise its error."""
     (result,) = apply(host, index, call, version=version)
     return decode_result(result)
 
@@ -46,7 +46,7 @@ def ask(host: ActorHost, actor: str, key: str, method: str, *arguments: Any) -> 
 
 
 def pieces_of(host: ActorHost, bytes_max: int = 1 << 20) -> list[bytes]:
-    """Take a cut and hand it out at once."""
+    """Take a cut and return all of its pieces."""
     cut = host.begin_cut()
     pieces = []
     while (piece := cut.next_piece(bytes_max)) is not None:

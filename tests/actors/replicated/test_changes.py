@@ -1,4 +1,7 @@
-"""The newest changes: each once, in order, bounded in bytes; and a clear word on what is gone."""
+"""The newest changes are listed once each, in order, within a bound of bytes.
+
+A request for older ones fails clearly.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def words(changes: list[Any]) -> list[Any]:
     return [decode_arguments(change[5])[0][0] for change in changes]
 
 
-def test_a_change_says_what_was_called_when_and_what_came_of_it() -> None:
+def test_a_change_contains_the_call_its_time_and_its_result() -> None:
     host = hosting()
     apply(host, 7, ("note", "k", "say", "hello", 3), ("note", "k", "fail"))
     (said, failed), following = host.changes("note", None, 7)
@@ -67,7 +70,7 @@ def test_a_watcher_gets_the_changes_of_its_actor_and_of_its_key() -> None:
         host.changes("nobody", None, 1)
 
 
-def test_those_that_are_gone_are_not_passed_over_in_silence() -> None:
+def test_dropped_changes_are_an_error_and_not_skipped() -> None:
     host = hosting(bytes_max=2000)
     for index in range(1, 51):
         call(host, index, "note", "", "say", "x" * 100)
@@ -81,7 +84,7 @@ def test_those_that_are_gone_are_not_passed_over_in_silence() -> None:
     assert host.describe_index(50).startswith("note.say('xxx")
 
 
-def test_one_that_is_larger_than_all_may_be_is_told_to_nobody() -> None:
+def test_a_change_over_the_total_limit_is_not_listed() -> None:
     host = hosting(bytes_max=2000)
     call(host, 1, "note", "", "say", "small")
     call(host, 2, "note", "", "say", "x" * 3000)
@@ -92,7 +95,7 @@ def test_one_that_is_larger_than_all_may_be_is_told_to_nobody() -> None:
     assert words(host.changes("note", None, 3)[0]) == ["small"]
 
 
-def test_one_answer_looks_at_so_much_only_and_says_where_to_go_on() -> None:
+def test_one_answer_scans_a_bounded_part_and_contains_the_next_index() -> None:
     host = hosting(bytes_max=10 << 20)
     apply(host, 1, *[("other", "", "say", "x")] * 2500, ("note", "", "say", "found"))
     index, found, asked = 1, [], 0
@@ -108,14 +111,14 @@ def test_one_answer_looks_at_so_much_only_and_says_where_to_go_on() -> None:
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30), st.integers(300, 3000), st.integers(1, 80))
 @settings(max_examples=40)
-def test_what_is_kept_is_told_whole_and_once(sizes: list[int], bytes_max: int, index: int) -> None:
+def test_kept_changes_are_listed_whole_and_once(sizes: list[int], bytes_max: int, index: int) -> None:
     host = hosting(bytes_max)
     expected = {}
     following = 1
     for size in sizes:
         apply(host, following, *[("note", "", "say", f"w{following + n}") for n in range(size)])
         expected |= {following + n: f"w{following + n}" for n in range(size)}
-        following += size + 1  # something else stands between two batches
+        following += size + 1  # there is another record between two batches
     try:
         changes, after = host.changes("note", None, index)
     except TrimmedError as error:
@@ -127,7 +130,7 @@ def test_what_is_kept_is_told_whole_and_once(sizes: list[int], bytes_max: int, i
         assert host.describe_index(each) in ("", f"note.say('{expected[each]}')")
 
 
-def test_whoever_waits_is_called_after_each_batch() -> None:
+def test_waiters_are_called_after_each_batch() -> None:
     host = hosting()
     told: list[int] = []
     host.on_change = told.append
@@ -136,7 +139,7 @@ def test_whoever_waits_is_called_after_each_batch() -> None:
     assert told == [3, 10]
 
 
-def test_what_has_no_command_is_described_by_nothing() -> None:
+def test_a_record_without_a_command_has_no_description() -> None:
     host = hosting()
     call(host, 1, "note", "", "say", "a")
     call(host, 5, "note", "", "say", "b")

@@ -1,4 +1,4 @@
-"""Cuts: the state of one index, whatever is commanded meanwhile; and a host that is made of one."""
+"""Cuts: the state at one index, independent of later commands; and a host that is restored from one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def restored(pieces: list[bytes], cls: type[Box] = Box) -> ActorHost:
     return host
 
 
-def test_what_was_cut_can_be_adopted() -> None:
+def test_a_cut_can_be_adopted() -> None:
     host = filled()
     copy = restored(pieces_of(host))
     assert copy.digest() == host.digest()
@@ -70,8 +70,8 @@ def test_what_was_cut_can_be_adopted() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=40), st.sampled_from([1, 20, 60, 1000]))
 @settings(max_examples=60)
-def test_a_cut_is_of_its_index_whatever_happens_meanwhile(steps: list[tuple[bool, int]], bytes_max: int) -> None:
-    """Steps take a piece, or command an instance: one that has been handed out, one that has not, or a new one."""
+def test_a_cut_has_the_state_of_its_index_despite_later_commands(steps: list[tuple[bool, int]], bytes_max: int) -> None:
+    """A step takes a piece, or commands an instance that was handed out, one that was not, or a new one."""
     host = filled(8)
     expected = host.digest(), host.chain, host.list()
     cut = host.begin_cut()
@@ -93,7 +93,7 @@ def test_a_cut_is_of_its_index_whatever_happens_meanwhile(steps: list[tuple[bool
     assert (copy.digest(), copy.chain, copy.list()) == expected
 
 
-def test_what_is_commanded_before_its_turn_is_held_until_it_is_handed_out() -> None:
+def test_an_instance_that_changes_before_its_turn_is_kept_until_it_is_handed_out() -> None:
     host = filled(4)
     cut = host.begin_cut()
     assert cut.held_bytes == 0
@@ -199,7 +199,7 @@ def test_preparing_leaves_the_host_alone() -> None:
 def test_newer_code_takes_over_older_states() -> None:
     host = restored(pieces_of(filled()), NewerBox)
     assert ask(host, "box", "k1", "all") == ["old", 1]
-    half_old = pieces_of(host)  # k1 is of version 2 now, the others sleep on as version 1 left them
+    half_old = pieces_of(host)  # k1 has version 2 now, the others are still as version 1 left them
     again = restored(half_old, NewerBox)
     assert (ask(again, "box", "k1", "all"), ask(again, "box", "k3", "all")) == (["old", 1], ["old", 3])
     assert again.digest() == host.digest()
@@ -212,7 +212,7 @@ def test_older_code_refuses_newer_states() -> None:
         restored(pieces_of(host))
 
 
-def test_code_without_an_actor_of_the_snapshot_is_refused_unless_nobody_ever_called_it() -> None:
+def test_code_without_an_actor_of_the_snapshot_is_refused_unless_it_was_never_called() -> None:
     pieces = pieces_of(filled(1))
     only_box = ActorHost({"box": Box})
     only_box.adopt(only_box.prepare(pieces))
@@ -222,7 +222,7 @@ def test_code_without_an_actor_of_the_snapshot_is_refused_unless_nobody_ever_cal
 
 
 def test_states_of_an_actor_that_was_only_called_by_name_are_not_dropped() -> None:
-    """Such calls carry no version. Code without the actor must not go on without its states, and snapshot the rest."""
+    """Such calls carry no version. Code without the actor must not drop its states and snapshot the rest."""
     host = filled(1)
     call(host, 2, "crate", "k2", "put", 2, version=0)
     with pytest.raises(OutdatedCodeError, match="the snapshot holds actor 'crate' of version 1"):
@@ -239,7 +239,7 @@ def test_a_class_that_can_not_take_over_its_states_is_found_before_they_are_adop
 
 
 def test_when_a_state_is_taken_over_does_not_show_in_it() -> None:
-    """One member wakes an instance at its next command, another one long before, by a query."""
+    """One member restores an instance at its next command, another one long before, for a query."""
 
     class Stamped(NewerBox):
         def set_state(self, state: Any, version: int) -> None:

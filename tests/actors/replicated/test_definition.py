@@ -1,4 +1,4 @@
-"""Classes of replicated actors: what is refused where it is written, and the interface that callers see."""
+"""Classes of replicated actors: mistakes are refused at the definition; and the interface that callers see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sku = NewType("Sku", str)
 
 
 class OutOfStockError(CommandError):
-    """In the module of the class: its callers get it as itself."""
+    """Defined in the module of the class, so callers get this class."""
 
 
 class Line(TypedDict):
@@ -31,7 +31,7 @@ class Line(TypedDict):
 
 class Inventory(ReplicatedActor):
     class ClosedError(CommandError):
-        """In the class itself."""
+        """Defined in the class itself."""
 
     def __init__(self) -> None:
         self.stock: dict[str, int] = {}
@@ -76,7 +76,7 @@ def test_a_subclass_inherits_and_overrides() -> None:
     assert (Inventory.__viewstamp__.version, Warehouse.__viewstamp__.version) == (1, 2)
 
 
-def test_the_interface_says_what_callers_need() -> None:
+def test_the_interface_contains_all_that_callers_need() -> None:
     interface = Inventory.__viewstamp__
     assert interface is Inventory().__viewstamp__
     assert interface.name == "Inventory"
@@ -96,14 +96,14 @@ def test_errors_from_elsewhere_are_named_in_raises() -> None:
     assert Actor.__viewstamp__.errors["ElsewhereError"] is elsewhere
 
 
-def test_a_call_on_the_class_says_how_to_call() -> None:
+def test_a_call_on_the_class_explains_how_to_call() -> None:
     with pytest.raises(TypeError, match=r"Inventory.reserve was called on the class.*node.actor\(NAME, Inventory\)"):
         Inventory.reserve("A", 1)
     with pytest.raises(TypeError, match="a query is called by a proxy"):
         Inventory.available("A")
 
 
-def test_methods_are_known_to_tools() -> None:
+def test_methods_have_the_attributes_that_tools_use() -> None:
     method = cast("Any", Inventory.reserve)
     assert repr(method) == "<command Inventory.reserve>"
     assert (method.__name__, method.__module__) == ("reserve", __name__)
@@ -145,7 +145,9 @@ def wrapped(self: object) -> Any:
     ],
     ids=["async", "async generator", "wrapped", "generator", "staticmethod", "property"],
 )
-def test_what_can_not_run_in_one_step_is_refused(mark: Callable[[Any], Any], function: Any, message: str) -> None:
+def test_a_method_that_can_not_run_in_one_step_is_refused(
+    mark: Callable[[Any], Any], function: Any, message: str
+) -> None:
     with pytest.raises(TypeError, match=message):
         mark(function)
 
@@ -242,6 +244,6 @@ def test_a_dataclass_with_defaults_is_an_actor_and_one_without_is_refused_by_the
     [("", Inventory, ValueError), ("x" * 101, Inventory, ValueError), ("a", Custom, TypeError), ("a", 1, TypeError)],
     ids=["empty", "long", "no actor", "no class"],
 )
-def test_a_host_refuses_what_is_no_actor(name: str, cls: Any, error: type[Exception]) -> None:
+def test_a_host_refuses_a_class_that_is_no_actor(name: str, cls: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         ActorHost({name: cls})

@@ -1,4 +1,4 @@
-"""The chain: equal on members that agree, and where they do not, it differs from the very command on."""
+"""The chain is equal on members that agree; otherwise it differs from the first differing command on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viewstamp.actors.replicated.digest import CREDIT, TRAIL_MAX
 
 
 class Box(ReplicatedActor):
-    """A member may be made to err, as a bug, a broken machine or an unseeded die would."""
+    """A test can make a member err, like a bug, a broken machine or an unseeded random number."""
 
     errs: Any = None
 
@@ -41,7 +41,7 @@ class Box(ReplicatedActor):
 
 
 class NewerBox(Box):
-    """The next release: another version, and another shape of the same state."""
+    """The next release: another version, and another form of the same state."""
 
     version = 2
 
@@ -105,8 +105,8 @@ def test_the_other_actors_digest_does_not_suffer() -> None:
     assert one.list()[1]["digest"] == two.list()[1]["digest"]
 
 
-def test_chains_tell_batches_apart_by_what_was_logged() -> None:
-    """Index, time and arguments count though the results are the same."""
+def test_chains_distinguish_batches_by_their_logged_contents() -> None:
+    """Index, time and arguments count, even if the results are equal."""
     chains = set()
     for batch in (
         batch_of(1, ("box", "", "put", "a", 1)),
@@ -116,7 +116,7 @@ def test_chains_tell_batches_apart_by_what_was_logged() -> None:
         batch_of(1, ("box", "k", "put", "a", 1)),
     ):
         host = member()
-        run(host, 100, [("box", "", "put", "z", 0)])  # so that the first version's era has begun
+        run(host, 100, [("box", "", "put", "z", 0)])  # so that the era of the first version has begun
         host.apply(batch, host.decode(batch))
         chains.add(host.chain)
     assert len(chains) == 5
@@ -140,7 +140,7 @@ def test_a_restored_member_continues_with_the_identical_chain(
 
 
 def count_packings(host: ActorHost, calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often states are packed while the calls run one by one, seen from the class's ``get_state``."""
+    """Return how often states are packed while the calls run one by one, counted in the class's ``get_state``."""
     packings = 0
 
     def get_state(self: Box) -> Any:
@@ -160,7 +160,7 @@ def test_a_small_state_is_digested_after_each_command_and_a_large_one_when_it_ha
 ) -> None:
     puts: list[Call] = [("box", "", "put", "a", 1)] * 40
     assert count_packings(member(), puts, monkeypatch) == 40
-    # The growth itself is digested, since the state was small before; then every ten commands.
+    # The growth itself is digested, because the state was small before; after that, every ten commands.
     size = 10 * CREDIT
     assert count_packings(member(), [("box", "", "grow", size - 50), *puts], monkeypatch) == 1 + 4
 
@@ -173,7 +173,7 @@ def test_the_trail_is_bounded() -> None:
 
 
 def test_members_of_different_code_are_of_different_lineage_until_all_have_begun_the_new_era() -> None:
-    """A rolling upgrade: a member holds the same state in another shape, and nobody is to stop for it."""
+    """A rolling upgrade: a member holds the same state in another form, and no member may stop because of that."""
     old, upgraded = member(), member()
     for host in (old, upgraded):
         run(host, 1, CALLS)
@@ -182,13 +182,13 @@ def test_members_of_different_code_are_of_different_lineage_until_all_have_begun
     assert upgraded.chain == before
     assert upgraded.lineage != old.lineage
 
-    # Callers still have the old version: digests are of different shapes, and lineages say so.
+    # Callers still have the old version: digests differ in form, which the lineages show.
     for host in (old, upgraded):
         run(host, 31, CALLS)
     assert old.chain != upgraded.chain
     assert upgraded.lineage != old.lineage
 
-    # The last member is upgraded at another index; the first call of the new version unites them.
+    # The last member is upgraded at another index; the first call of the new version makes them equal.
     late = restored(old, NewerBox)
     assert late.lineage not in (old.lineage, upgraded.lineage)
     for host in (late, upgraded):

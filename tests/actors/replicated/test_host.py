@@ -1,4 +1,4 @@
-"""A host of replicated actors: what commands, queries and failures do, and what of the world a command sees."""
+"""A host of replicated actors: effects of commands, queries and failures, and a command's view of the world."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Account(ReplicatedActor):
 
 
 class Tally(ReplicatedActor):
-    """Falsy, and fails in its constructor at will."""
+    """Falsy, and fails in its constructor on request."""
 
     broken = True
 
@@ -125,7 +125,7 @@ def test_commands_change_the_instance_that_they_name(host: ActorHost) -> None:
     assert (ask(host, "account", "a", "total"), ask(host, "account", "b", "total")) == (13, 4)
 
 
-def test_a_command_is_told_the_time_the_dice_and_the_ids_of_its_place_in_the_log(host: ActorHost) -> None:
+def test_time_randomness_and_ids_of_a_command_depend_on_its_place_in_the_log(host: ActorHost) -> None:
     other = ActorHost({"account": Account})
     seen = call(host, 9, "account", "k", "look")
     assert call(other, 9, "account", "k", "look") == seen, "the same on every member"
@@ -163,7 +163,7 @@ def test_a_query_has_the_time_of_the_latest_batch_and_no_dice(host: ActorHost) -
 
 
 def test_a_constructor_may_draw_though_only_a_query_asks_for_its_instance() -> None:
-    """Nothing of it is kept, so it harms nobody, and "no such account yet" needs no case of its own."""
+    """None of it is kept, so it does no harm, and a missing instance needs no case of its own."""
 
     class Drawing(ReplicatedActor):
         def __init__(self) -> None:
@@ -184,7 +184,7 @@ def test_a_constructor_may_draw_though_only_a_query_asks_for_its_instance() -> N
     assert ask(host, "d", "", "peek") == call(host, 2, "d", "", "get")
 
 
-def test_an_exception_is_the_result_and_what_was_changed_before_it_stays(host: ActorHost) -> None:
+def test_an_exception_is_the_result_and_earlier_changes_stay(host: ActorHost) -> None:
     call(host, 1, "account", "a", "deposit", 5)
     (result,) = apply(host, 2, ("account", "a", "withdraw", 7))
     with pytest.raises(TooMuchError, match="2 too much"):
@@ -213,7 +213,7 @@ def test_a_failure_of_the_machine_is_no_result(host: ActorHost, how: str, error:
 
 
 def test_a_recursion_error_is_no_result(host: ActorHost) -> None:
-    """Where it strikes depends on who calls, so members would not agree on it."""
+    """The depth at which it happens depends on the caller, so members would not agree on it."""
     with pytest.raises(RecursionError):
         call(host, 7, "account", "a", "recurse")
 
@@ -273,7 +273,7 @@ def test_get_state_that_raises_fails_the_command() -> None:
         (("account", "", "deposit", 1), 3, RequestError, "uses version 3 of account, but this node runs version 2"),
     ],
 )
-def test_a_leader_refuses_what_its_code_does_not_know(
+def test_a_leader_refuses_commands_that_its_code_does_not_have(
     host: ActorHost, call: tuple[Any, ...], version: int, error: type[Exception], message: str
 ) -> None:
     commands = host.decode(batch_of(1, ("account", "", "deposit", 1))) + host.decode(batch_of(2, call, version=version))
@@ -291,7 +291,7 @@ def test_a_leader_refuses_what_its_code_does_not_know(
         (("account", "", "deposit", 1), 3, "has version 2 of the actor, but the command needs version 3"),
     ],
 )
-def test_a_committed_command_that_the_code_does_not_know_is_a_stop_and_no_skip(
+def test_a_committed_command_that_the_code_does_not_have_stops_the_node(
     host: ActorHost, call: tuple[Any, ...], version: int, message: str
 ) -> None:
     with pytest.raises(OutdatedCodeError) as caught:
@@ -326,8 +326,8 @@ def test_a_query_that_can_not_be_answered_is_refused(
     assert message in str(caught.value)
 
 
-def test_whatever_a_query_raises_is_its_result_and_no_reason_to_stop(host: ActorHost) -> None:
-    """It runs on one member only, so nobody has to agree on it."""
+def test_any_error_of_a_query_is_its_result_and_no_reason_to_stop(host: ActorHost) -> None:
+    """It runs on one member only, so members need not agree on it."""
     call(host, 1, "account", "", "deposit", 1)
     with pytest.raises(CommandError, match="OSError: disk"):
         ask(host, "account", "", "broken", "os")
@@ -357,7 +357,7 @@ def test_a_command_that_returns_nothing_has_the_result_of_nothing(host: ActorHos
 
 
 def test_an_argument_that_the_state_keeps_is_the_members_own(host: ActorHost) -> None:
-    """What one command keeps and a later one changes must not show in what is told of the first."""
+    """If one command keeps an object and a later one changes it, the listed change of the first must stay the same."""
 
     class Keeper(ReplicatedActor):
         def __init__(self) -> None:
@@ -379,7 +379,7 @@ def test_an_argument_that_the_state_keeps_is_the_members_own(host: ActorHost) ->
 
 
 class Large(ReplicatedActor):
-    """Returns, or raises, what is too large, after it has changed its state."""
+    """Returns or raises an oversized value, after it has changed its state."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -442,7 +442,7 @@ def test_the_text_of_an_error_is_cut() -> None:
 
 @pytest.mark.parametrize(("how", "kind"), [("text", "UnspeakableError"), ("number", "KeyError")])
 def test_an_error_whose_text_cannot_be_had_is_a_result_all_the_same(how: str, kind: str) -> None:
-    """It would stop every member, and again at each replay."""
+    """Otherwise it would stop every member, and again at each replay."""
     _, (refusal,) = limited(4096, ("mumble", how))
     with pytest.raises(CommandError) as caught:
         decode_result(refusal)
@@ -459,7 +459,7 @@ def test_the_results_of_a_batch_are_limited_together() -> None:
     assert ask(host, "large", "", "called") == 31
 
 
-def test_what_a_query_answers_is_limited_too() -> None:
+def test_the_answer_of_a_query_is_limited_too() -> None:
     host = ActorHost({"large": Large}, result_bytes_max=5000)
     assert ask(host, "large", "", "look", 4000) == "x" * 4000
     with pytest.raises(ResultTooLargeError):

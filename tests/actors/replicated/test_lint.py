@@ -1,4 +1,4 @@
-"""The lint: it finds what makes members differ, by whatever name it was imported, and leaves good code alone."""
+"""The lint finds code that makes members differ, under any imported name, and accepts correct code."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Careful(ReplicatedActor):
         return name in self.tags or os.path.sep in name
 
 
-def test_the_careless_one_is_told_of_each_and_where() -> None:
+def test_the_careless_class_gets_each_finding_with_its_line() -> None:
     found = lint(Careless)
     told = [line.split(": ", 1)[1] for line in found]
     order = "the order of a set differs from member to member: use sorted(...)"
@@ -133,7 +133,7 @@ def test_the_careless_one_is_told_of_each_and_where() -> None:
         assert file.readlines()[int(number) - 1].strip() == "global COUNT"
 
 
-def test_the_careful_one_is_left_alone() -> None:
+def test_the_careful_class_has_no_findings() -> None:
     assert lint(Careful) == []
 
 
