@@ -19,8 +19,9 @@ The modules, from the bottom up:
 How appends are sent
   * Concurrent calls join the open batch of their topic. A batch is built, and takes its sequence in the session, when
     it is sent for the first time. So a record without a sequence was certainly never sent.
-  * A batch is sent in the next turn of the event loop while fewer than ``batches_eager`` are unanswered; a full one
-    while fewer than ``batches_in_flight`` are. There is no linger time and no limit of records, only of bytes.
+  * A batch is sent in the next turn of the event loop while fewer than ``batches_eager`` of its topic are unanswered; a
+    full one while fewer than ``batches_in_flight`` are. Topics count apart, because their records cannot share a batch.
+    There is no linger time and no limit of records, only of bytes.
   * Each record is checked before it joins, so a wrong record fails alone. An atomic group is never divided.
   * Within a topic, records have the order of the calls. Between topics there is no order.
   * An append that expects a position is a batch of its own (APPEND_AT), because the leader compares the position of the

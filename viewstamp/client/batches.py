@@ -37,6 +37,8 @@ RECORD_COST = 32
 
 COMMANDS = TopicId(0)
 """The topic id of batches of commands for replicated actors."""
+_BLOCKS = -1
+"""The lane of all blocks, of whatever topic: an attempt stages its blocks in the order of the calls."""
 
 Headers = Mapping[str, bytes]
 
@@ -86,6 +88,7 @@ class OpenBatch(Generic[WaiterT]):
         "headers",
         "is_open",
         "keys",
+        "lane",
         "parts",
         "results",
         "sent",
@@ -96,15 +99,17 @@ class OpenBatch(Generic[WaiterT]):
         "watchers",
     )
 
-    def __init__(self, topic: TopicId) -> None:
+    def __init__(self, topic: TopicId, attempt: int = 0) -> None:
         self.topic = topic
+        self.lane: int = _BLOCKS if attempt else topic
+        """Batches of one lane are sent in order; the limits of unanswered batches hold for each lane."""
         self.values: list[bytes] = []
         self.keys: list[bytes | None] | None = None
         self.headers: list[Headers | None] | None = None
         self.waiters: list[WaiterT | None] = []
         self.groups: dict[int, int] = {}
         """Offset -> count of each atomic group."""
-        self.attempt = 0
+        self.attempt = attempt
         """The attempt for which the block is staged; 0 = records or commands."""
         self.expected_position = 0
         """The position that its first record must get; 0 = the next one of the topic."""

@@ -26,9 +26,13 @@ class ClientOptions:
     batch_bytes: int = 256 * 1024
     """A batch takes no more records once it holds this many bytes."""
     batches_in_flight: int = 8
-    """Limit of batches that are sent and not answered, 1 to 64. A session keeps more receipts, for retries."""
+    """Limit of batches of one topic (or of commands) that are sent and not answered, 1 to 64.
+
+    All topics of a client together may have 64, because a session keeps no more results for retries.
+    """
     batches_eager: int = 2
-    """A batch that is not full is sent at once while fewer than this many are unanswered; else it waits and fills.
+    """A batch that is not full is sent at once while fewer than this many of its topic are unanswered; else it waits
+    and fills.
 
     Two keep both the disk and the network busy. With more, the same callers would only make smaller batches.
     """

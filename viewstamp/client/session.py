@@ -45,8 +45,10 @@ from viewstamp.ids import Sequence, SessionId
 from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors, StageBatch
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["Action", "Session"]
+__all__ = ["IN_FLIGHT_MAX", "Action", "Session"]
 
+IN_FLIGHT_MAX = 64
+"""Unanswered batches of all topics of a session. The cluster keeps more receipts and results, for retries."""
 _APPEND, _CALL, _STAGE = AppendBatch(), CallActors(), StageBatch()
 
 
@@ -91,6 +93,8 @@ class Session(Generic[WaiterT]):
         self._options = options
         self._next_sequence = Sequence(1)
         self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
+        self._unanswered_by_lane: dict[int, int] = {}
+        """The number of those batches, by lane."""
         self._to_send: deque[InFlightBatch[WaiterT]] = deque()
         """Unanswered batches that have to be sent on this connection, in order of their sequences."""
         self._by_request: dict[int, InFlightBatch[WaiterT]] = {}
@@ -172,10 +176,9 @@ class Session(Generic[WaiterT]):
             return self._ask_outcome()
         if to_send:
             return self._transmit(to_send.popleft())
-        in_flight = len(self._unanswered)
-        if not self._batches.waiting or in_flight >= self._options.batches_in_flight:
+        if not self._batches.waiting or len(self._unanswered) >= IN_FLIGHT_MAX:
             return None
-        batch = self._batches.take(full_only=in_flight >= self._options.batches_eager)
+        batch = self._batches.take(self._unanswered_by_lane)
         return None if batch is None else self._transmit(self._build(batch))
 
     def _build(self, batch: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
@@ -183,6 +186,7 @@ class Session(Generic[WaiterT]):
         self._next_sequence = Sequence(self._next_sequence + 1)
         batch.sent = sent
         self._unanswered.append(sent)
+        self._unanswered_by_lane[batch.lane] = self._unanswered_by_lane.get(batch.lane, 0) + 1
         return sent
 
     def _transmit(self, sent: InFlightBatch[WaiterT]) -> Request:
@@ -445,6 +449,11 @@ class Session(Generic[WaiterT]):
     def _retire(self, sent: InFlightBatch[WaiterT]) -> None:
         """Remove a batch from the session, because its sequence is decided."""
         sent.answered = True
+        lane = sent.batch.lane
+        if self._unanswered_by_lane[lane] > 1:
+            self._unanswered_by_lane[lane] -= 1
+        else:
+            del self._unanswered_by_lane[lane]
         if self._unanswered[0] is sent:
             self._unanswered.popleft()
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic
 
 from viewstamp.client.batches import RECORD_COST, Completion, Headers, OpenBatch, WaiterT
@@ -39,8 +39,6 @@ class OpenBatches(Generic[WaiterT]):
         self._options = options
         self._on_batch = on_batch
         self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
-        self._closed = 0
-        """The number of batches in ``waiting`` that no record joins any more."""
 
     def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
         """Set the limits that the cluster announced. They do not affect open batches, which are far smaller."""
@@ -132,13 +130,11 @@ class OpenBatches(Generic[WaiterT]):
           RecordTooLargeError: a record, or all together, are over the cluster's limits.
         """
         check_columns(columns, record_bytes_max=self.record_bytes_max, batch_bytes_max=self.batch_bytes_max)
-        batch: OpenBatch[WaiterT] = OpenBatch(topic)
-        batch.attempt = attempt
+        batch: OpenBatch[WaiterT] = OpenBatch(topic, attempt)
         batch.columns = columns
         batch.bytes = columns.size
         batch.waiters.append(waiter)
         batch.is_open = False
-        self._closed += 1
         self.waiting.append(batch)
         self.held_bytes += batch.bytes
         self._on_batch(batch)
@@ -148,32 +144,28 @@ class OpenBatches(Generic[WaiterT]):
         """Insert the parts of a divided batch before all others."""
         for part in reversed(parts):
             part.is_open = False
-            self._closed += 1
             self.waiting.appendleft(part)
             self._on_batch(part)
             self.held_bytes += part.bytes
 
-    def take(self, *, full_only: bool) -> OpenBatch[WaiterT] | None:
+    def take(self, unanswered: Mapping[int, int]) -> OpenBatch[WaiterT] | None:
         """Remove and return the next batch to send; None = there is none. Records whose callers have gone are dropped.
 
+        A batch that records may still join stays here while ``batches_eager`` of its lane are unanswered, so that it
+        fills; any other batch while ``batches_in_flight`` are. Each topic is a lane, because records of several topics
+        cannot share a batch.
+
         Args:
-          full_only: whether batches that records may still join are left here.
+          unanswered: the number of batches that are sent and not answered, by lane.
         """
-        waiting = self.waiting
-        while waiting:
-            batch = waiting[0]
-            if not batch.is_open:
-                waiting.popleft()
-                self._closed -= 1
-            elif not full_only:
-                waiting.popleft()
-                del self._open[batch.topic]
-                batch.is_open = False
-            elif self._closed:
-                batch = next(batch for batch in waiting if not batch.is_open)
-                self._take_out(batch)
+        eager_max, sent_max = self._options.batches_eager, self._options.batches_in_flight
+        while True:
+            for batch in self.waiting:
+                if unanswered.get(batch.lane, 0) < (eager_max if batch.is_open else sent_max):
+                    break
             else:
                 return None
+            self._take_out(batch)
             # Each future is examined, because one that was cancelled in this very turn has not been reported yet.
             for waiter in batch.waiters:
                 if waiter is not None and waiter.done():
@@ -181,13 +173,11 @@ class OpenBatches(Generic[WaiterT]):
                     break
             if batch.waiters:
                 return batch
-        return None
 
     def close_open(self) -> None:
         """Close all batches for further records."""
         for batch in self._open.values():
             batch.is_open = False
-            self._closed += 1
         self._open.clear()
 
     def compact(self) -> None:
@@ -205,7 +195,6 @@ class OpenBatches(Generic[WaiterT]):
             batch.is_open = False
         self.waiting.clear()
         self._open.clear()
-        self._closed = 0
         return completions
 
     def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
@@ -219,12 +208,9 @@ class OpenBatches(Generic[WaiterT]):
 
     def _close(self, topic: TopicId) -> None:
         self._open.pop(topic).is_open = False
-        self._closed += 1
 
     def _take_out(self, batch: OpenBatch[WaiterT]) -> None:
         self.waiting.remove(batch)
         if batch.is_open:
             del self._open[batch.topic]
             batch.is_open = False
-        else:
-            self._closed -= 1
