@@ -1,4 +1,4 @@
-"""Classes of values that nobody changes, and that cost little to make; for what is made several times in each round."""
+"""Classes of values that are never changed and are cheap to create, for objects that each round creates many of."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ValueT = TypeVar("ValueT")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def value_class(cls: type[ValueT]) -> type[ValueT]:
-    """Make a dataclass with slots and keyword arguments that type checkers take for frozen; decorates a class.
+    """Decorate a class as a dataclass with slots and keyword arguments that type checkers treat as frozen.
 
-    An assignment to a field is an error of ``mypy`` and not of the running program. A dataclass that is frozen at run
-    time sets each field by a call of ``object.__setattr__``, so that it takes three times as long to make.
+    An assignment to a field is an error of ``mypy`` and not of the running program, because a dataclass that is frozen
+    at run time sets each field by a call of ``object.__setattr__``. So it takes three times as long to create.
 
     Example::
 
@@ -27,5 +27,5 @@ def value_class(cls: type[ValueT]) -> type[ValueT]:
     """
     make: Callable[[type[ValueT]], type[ValueT]] = dataclass(slots=True, kw_only=True, unsafe_hash=True)
     made = make(cls)
-    made.is_value = True  # type: ignore[attr-defined]  # Who copies objects may share it: see tests/explore/copies.py.
+    made.is_value = True  # type: ignore[attr-defined]  # Copies of objects may share it: see tests/explore/copies.py.
     return made

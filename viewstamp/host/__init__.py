@@ -1,59 +1,60 @@
-"""The only doors to the outside world: clock, disk, network, entropy, boot id.
+"""The access to the outside world: clock, disk, network, entropy, boot id.
 
-Everything above reaches the machine through one :class:`~viewstamp.host.interfaces.Host` that it is handed, never
-through an import; so a node runs unchanged on a real machine and in the simulator, where all of them are made from
-one seed.
+All other packages reach the machine through a :class:`~viewstamp.host.interfaces.Host` that is passed in, never
+through an import, so that a node runs unchanged on a real machine and in the simulator. The simulator makes all of
+them from one seed.
 
 =================  ============================================  =========================================
 ``interfaces``     the protocols, and what each call promises    imported by everything above
 ``clock``          ``RealClock``                                 simulated: ``sim.loop.SimulatedClock``
 ``disk``           ``RealDisk``: files, names, executors, locks  simulated: ``sim.disk.SimulatedDisk``
-``executor``       ``ThreadExecutor``: one thread, or some in    simulated: in ``sim.disk``
-                   turn
+``executor``       ``ThreadExecutor``: one thread, or several    simulated: in ``sim.disk``
+                   that take turns
 ``network``        ``RealNetwork``: TCP on asyncio               simulated: ``sim.network.SimulatedNetwork``
 ``address``        an address as text: check, split, join        the same
 ``boot``           ``read_boot_id``: changes when the machine    simulated: in ``sim.world``
                    starts again, not when a process does
-``chaos``          ``Chaos``: faults on purpose, obeyed by       around a real network and a real disk
-                   a node of a local cluster
-``forwarding``     ``ForwardingDisk``: passes every call on      the base of ``chaos`` and ``sim.recording``
-``event_loop``     ``new_event_loop``: uvloop where there is     simulated: ``sim.loop``
-                   one
+``chaos``          ``Chaos``: injects faults into a running      around a real network and a real disk
+                   node of a local cluster
+``forwarding``     ``ForwardingDisk``: forwards every call       the base of ``chaos`` and ``sim.recording``
+``event_loop``     ``new_event_loop``: uvloop if it is           simulated: ``sim.loop``
+                   installed
 ``logger``         ``Logger``, and ``JsonLogger`` of a process   simulated: in ``sim.world``
-``blocking``       ``in_thread``: blocking calls that end        on the executor of the real or simulated loop
+``blocking``       ``in_thread``: blocking calls that are        on the executor of the real or simulated loop
+                   completed even if cancelled
 ``garbage``        removals that may fail, and are retried       the same, on either disk
-``descriptors``    how many file descriptors a process may have  real only
+``descriptors``    the limit of file descriptors of a process    real only
 ``private``        directories and files that only their owner   real only
                    may read
-``conformance``    the behaviours that both must show            run by tests against the real and the simulated
+``conformance``    the required behaviours of both               run by tests against the real and the simulated
 =================  ============================================  =========================================
 
-What a host promises
-    * **Nothing blocks the event loop.** Connections and listeners never block; disk calls do, and are made in a
-      *executor*, a thread of their own in the order of asking, or before the loop has work (recovery at start). Bulk
-      work that nobody waits for goes through ``open_async``: aiofiles, on the threads of the loop's executor.
-    * **A write is not durable, a sync is.** ``File.sync_data`` covers bytes inside the synced length,
-      ``File.sync`` also the length, ``Disk.sync_directory`` the names. Whatever is not covered may be lost in a
-      power cut, any subset of it, in any order. The simulated disk does exactly that.
-    * **A failure of the disk is final.** After an executor's work has raised, it never works again: it answers
-      everything with the same error. A failed sync says nothing about what reached the device, and trying again
-      would report success over lost pages.
-    * **Errors are ours.** ``OSError`` of the disk becomes ``StorageError`` or ``StorageFullError`` at this seam; a
+Guarantees of a host
+    * **Nothing blocks the event loop.** Connections and listeners never block. Disk calls do block. They are made in
+      an *executor*, whose thread makes them in the order of the requests, or before the loop has work (recovery at
+      start). Bulk work without a deadline uses ``open_async``: aiofiles, on the threads of the loop's executor.
+    * **Written bytes are not durable, synced bytes are.** ``File.sync_data`` covers bytes inside the synced length,
+      ``File.sync`` also the length, ``Disk.sync_directory`` the names. A power cut may lose any subset of all other
+      bytes and names, in any order. The simulated disk does exactly that.
+    * **A failure of the disk is final.** After the work of an executor has raised, it is not called again, and all
+      later items fail with the same error. The reason is that after a failed sync the durable bytes are unknown,
+      because the kernel may drop the failed pages. A second sync would succeed although they are lost.
+    * **Errors are viewstamp's.** ``OSError`` of the disk becomes ``StorageError`` or ``StorageFullError`` here, and a
       bad listen address becomes ``ConfigError``. Only ``FileNotFoundError`` and ``FileExistsError`` of ``open``,
-      and ``OSError`` of ``connect``, pass through: they are ordinary answers.
-    * **A connection is a byte stream**: what arrives is a prefix of what was sent, in order, in chunks of any
-      size. It ends exactly once, and nothing is heard after the end, after ``close`` or after ``abort``. An
-      orderly end does not say that the other side has read anything.
-    * **Bytes queued are counted** (``unsent_bytes``, ``drain``), never bounded here: the owner bounds them.
+      and ``OSError`` of ``connect``, pass unchanged, because they are ordinary answers.
+    * **A connection is a byte stream**: the received bytes are a prefix of the sent bytes, in order, in chunks of any
+      size. It ends exactly once. The handler gets no bytes after the end, after ``close`` or after ``abort``. An
+      orderly end does not mean that the other side has read everything.
+    * **Queued bytes are counted** (``unsent_bytes``, ``drain``), and not limited here, because the owner limits them.
 
-What it assumes
-    * the event loop that runs is the one that the network and the executors belong to
-    * the disk's sync tells the truth; whether the device has a volatile cache is outside our sight
+Assumptions
+    * the network and the executors belong to the running event loop
+    * synced bytes are on the device; a volatile cache of the device cannot be detected from here
 
-What it deliberately lacks
-    * encryption and authentication: a later wrapper around ``Network``, which is why handlers see only bytes
-    * timeouts: ``asyncio.timeout`` around a call; every coroutine here is safe to cancel
-    * timers: they are the event loop's (``loop.call_later``), and so simulated with it
+Not supported
+    * encryption and authentication: a later wrapper around ``Network``, possible because handlers see only bytes
+    * timeouts: use ``asyncio.timeout`` around a call; every coroutine here is safe to cancel
+    * timers: use those of the event loop (``loop.call_later``), which the simulator simulates
 
-No code stands here, so that importing ``viewstamp.host.interfaces`` costs nothing else.
+This file has no code, so that ``viewstamp.host.interfaces`` can be imported without the other modules.
 """

@@ -1,9 +1,9 @@
-"""Blocking calls of a coroutine that no cancellation leaves under way.
+"""Blocking calls of a coroutine that are completed even if the coroutine is cancelled.
 
-A thread cannot be stopped. Who goes on while one is still in the middle of a write or a rename will close the file
-under it, or take away the name that it is about to use. So what is cancelled here ends first, and is cancelled then.
+A thread cannot be stopped. If the caller went on during a write or a rename, it could close the file or remove the
+name that the thread still uses. So a cancelled call here ends first, and raises CancelledError then.
 
-On the real event loop the threads are those of its executor; the simulated one makes the call in an event of its own.
+On the real event loop the calls run on the threads of its executor; the simulated loop runs each call as an event.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ ResultT = TypeVar("ResultT")
 async def in_thread(
     call: Callable[ParametersP, ResultT], *arguments: ParametersP.args, **named: ParametersP.kwargs
 ) -> ResultT:
-    """Make a blocking call off the event loop; cancelled, it is carried out all the same."""
+    """Make a blocking call off the event loop, and return its result. If cancelled, the call is completed first."""
     return await to_the_end(asyncio.to_thread(call, *arguments, **named))
 
 
 async def to_the_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run ``work``; cancelled, wait until it is over all the same, and be cancelled then."""
+    """Run ``work`` and return its result. If cancelled, wait for the end of ``work``, then raise CancelledError."""
     try:
         task = asyncio.ensure_future(work)
-    except RuntimeError:  # The loop is gone already: clean-up code that is run by nobody.
+    except RuntimeError:  # The loop is closed: for example, the garbage collector closes a generator after it.
         work.close()
         raise
     try:
@@ -40,5 +40,5 @@ async def to_the_end(work: Coroutine[Any, Any, ResultT]) -> ResultT:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # it was looked at: nobody is left to be told
+            task.exception()  # Marks it as retrieved, because the caller gets CancelledError instead.
         raise

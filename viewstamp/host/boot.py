@@ -1,4 +1,4 @@
-"""The boot id of the machine: which life of its page cache this is.
+"""The boot id of the machine, which changes whenever the page cache may have been lost.
 
 Bytes that were written and not synced survive the death of every process, because the kernel holds them. They do not
 survive the end of that kernel: a power cut, a reset, a panic. All containers of a machine share its kernel and its page
@@ -10,13 +10,13 @@ from __future__ import annotations
 __all__ = ["UNKNOWN_BOOT", "read_boot_id"]
 
 UNKNOWN_BOOT = ""
-"""The machine gives no boot id. Callers must then assume that the machine has been started again in between."""
+"""The machine gives no boot id. Callers must then assume that the machine has restarted, and lost unsynced bytes."""
 
 _PATH = "/proc/sys/kernel/random/boot_id"
 
 
 def read_boot_id() -> str:
-    """Return an id that changes each time the machine starts; :data:`UNKNOWN_BOOT` where there is none (not Linux).
+    """Return an id that changes each time the machine starts; :data:`UNKNOWN_BOOT` on systems other than Linux.
 
     The kernel draws it at random when it starts. Blocks for one read of ``/proc``.
     """

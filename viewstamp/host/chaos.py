@@ -1,22 +1,22 @@
-"""Faults on purpose, in a node that runs: a network and a disk that obey a small file in the node's data directory.
+"""Injected faults in a running node: a network and a disk that read their faults from a file in the data directory.
 
-A door for trying things out, which only nodes have that were started with it (``[node] chaos = true``, as
-``viewstamp cluster start`` writes it): real processes, real sockets, real files. Nothing outside is touched: no
-firewall, no other process, and a disk that is "full" has as much room as before.
+They are for experiments with real processes, sockets and files, and exist only in nodes with ``[node] chaos = true``,
+as ``viewstamp cluster start`` writes it. Nothing outside the node changes: no firewall, no other process, and the real
+free space is not used up.
 
-The file, ``chaos.json`` beside the node's log, is JSON: a list of faults. It is looked at four times a second,
-by the event loop, and whenever somebody asks for the node's status; where there is none, nothing is done.
+The file, ``chaos.json`` beside the node's log, is a JSON list of faults. The event loop reads it four times a second
+if it has changed, and for each request of the node's status. Without the file there are no faults.
 
-| fault       | fields                   | while it lasts                                                           |
+| fault       | fields                   | effect                                                                   |
 | ----------- | ------------------------ | ------------------------------------------------------------------------ |
-| `partition` | peers: node to address   | connections to the peers are cut, and none comes about                   |
-| `slow-disk` | milliseconds             | every sync takes so much longer                                          |
-| `fill-disk` |                          | 16 MiB are free, less what files have become longer since; then none     |
+| `partition` | peers: node to address   | connections to the peers are cut, and new ones are refused               |
+| `slow-disk` | milliseconds             | every sync takes this much longer                                        |
+| `fill-disk` |                          | 16 MiB are free, until files have grown by that; then none               |
 
-``until``, seconds since 1970, ends a fault by itself; 0 = only when it is taken out of the file.
+``until``, seconds since 1970, is the end of a fault; 0 = the fault lasts until it is removed from the file.
 
-A member's messages to a peer go over a connection that the member opens. So one file cuts one direction; the other
-one is cut by the peer's own file.
+A member sends messages to a peer over a connection that the member opens. So one file cuts one direction, and the
+peer's file cuts the other one.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Accept = Callable[[Connection], ConnectionHandler]
 
 _LOOK_SECONDS: Final = 0.25
 _FULL_BYTES: Final = 16 * 1024 * 1024
-"""What a full disk has: disks fill by and by, and who leaves a reserve alone is to notice before the last byte."""
+"""Free bytes at the start of ``fill-disk``. Not 0, because real disks fill slowly, and a node checks its reserve."""
 _NAP_SECONDS: Final = 0.02
-"""A sync that is held looks this often whether it still has to be."""
+"""Interval in which a delayed sync checks whether the fault has ended."""
 
 
 @fast_members
 class FaultKind(StrEnum):
-    """The names of faults, as they stand in the file."""
+    """The names of faults in the file."""
 
     PARTITION = "partition"
     SLOW_DISK = "slow-disk"
@@ -71,14 +71,14 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that is done to a node; the module's table says what."""
+    """One injected fault; see the module's table."""
 
     kind: str
     peers: Mapping[str, str] = field(default_factory=dict)
-    """Node to address: who is not reached."""
+    """Node to address, of the peers that this node cannot reach."""
     milliseconds: int = 0
     until: float = 0.0
-    """Seconds since 1970; 0 = without an end."""
+    """Seconds since 1970; 0 = no end."""
 
 
 def _path(directory: str) -> str:
@@ -86,10 +86,10 @@ def _path(directory: str) -> str:
 
 
 def read_faults(directory: str) -> list[Fault]:
-    """Return the faults of a node's data directory that have not ended; [] where there is no file. Blocks.
+    """Return the faults of a node's data directory that have not ended; [] without a file. Blocks.
 
     Raises:
-      ConfigError: the file is none of ours.
+      ConfigError: the file is not a list of faults.
     """
     path = _path(directory)
     try:
@@ -98,12 +98,12 @@ def read_faults(directory: str) -> list[Fault]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path} holds no list of faults: {error}", remedy="remove it") from error
+        raise ConfigError(f"{path} is not a list of faults: {error}", remedy="remove the file") from error
     return _lasting(faults)
 
 
 def write_faults(directory: str, faults: Sequence[Fault]) -> None:
-    """Put ``faults`` in the place of those in a node's data directory; none = remove the file. Blocks.
+    """Replace the faults in a node's data directory; an empty list removes the file. Blocks.
 
     Raises:
       StorageError: the directory cannot be written.
@@ -118,7 +118,9 @@ def write_faults(directory: str, faults: Sequence[Fault]) -> None:
             json.dump([asdict(fault) for fault in faults], stream)
         os.rename(path + ".new", path)
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}", remedy="let this user write there") from error
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}", remedy="give this user the right to write there"
+        ) from error
 
 
 def _lasting(faults: Iterable[Fault]) -> list[Fault]:
@@ -127,15 +129,15 @@ def _lasting(faults: Iterable[Fault]) -> list[Fault]:
 
 
 class Chaos:
-    """What is done to one node at present, and the host that does it. Belongs to the running event loop.
+    """The present faults of one node, and the host that causes them. Belongs to the running event loop.
 
     Invariants:
-      * ``faults`` is replaced as a whole: threads of the disk read it without a lock
-      * a file that cannot be read counts as none
+      * ``faults`` is replaced as a whole, because threads of the disk read it without a lock
+      * a file that cannot be read is treated as missing
     """
 
     def __init__(self, directory: str, host: Host) -> None:
-        """Stand before ``host``, for the node whose data is in ``directory``. Reads the file once, at once."""
+        """Wrap ``host`` for the node whose data is in ``directory``, and read the file."""
         self.faults: tuple[Fault, ...] = ()
         self._directory = directory
         self._network = ChaosNetwork(host.network, self)
@@ -144,17 +146,17 @@ class Chaos:
         self._seen: tuple[int, ...] = ()
         self._growing = threading.Lock()
         self._grown = 0
-        """By how much files have become longer since the disk is full."""
+        """Bytes by which files have grown since ``fill-disk`` began."""
         self._timer: asyncio.TimerHandle | None = None
         self._on_time()
 
     def stop(self) -> None:
-        """Look at the file no more; what is done goes on being done. Idempotent."""
+        """Stop reading the file; the present faults last. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
 
     def describe(self) -> list[dict[str, object]]:
-        """Return what is done, for people who look at the node's status: they see what they have just asked for."""
+        """Return the faults for the node's status. Reads the file first, so that a change of it is visible."""
         self._look()
         return [
             {"fault": fault.kind, "peers": sorted(fault.peers), "ms": fault.milliseconds, "until": fault.until}
@@ -163,12 +165,12 @@ class Chaos:
 
     @property
     def blocked(self) -> set[str]:
-        """The addresses that are not reached."""
+        """The addresses that this node cannot reach."""
         return {address for fault in self.faults for address in fault.peers.values()}
 
     @property
     def sync_seconds(self) -> float:
-        """How much longer a sync takes."""
+        """Seconds by which each sync is delayed."""
         return sum(fault.milliseconds for fault in self.faults) / 1000
 
     @property
@@ -178,16 +180,16 @@ class Chaos:
 
     @property
     def free_bytes(self) -> int:
-        """What a full disk has left."""
+        """Free bytes while ``fill-disk`` lasts."""
         return _FULL_BYTES - self._grown
 
     def grow(self, path: str, size: int) -> None:
-        """Make a file ``size`` bytes longer, as far as this goes. Raises StorageFullError where there is no room."""
-        with self._growing:  # The disk's threads come here, several at once.
+        """Count ``size`` bytes by which a file grows. Raises StorageFullError if they are not free."""
+        with self._growing:  # Several threads of the disk may call this at the same time.
             if size > self.free_bytes:
                 raise StorageFullError(
                     f"cannot write {path}: {os.strerror(errno.ENOSPC)} (viewstamp chaos fill-disk)",
-                    remedy="viewstamp chaos heal, and start the node again",
+                    remedy="run viewstamp chaos heal, and start the node again",
                 )
             self._grown += size
 
@@ -216,13 +218,13 @@ class Chaos:
 
 
 class ChaosNetwork(Network):
-    """A network that does not reach some addresses. Who connects *to* this node is not its business."""
+    """A network that cannot reach some addresses. Connections *to* this node are not affected."""
 
     def __init__(self, network: Network, chaos: Chaos) -> None:
         self._network = network
         self._chaos = chaos
         self._opened: dict[Connection, str] = {}
-        """The open connections that this node has opened, and to where."""
+        """The open connections that this node has opened, with their addresses."""
 
     async def listen(self, address: str, accept: Accept) -> Listener:
         """Listen; see :class:`Network`."""
@@ -244,7 +246,7 @@ class ChaosNetwork(Network):
         return connection
 
     def cut(self) -> None:
-        """End the connections to where this node does not reach any more."""
+        """End the connections to addresses that this node cannot reach any more."""
         blocked = self._chaos.blocked
         for connection, address in list(self._opened.items()):
             if address in blocked:
@@ -256,7 +258,7 @@ class ChaosNetwork(Network):
 
 
 class _Watched:
-    """A handler whose connection's end somebody else wants to hear of, too."""
+    """A handler that also calls ``on_end`` at the end of its connection."""
 
     def __init__(self, handler: ConnectionHandler, on_end: Callable[[], object]) -> None:
         self.on_bytes = handler.on_bytes
@@ -312,14 +314,14 @@ class _ChaosAsyncFile(ForwardingAsyncFile):
 
 
 def _hold(chaos: Chaos) -> None:
-    """Let a sync take as long as it shall. In a thread of the disk's."""
+    """Delay a sync by ``chaos.sync_seconds``. Called in a thread of the disk."""
     end = time.monotonic() + chaos.sync_seconds
     while chaos.sync_seconds and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _NAP_SECONDS))
 
 
 class ChaosDisk(ForwardingDisk):
-    """A disk whose syncs may take long, and that may have no room. Reads, names and locks are as they are."""
+    """A disk whose syncs may be slow, and that may be full. Reads, names and locks are not affected."""
 
     def __init__(self, disk: Disk, chaos: Chaos) -> None:
         super().__init__(disk)
@@ -339,5 +341,5 @@ class ChaosDisk(ForwardingDisk):
         super().sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        """Return how many bytes may still be written."""
+        """Return the number of bytes that may still be written."""
         return self._chaos.free_bytes if self._chaos.is_full else super().free_bytes(path)

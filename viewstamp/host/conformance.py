@@ -1,4 +1,4 @@
-"""What every host must do: run against the real one and the simulated one, so that neither drifts from the seam.
+"""The required behaviours of a host, checked on the real and the simulated one, so that both keep to the interfaces.
 
 Plain coroutine functions, one behaviour each, that raise :class:`ConformanceError`. A test runs each of them on the
 event loop that belongs to the host::
@@ -8,7 +8,7 @@ event loop that belongs to the host::
     for behaviour in CLOCK_BEHAVIOURS: await behaviour(clock)
     for behaviour in BOOT_BEHAVIOURS: await behaviour(boot_id)
 
-Durability is not in here: only a power cut shows it. That the two agree on it is what ``sim.recording`` is for.
+Durability is not checked here, because only a power cut shows it. ``sim.recording`` compares the two disks in that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from viewstamp.host.interfaces import Clock, Connection, ConnectionHandler, Disk
 __all__ = ["BOOT_BEHAVIOURS", "CLOCK_BEHAVIOURS", "DISK_BEHAVIOURS", "NETWORK_BEHAVIOURS", "ConformanceError"]
 
 _PATIENCE = 10.0
-"""Seconds after which something that must come is taken for missing; only a host that fails is ever that slow."""
+"""Seconds after which an expected event counts as missing. Only a host that fails takes that long."""
 _ANY_PORT = "127.0.0.1:0"
 _FOREIGN = "192.0.2.1:7001"
-"""An address that is set aside for documentation, so nobody's own (RFC 5737)."""
+"""An address that is reserved for documentation, so that no machine has it (RFC 5737)."""
 
 
 class ConformanceError(AssertionError):
-    """The host does not do what the seam says."""
+    """The host does not behave as ``host/interfaces.py`` requires."""
 
 
 def _expect(what: str, expected: object, actual: object) -> None:
@@ -112,7 +112,7 @@ async def overwriting_leaves_the_rest_alone(disk: Disk, directory: str) -> None:
 
 
 async def truncating_cuts_and_lengthens_with_zeros(disk: Disk, directory: str) -> None:
-    """What was cut off does not come back when the file grows again."""
+    """The bytes that were cut off do not come back when the file grows again."""
     file = disk.open(f"{directory}/file", create=True)
     file.write(0, [b"x" * 100])
     file.truncate(10)
@@ -122,7 +122,7 @@ async def truncating_cuts_and_lengthens_with_zeros(disk: Disk, directory: str) -
 
 
 async def what_is_allocated_reads_as_zeros_and_what_was_written_stays(disk: Disk, directory: str) -> None:
-    """A file that is allocated further is longer by zeros; to a length that it has, nothing changes."""
+    """Allocating a longer file adds zeros; allocating a length that the file has changes nothing."""
     file = disk.open(f"{directory}/file", create=True)
     file.write(0, [b"x" * 10])
     file.allocate(3 * 1024 * 1024)
@@ -134,7 +134,7 @@ async def what_is_allocated_reads_as_zeros_and_what_was_written_stays(disk: Disk
 
 
 async def renaming_replaces_and_open_files_stay_what_they_are(disk: Disk, directory: str) -> None:
-    """A name moves at once; who has a file open keeps that file."""
+    """A name moves immediately; an open file stays the same file."""
     first = disk.open(f"{directory}/first", create=True)
     first.write(0, [b"first"])
     second = disk.open(f"{directory}/second", create=True)
@@ -174,7 +174,7 @@ async def directories_are_made_with_parents_and_listed_in_order(disk: Disk, dire
 
 
 async def a_directory_has_one_lock(disk: Disk, directory: str) -> None:
-    """The second to ask is refused until the first lets go."""
+    """A second lock is refused until the first is released."""
     lock = disk.lock(directory)
     _expect_error("a second lock", DirectoryInUseError, lambda: disk.lock(directory))
     _expect("a lock has a holder", True, bool(disk.lock_holder(directory)))
@@ -190,7 +190,7 @@ async def a_directory_has_one_lock(disk: Disk, directory: str) -> None:
 
 
 async def space_and_kind_of_file_system_can_be_asked_for(disk: Disk, directory: str) -> None:
-    """Both are answers for people; neither is ever empty."""
+    """Both are information for people, and never empty."""
     _expect("there is space", True, disk.free_bytes(directory) > 0)
     _expect("a kind", True, bool(disk.filesystem(directory)))
 
@@ -227,7 +227,7 @@ async def an_asynchronous_file_is_the_same_file(disk: Disk, directory: str) -> N
 
 
 async def calls_of_an_asynchronous_file_may_overlap(disk: Disk, directory: str) -> None:
-    """Each does what it says, whatever the order; one that is cancelled was carried out whole or not at all."""
+    """Each has its effect, in any order; a cancelled call was carried out completely or not at all."""
     file = await disk.open_async(f"{directory}/file", create=True)
     await asyncio.gather(*(file.write(number * 1000, bytes([number]) * 1000) for number in range(20)))
     parts = await asyncio.gather(*(file.read(number * 1000, 1000) for number in range(20)))
@@ -242,7 +242,7 @@ async def calls_of_an_asynchronous_file_may_overlap(disk: Disk, directory: str) 
 
 
 async def an_executor_does_everything_in_order_and_reports_it(disk: Disk, directory: str) -> None:
-    """Each item once, with what ``work`` made of it; ``done`` on the event loop."""
+    """Each item is reported once, with the result of ``work``; ``done`` runs on the event loop."""
     worked: list[int] = []
     reported: list[int] = []
     loop = asyncio.get_running_loop()
@@ -270,7 +270,7 @@ async def an_executor_does_everything_in_order_and_reports_it(disk: Disk, direct
 
 
 async def an_executor_that_failed_never_works_again(disk: Disk, directory: str) -> None:
-    """Everything behind the error is answered with that very error (a failed sync is final)."""
+    """All items after the error are reported with the same error, because a failed sync is final."""
     worked: list[str] = []
     reported: list[tuple[str, object]] = []
     failure = StorageError("the disk is broken")
@@ -300,7 +300,7 @@ async def an_executor_that_failed_never_works_again(disk: Disk, directory: str) 
 
 
 async def an_executor_takes_what_is_queued_at_once(disk: Disk, directory: str) -> None:
-    """That is what group commit rests on: items put while ``work`` is busy or due arrive together."""
+    """Items put while ``work`` is busy or due arrive together, because group commit depends on it."""
     turns: list[int] = []
 
     def work(items: list[int]) -> None:
@@ -318,7 +318,7 @@ async def an_executor_takes_what_is_queued_at_once(disk: Disk, directory: str) -
 
 
 class _Ear(ConnectionHandler):
-    """A handler that keeps what it hears, and lets a behaviour wait for it."""
+    """A handler that keeps the bytes and ends that it receives, and lets a behaviour wait for them."""
 
     def __init__(self, connection: Connection, *, echo: bool = False) -> None:
         self.connection = connection
@@ -382,7 +382,7 @@ class _Pair:
         return self
 
     async def open(self) -> tuple[_Ear, _Ear]:
-        """Connect; return our ear and theirs."""
+        """Connect; return the handlers of both ends."""
         self._arrived.clear()
         await self.network.connect(self.listener.address, self.accept_mine)
         async with asyncio.timeout(_PATIENCE):
@@ -390,7 +390,7 @@ class _Pair:
         return self.mine[-1], self.theirs[-1]
 
     async def settle(self) -> None:
-        """Let anything that is still on its way arrive: a later connection has said and heard something by now."""
+        """Wait until all bytes on the way have arrived, by sending some on a later connection and back."""
         mine, theirs = await self.open()
         mine.connection.send([b"?"])
         await theirs.hears(1)
@@ -399,7 +399,7 @@ class _Pair:
         await theirs.ended()
 
     async def end(self) -> None:
-        """Close everything, and check that every handler has heard exactly one end."""
+        """Close everything, and check that every handler got exactly one end."""
         for ear in self.mine:
             ear.connection.abort()
         for ear in (*self.mine, *self.theirs):
@@ -419,7 +419,7 @@ class _Pair:
 
 
 async def port_zero_is_replaced_by_the_port_that_was_bound(network: Network) -> None:
-    """The listener knows its address, and the ends know each other's."""
+    """The listener has its address, and each end has the address of the other."""
     pair = await _Pair(network).listen()
     host, _, port = pair.listener.address.rpartition(":")
     _expect("host", "127.0.0.1", host)
@@ -462,7 +462,7 @@ async def closing_sends_what_is_queued_and_ends_both_sides_in_order(network: Net
 
 
 async def aborting_ends_both_sides_at_once(network: Network) -> None:
-    """What the other side heard is a prefix of what was sent; each side hears one end."""
+    """The other side received a prefix of the sent bytes; each side gets one end."""
     pair = await _Pair(network).listen()
     mine, theirs = await pair.open()
     mine.connection.send([b"x" * 100_000])
@@ -477,7 +477,7 @@ async def aborting_ends_both_sides_at_once(network: Network) -> None:
 
 
 async def nothing_is_heard_after_ones_own_close(network: Network) -> None:
-    """The other side may still be talking."""
+    """The other side may still be sending."""
     pair = await _Pair(network, echo=True).listen()
     mine, theirs = await pair.open()
     mine.connection.send([b"hello"])
@@ -492,7 +492,7 @@ async def nothing_is_heard_after_ones_own_close(network: Network) -> None:
 
 
 async def an_exception_in_on_bytes_aborts_and_comes_back(network: Network) -> None:
-    """The handler that raised is told its own error; the other side merely hears an end."""
+    """The handler that raised gets its own error; the other side only gets an end."""
     pair = await _Pair(network).listen()
     mine, theirs = await pair.open()
     theirs.fails = ValueError("bad bytes")
@@ -517,11 +517,11 @@ async def connecting_where_nobody_listens_fails(network: Network) -> None:
     except OSError:
         _expect("handlers made", [], made)
         return
-    raise ConformanceError(f"connected to {pair.listener.address}, where nobody listens")
+    raise ConformanceError(f"connected to {pair.listener.address}, where no process listens")
 
 
 async def an_address_that_cannot_be_listened_on_is_a_config_error(network: Network) -> None:
-    """In use, not ours, or no address at all: the message names it, the remedy says what to do."""
+    """In use, not of this machine, or not an address: the message has the address, and there is a remedy."""
     pair = await _Pair(network).listen()
     for address in (pair.listener.address, _FOREIGN, "no-port", "host:99999", "a:b:1"):
         try:
@@ -535,7 +535,7 @@ async def an_address_that_cannot_be_listened_on_is_a_config_error(network: Netwo
 
 
 async def closing_a_listener_leaves_its_connections_alone(network: Network) -> None:
-    """And the address is free again at once."""
+    """And the address is free again immediately."""
     pair = await _Pair(network, echo=True).listen()
     mine, _ = await pair.open()
     await pair.listener.close()
@@ -569,7 +569,7 @@ async def drain_waits_for_the_queue_and_returns_when_closed(network: Network) ->
 
 
 async def a_handler_may_send_as_soon_as_it_is_made(network: Network) -> None:
-    """Both ends talk first; no byte is heard before there is a handler."""
+    """Both ends send first; no byte is lost because there is no handler yet."""
     ears: dict[str, _Ear] = {}
 
     def greet(name: str) -> Callable[[Connection], _Ear]:
@@ -591,7 +591,7 @@ async def a_handler_may_send_as_soon_as_it_is_made(network: Network) -> None:
 
 
 async def a_cancelled_connect_leaves_nothing_open(network: Network) -> None:
-    """Wherever the cancellation hits, every handler that was made hears its end."""
+    """Wherever the cancellation arrives, every handler that was made gets its end."""
     pair = await _Pair(network).listen()
     for turns in range(8):
         task = asyncio.create_task(network.connect(pair.listener.address, pair.accept_mine))
@@ -643,7 +643,7 @@ async def the_wall_clock_counts_microseconds(clock: Clock) -> None:
 
 
 async def the_boot_id_stays_while_the_machine_runs(boot_id: Callable[[], str]) -> None:
-    """It is a short text, fit for a file; "" where the machine has none."""
+    """It is a short text, fit for a file; "" if the machine has none."""
     before = boot_id()
     await asyncio.sleep(0.01)
     _expect("the boot id later", before, boot_id())

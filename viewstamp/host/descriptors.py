@@ -1,4 +1,4 @@
-"""How many file descriptors this process may have, for the sockets, the segments and the snapshots of a node."""
+"""The limit of file descriptors of this process: a node needs them for sockets, segments and snapshots."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import resource
 __all__ = ["descriptor_limit", "raise_descriptor_limit"]
 
 _ENOUGH = 65_536
-"""More are not asked for: no node has so many connections, and some systems have no bound at all."""
+"""The highest limit that is requested, because no node has more connections, and some systems have no limit at all."""
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process to the hard one, which needs no privilege. For processes of our own only.
+    """Raise the soft limit of this process to the hard one, which needs no privilege. For processes of viewstamp only.
 
     The soft limit is often 1,024, for the sake of programs that use ``select``.
     """
@@ -24,6 +24,6 @@ def raise_descriptor_limit() -> None:
 
 
 def descriptor_limit() -> int:
-    """Return how many descriptors this process may have open, at most 65,536."""
+    """Return the number of descriptors that this process may have open, at most 65,536."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _ENOUGH if soft == resource.RLIM_INFINITY else min(soft, _ENOUGH)

@@ -1,13 +1,12 @@
 """The real disk: files, names, locks and writer threads of the operating system.
 
-Bulk work that nobody waits for (snapshots) goes through aiofiles, on the threads of the event loop's executor; the
-log never does.
+Bulk work without a deadline (snapshots) uses aiofiles, on the threads of the event loop's executor; the log never does.
 
-Linux is what is tested. The fall-backs for macOS (``F_FULLFSYNC``, no ``fdatasync``, ``pwritev``, ``posix_fallocate``)
-stand here too, side by side with what they replace, and are **untested**.
+Only Linux is tested. The alternatives for macOS (``F_FULLFSYNC``, no ``fdatasync``, ``pwritev``, ``posix_fallocate``)
+are here too, and are **untested**.
 
-Every OSError leaves as StorageError, or as StorageFullError where space or quota ran out; only
-FileNotFoundError and FileExistsError from :meth:`RealDisk.open` are ordinary answers.
+Every OSError is raised as StorageError, or as StorageFullError if the space or the quota is used up. Only
+FileNotFoundError and FileExistsError of :meth:`RealDisk.open` are raised unchanged, because they are ordinary answers.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _BUFFERS_MAX = 1000
 """Buffers in one ``pwritev``: a little under the kernel's limit of 1,024 (IOV_MAX)."""
 
 _SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread that computes hands the interpreter over; the default, 5 ms, is the length of
-many syncs, and the writer thread would wait that long behind a busy loop each time."""
+"""Seconds after which a running thread must release the interpreter. The default, 5 ms, is longer than many syncs, and
+the writer thread would wait that long for a busy loop each time."""
 
 _LOCK_NAME = "lock"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -52,7 +51,7 @@ _HAS_ALLOCATE = hasattr(os, "posix_fallocate")
 
 @contextmanager
 def _storage(action: str, path: str) -> Iterator[None]:
-    """Turn an OSError into the project's error that says what to do."""
+    """Raise an OSError as viewstamp's error, with a remedy."""
     try:
         yield
     except OSError as error:
@@ -62,7 +61,7 @@ def _storage(action: str, path: str) -> Iterator[None]:
 def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     text = f"cannot {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
-        return StorageFullError(text, remedy="free space or raise the quota where the data directory is, then restart")
+        return StorageFullError(text, remedy="free space or raise the quota of the data directory, then restart")
     if error.errno in _NO_DESCRIPTOR:
         text = f"cannot {action} {path}: {_NO_DESCRIPTOR[error.errno]} has no file descriptor left"
         return StorageError(text, remedy="raise the limit (ulimit -n, LimitNOFILE=, fs.file-max), then start it again")
@@ -73,7 +72,7 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 def _sync(descriptor: int) -> None:
     if _FULL_SYNC is not None:
-        fcntl.fcntl(descriptor, _FULL_SYNC)  # fsync on macOS does not reach the platter
+        fcntl.fcntl(descriptor, _FULL_SYNC)  # fsync on macOS does not empty the device's cache
     else:
         os.fsync(descriptor)
 
@@ -108,7 +107,7 @@ class RealFile:
                 wanted = sum(map(len, part))
                 written = _write(self._descriptor, part, offset)
                 while written < wanted:
-                    # A short write: on a full disk the next one says why; after a signal it goes on.
+                    # A short write: on a full disk the next write raises the error; after a signal it continues.
                     written += _write(self._descriptor, _after(part, written), offset + written)
                 offset += wanted
         except OSError as error:
@@ -135,7 +134,7 @@ class RealFile:
             os.ftruncate(self._descriptor, size)
 
     def allocate(self, size: int) -> None:
-        """Lengthen to ``size`` bytes by blocks that read as zeros; where the system has none, by zeros."""
+        """Lengthen to ``size`` bytes by allocated blocks, which read as zeros, or else by writing zeros."""
         if not _HAS_ALLOCATE:
             File.allocate(self, size)
             return
@@ -151,7 +150,7 @@ class RealFile:
         """Close without syncing. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            # A close that fails has no one to tell: what had to be durable was synced before.
+            # An error of close() does not matter, because the bytes that had to be durable were synced before.
             with suppress(OSError):
                 os.close(descriptor)
 
@@ -159,8 +158,8 @@ class RealFile:
 class RealAsyncFile:
     """A file of aiofiles, unbuffered. See :class:`viewstamp.host.interfaces.AsyncFile` for the contract.
 
-    Calls take turns, and each runs to its end even where it is cancelled: a thread that is still in the middle of a
-    write while another one closes the file could write into whatever gets the same descriptor next.
+    Calls take turns, and each runs to its end even if it is cancelled, because a thread that still writes while
+    another one closes the file could write into the next file that gets the same descriptor.
     """
 
     __slots__ = ("_file", "_is_open", "_offset", "_turn", "path")
@@ -170,12 +169,12 @@ class RealAsyncFile:
         self._file = file
         self._is_open = True
         self._offset = 0
-        """Where the file stands; -1 = not known."""
+        """The file's own offset; -1 = unknown."""
         self._turn = asyncio.Lock()
 
     @classmethod
     async def open(cls, path: str, *, create: bool) -> RealAsyncFile:
-        """Open for reading and writing; cancelled, nothing stays open, but a created file stays there."""
+        """Open for reading and writing. If cancelled, no file stays open, but a created file is not removed."""
         opened: list[AsyncFileIO] = []
 
         async def work() -> None:
@@ -199,7 +198,7 @@ class RealAsyncFile:
         return await self._do("read", self._read(offset, size))
 
     async def write(self, offset: int, data: Buffer) -> None:
-        """Write all of ``data`` from ``offset`` on: to the OS, not to the device."""
+        """Write all of ``data`` from ``offset`` on. Not durable before a sync."""
         await self._do("write", self._write(offset, data))
 
     async def sync(self) -> None:
@@ -253,7 +252,7 @@ class RealAsyncFile:
         await self._seek(offset)
         self._offset = -1
         while view:
-            written = await self._file.write(view)  # short on a full disk: then the next one says why
+            written = await self._file.write(view)  # May be short on a full disk: then the next write raises the error.
             offset, view = offset + written, view[written:]
         self._offset = offset
 
@@ -271,7 +270,7 @@ def _write(descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
 
 
 def _after(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
-    """Return what is left of ``buffers`` after the first ``skip`` bytes."""
+    """Return the rest of ``buffers`` after the first ``skip`` bytes."""
     rest: list[Buffer] = []
     for buffer in buffers:
         if skip >= len(buffer):
@@ -287,10 +286,10 @@ def _holder(descriptor: int) -> str:
 
 
 def directory_id(path: str) -> str:
-    """Return what tells a directory from every copy of it, and stays when it is moved: its device and inode numbers.
+    """Return a directory's device and inode numbers: no copy has the same, and moving the directory keeps them.
 
     Raises:
-      OSError: it is not there.
+      OSError: it does not exist.
     """
     found = os.stat(path)
     return f"{found.st_dev}:{found.st_ino}"
@@ -305,7 +304,7 @@ class RealLock:
         self.directory_id = directory_id(directory)
 
     def release(self) -> None:
-        """Let go. Idempotent; the end of the process releases too."""
+        """Release the lock. Idempotent; the end of the process releases it too."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -315,15 +314,15 @@ class RealDisk:
     """The file system of this machine. See :class:`viewstamp.host.interfaces.Disk` for the contract."""
 
     def __init__(self, *, executor_threads: int = 2) -> None:
-        """Stand on this machine's disks.
+        """Use the file systems of this machine.
 
-        ``executor_threads`` threads take turns at each executor; why two: docs/design/0001-sync-threads.md.
+        ``executor_threads`` threads take turns in each executor; docs/design/0001-sync-threads.md gives the reason.
         """
         assert executor_threads >= 1, f"{executor_threads} threads for an executor"
         self._executor_threads = executor_threads
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; ``create`` makes a new file and fails where one exists."""
+        """Open for reading and writing; ``create`` makes a new file and fails if one exists."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return self._open(path, flags)
 
@@ -332,7 +331,7 @@ class RealDisk:
         return self._open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
-        """Open for bulk reading and writing; ``create`` makes a new file and fails where one exists."""
+        """Open for bulk reading and writing; ``create`` makes a new file and fails if one exists."""
         return await RealAsyncFile.open(path, create=create)
 
     @staticmethod
@@ -345,7 +344,7 @@ class RealDisk:
             raise _storage_error("open", path, error) from error
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where missing; the names are durable on return."""
+        """Create a directory and its parents if they are missing; the names are durable on return."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(path)
@@ -355,13 +354,13 @@ class RealDisk:
             with suppress(FileExistsError):
                 os.mkdir(path, DIRECTORY_MODE)
             if not os.path.isdir(path):
-                raise StorageError(f"{path} is in the way: it is no directory", remedy="set another [node] data_dir")
+                raise StorageError(f"{path} is a file and not a directory", remedy="set another [node] data_dir")
         except OSError as error:
             raise _storage_error("create the directory", path, error) from error
         self.sync_directory(parent or ".")
 
     def list_directory(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; [] where there is none."""
+        """Return the names in a directory, sorted; [] if it does not exist."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
@@ -370,7 +369,7 @@ class RealDisk:
             raise _storage_error("list", path, error) from error
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         return os.path.exists(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -393,13 +392,13 @@ class RealDisk:
                 os.close(descriptor)
 
     def free_bytes(self, path: str) -> int:
-        """Return how many bytes an ordinary user may still write where ``path`` is."""
+        """Return the number of bytes that an ordinary user may still write to the file system of ``path``."""
         with _storage("ask for the free space of", path):
             answer = os.statvfs(path)
             return answer.f_bavail * answer.f_frsize
 
     def filesystem(self, path: str) -> str:
-        """Return the file system's type by ``/proc/mounts``; "unknown" where it cannot be told."""
+        """Return the file system's type by ``/proc/mounts``; "unknown" if it cannot be found."""
         path = os.path.realpath(path)
         best, found = "", "unknown"
         with suppress(OSError), open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
@@ -407,7 +406,7 @@ class RealDisk:
                 _, mount, kind, *_ = line.split(" ")
                 mount = mount.replace("\\040", " ")
                 inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-                if inside and len(mount) >= len(best):  # of two mounts at one place the later covers the earlier
+                if inside and len(mount) >= len(best):  # A later mount at the same directory hides the earlier one.
                     best, found = mount, kind
         return found
 
@@ -415,7 +414,7 @@ class RealDisk:
         """Take the exclusive lock of a data directory.
 
         Raises:
-          DirectoryInUseError: somebody holds it; the message says which process.
+          DirectoryInUseError: another process holds it; the message names the process.
         """
         path = os.path.join(directory, _LOCK_NAME)
         with _storage("open", path):
@@ -437,10 +436,10 @@ class RealDisk:
         return RealLock(descriptor, directory)
 
     def lock_holder(self, directory: str) -> str:
-        """Return the process that holds the lock of a data directory; "" = nobody, or it cannot be told.
+        """Return the process that holds the lock of a data directory; "" = none, or it is unknown.
 
-        To find out, the lock is asked for in the shared mode and given back at once: two callers do not meet each
-        other, but a node that starts in just this moment would be refused.
+        This takes the lock in shared mode and releases it immediately. Two callers do not disturb each other, but a
+        node that starts in this moment is refused.
         """
         try:
             descriptor = os.open(os.path.join(directory, _LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
@@ -463,8 +462,8 @@ class RealDisk:
     ) -> SerialExecutor[ItemT]:
         """Start a writer thread, or a pool of them, that reports to the running event loop.
 
-        Shortens the interpreter's switch interval for the whole process, once: measured, a writer thread
-        otherwise waits up to 5 ms for a busy loop each time.
+        Shortens the interpreter's switch interval for the whole process, because measurements show that a writer
+        thread otherwise waits up to 5 ms for a busy loop each time.
         """
         if sys.getswitchinterval() > _SWITCH_INTERVAL:
             sys.setswitchinterval(_SWITCH_INTERVAL)

@@ -1,4 +1,4 @@
-"""The event loop of a process: uvloop's where it is installed."""
+"""The event loop of a process: uvloop's if it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["new_event_loop"]
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop event loop where there is one, else asyncio's."""
+    """Return a uvloop event loop if uvloop is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:

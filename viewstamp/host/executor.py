@@ -19,15 +19,15 @@ ResultT = TypeVar("ResultT")
 
 
 class _Stop:
-    """The last thing in an executor's queue."""
+    """The last item in an executor's queue."""
 
 
 class ThreadExecutor(Generic[ItemT, ResultT]):
     """Daemon threads fed by a SimpleQueue, one of them at a time; reports through ``call_soon_threadsafe``.
 
-    One wake-up each way: 34-52 µs, half of what ``run_in_executor`` costs. With more than one thread, the one that has
-    done its turn while more came hands the executor to the next and sleeps: the seed system's rotating pool of sync
-    threads. Where nothing waits it goes on waiting itself.
+    One wake-up each way takes 34-52 µs, half the time of ``run_in_executor``. With more than one thread, a thread that
+    has ended its turn while items arrived hands the executor to the next thread and sleeps. If no items arrived, it
+    keeps the turn and waits for items.
 
     Invariants:
       * only the thread whose turn it is takes items, works and reports, so both keep their order
@@ -52,7 +52,7 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
         self._closed = False
         self._failure: BaseException | None = None
         self._turns: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(threads)]
-        """By thread: True = it is its turn, False = the executor has stopped."""
+        """For each thread: True = its turn begins, False = the executor has stopped."""
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"{name}-{number}" if threads > 1 else name)
             for number in range(threads)
@@ -68,7 +68,7 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
             self._queue.put(item)
 
     async def close(self) -> None:
-        """Finish what is queued, report it, and stop. Idempotent; safe to cancel (it goes on finishing)."""
+        """Work on all queued items, report them, and stop. Idempotent; if cancelled, the work goes on."""
         if not self._closed:
             self._closed = True
             self._queue.put(_Stop())
@@ -82,7 +82,7 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
         while turns[number].get():
             is_going_on = self._turn()
             while is_going_on and self._queue.empty():
-                is_going_on = self._turn()  # Nothing waited: to hand over would only have woken one more thread.
+                is_going_on = self._turn()  # The queue is empty, so handing over would only wake one more thread.
             if is_going_on:
                 following.put(True)
                 continue
@@ -92,13 +92,13 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
                 self._loop.call_soon_threadsafe(self._finish)
 
     def _turn(self) -> bool:
-        """Wait for items, work on all of them, report; say whether the executor goes on."""
+        """Wait for items, work on all of them, and report. Returns whether the executor goes on."""
         items: list[ItemT] = []
         queue = self._queue
         item = queue.get()
         while not isinstance(item, _Stop):
             items.append(item)
-            if queue.empty():  # Only this thread takes, so what is there now stays there.
+            if queue.empty():  # Only this thread takes items, so the next get() cannot block.
                 break
             item = queue.get()
         if items:
@@ -107,14 +107,14 @@ class ThreadExecutor(Generic[ItemT, ResultT]):
                 try:
                     outcome = self._work(items)
                 except BaseException as error:
-                    # The root of this thread: whatever it was, it is reported and nothing is tried again.
+                    # The root of this thread: every error is reported, and nothing is tried again.
                     outcome = self._failure = error
             else:
                 outcome = self._failure
             try:
                 self._loop.call_soon_threadsafe(self._done, items, outcome)
             except RuntimeError:
-                return False  # The loop is closed: there is nothing left to report to.
+                return False  # The loop is closed, so reports are not possible.
         return not isinstance(item, _Stop)
 
     def _finish(self) -> None:

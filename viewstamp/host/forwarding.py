@@ -1,4 +1,4 @@
-"""A disk and files that pass every call on to others: for those who stand before a disk, and change a call or two."""
+"""A disk and files that forward every call to others: base classes for wrappers that change a few calls of a disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ForwardingFile(File):
-    """Stands before a file; each method as that of :class:`File`."""
+    """Forwards every call to a file; see :class:`File`."""
 
     def __init__(self, file: File) -> None:
         self.path = file.path
@@ -25,7 +25,7 @@ class ForwardingFile(File):
         return self._file.read(offset, size)
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write the buffers, one behind the other."""
+        """Write the buffers, one after the other."""
         self._file.write(offset, buffers)
 
     def sync_data(self) -> None:
@@ -50,7 +50,7 @@ class ForwardingFile(File):
 
 
 class ForwardingAsyncFile(AsyncFile):
-    """Stands before a file for bulk work; each method as that of :class:`AsyncFile`."""
+    """Forwards every call to a file for bulk work; see :class:`AsyncFile`."""
 
     def __init__(self, file: AsyncFile) -> None:
         self.path = file.path
@@ -78,7 +78,7 @@ class ForwardingAsyncFile(AsyncFile):
 
 
 class ForwardingDisk(Disk):
-    """Stands before a disk; each method as that of :class:`Disk`. Files that it opens are the other disk's own."""
+    """Forwards every call to a disk; see :class:`Disk`. It returns the files of that disk, not wrapped."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -96,7 +96,7 @@ class ForwardingDisk(Disk):
         return await self._disk.open_async(path, create=create)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where missing."""
+        """Create a directory and its parents if they are missing."""
         self._disk.make_directory(path)
 
     def list_directory(self, path: str) -> list[str]:
@@ -104,7 +104,7 @@ class ForwardingDisk(Disk):
         return self._disk.list_directory(path)
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         return self._disk.exists(path)
 
     def rename(self, source: str, target: str) -> None:
@@ -120,7 +120,7 @@ class ForwardingDisk(Disk):
         self._disk.sync_directory(path)
 
     def free_bytes(self, path: str) -> int:
-        """Return how many bytes may still be written."""
+        """Return the number of bytes that may still be written."""
         return self._disk.free_bytes(path)
 
     def filesystem(self, path: str) -> str:
@@ -132,7 +132,7 @@ class ForwardingDisk(Disk):
         return self._disk.lock(directory)
 
     def lock_holder(self, directory: str) -> str:
-        """Return who holds the lock of a data directory."""
+        """Return the holder of the lock of a data directory, as text."""
         return self._disk.lock_holder(directory)
 
     def executor(
@@ -141,5 +141,5 @@ class ForwardingDisk(Disk):
         work: Callable[[list[ItemT]], ResultT],
         done: Callable[[list[ItemT], ResultT | BaseException], None],
     ) -> SerialExecutor[ItemT]:
-        """Start an executor of the disk underneath: what its work does comes through the files of this one."""
+        """Start an executor of the wrapped disk, whose work uses the files of this one."""
         return self._disk.executor(name, work, done)

@@ -1,11 +1,11 @@
-"""Files that nothing needs any more: a removal that fails is retried later and never stops the node.
+"""Files that are not needed any more: a removal that fails is retried later and never stops the node.
 
-A file is garbage when every reader ignores it or removes it again at the next start: leftovers of a crash, spares, old
-snapshots. A name that cannot be removed (EBUSY, EACCES, a network file system that still holds it) costs space and
-nothing else. What a *decision* removes, such as the segments behind a truncation, is no garbage: there a failed removal
-stays final, because the log would read otherwise than was decided.
+A file is garbage if every reader ignores it or removes it at the next start: for example leftovers of a crash, spares,
+old snapshots. A garbage file that cannot be removed (EBUSY, EACCES, a network file system that still holds it) only
+takes space. The segments after a truncation are not garbage. There a failed removal stays final, because otherwise the
+truncated records would be in the log again after a restart.
 
-Only ``Disk.remove`` is forgiven. A failed sync of a directory may have lost other names too, and stays final.
+Only errors of ``Disk.remove`` are tolerated. A failed sync of a directory may have lost other names too, and is final.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Garbage:
     """Removes files and keeps a list of those that could not be removed. Blocking; one owner, any thread.
 
     Invariants:
-      * ``stuck`` maps each file that is garbage and still has its name to the reason of the last failure
+      * ``stuck`` maps each garbage file that could not be removed to the reason of the last failure
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -28,7 +28,7 @@ class Garbage:
         self._disk = disk
 
     def remove(self, path: str) -> bool:
-        """Remove a file if it is there; return False where that failed, and the file is listed in ``stuck``."""
+        """Remove a file if it is there. Returns False if that failed; then the file is in ``stuck``."""
         try:
             if self._disk.exists(path):
                 self._disk.remove(path)
@@ -39,14 +39,14 @@ class Garbage:
         return True
 
     def retry(self) -> list[str]:
-        """Try again to remove what is stuck; return the paths that are gone now."""
+        """Try again to remove the files in ``stuck``. Returns the paths that were removed."""
         return [path for path in list(self.stuck) if self.remove(path)]
 
 
 def create_anew(disk: Disk, path: str) -> File:
-    """Open an empty file for writing; a leftover of that name is removed, or emptied where it cannot be removed.
+    """Open an empty file for writing; a leftover of that name is removed, or emptied if it cannot be removed.
 
-    Blocking. Whoever dies here leaves an empty file, or none, under a name that is never read.
+    Blocks. A process that dies here leaves an empty file, or no file, under a name that is never read.
 
     Raises:
       StorageError: the disk failed.

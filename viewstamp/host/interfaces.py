@@ -1,10 +1,10 @@
-"""The seams to the outside world: clock, disk, network, entropy, boot id. Protocols only.
+"""The interfaces to the outside world: clock, disk, network, entropy, boot id. Protocols only.
 
-A node is handed one :class:`Host` and reaches the world through nothing else. There is a real
-implementation (``host/disk.py``, ``host/network.py``, ``host/clock.py``) and a simulated one
-(``viewstamp.sim``); ``host/conformance.py`` is the suite that both must pass.
+A node gets one :class:`Host` and reaches the outside world only through it. There is a real implementation
+(``host/disk.py``, ``host/network.py``, ``host/clock.py``) and a simulated one (``viewstamp.sim``); both must pass the
+suite in ``host/conformance.py``.
 
-Timers are the event loop's (``loop.call_later``): the simulator brings a loop whose time is simulated.
+Timers are those of the event loop (``loop.call_later``), because the simulator has a loop whose time is simulated.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ItemT_contra = TypeVar("ItemT_contra", contravariant=True)
 
 
 class Clock(Protocol):
-    """Clocks for durations, which never jump, and one that people read."""
+    """Clocks for durations, which never jump, and the wall clock."""
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; never goes back."""
         ...
 
     def uptime(self) -> float:
-        """Return seconds since some fixed moment, those included for which the machine was suspended."""
+        """Return seconds since some fixed moment, including the time while the machine was suspended."""
         return self.monotonic()
 
     def wall_us(self) -> int:
@@ -55,9 +55,9 @@ _ZEROS = memoryview(bytes(1024 * 1024))
 
 
 class File(Protocol):
-    """An open file. Every call blocks and belongs off the event loop, except in recovery at start.
+    """An open file. Every call blocks, and must not be made on the event loop, except in recovery at start.
 
-    Raises everywhere: StorageError (from the OSError), StorageFullError when space or quota ran out.
+    Every call raises StorageError (from the OSError), or StorageFullError if the space or the quota is used up.
     """
 
     path: str
@@ -67,11 +67,11 @@ class File(Protocol):
         ...
 
     def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
-        """Write all of ``buffers`` from ``offset`` on, in order, without joining them. To the OS, not to the device."""
+        """Write all of ``buffers`` from ``offset`` on, in order, without joining them. Not durable before a sync."""
         ...
 
     def sync_data(self) -> None:
-        """Make written bytes durable; enough only inside the file's length and allocated blocks (fdatasync)."""
+        """Make written bytes durable; sufficient only inside the file's length and allocated blocks (fdatasync)."""
         ...
 
     def sync(self) -> None:
@@ -83,9 +83,9 @@ class File(Protocol):
         ...
 
     def allocate(self, size: int) -> None:
-        """Lengthen the file to ``size`` bytes that read as zeros and have their place. Durable only after ``sync``.
+        """Lengthen the file to ``size`` bytes, with allocated blocks that read as zeros. Durable only after ``sync``.
 
-        Where a file has no quicker way, by writing them.
+        This default writes the zeros; the real file has a quicker way on Linux.
         """
         end = self.size()
         while end < size:
@@ -103,10 +103,9 @@ class File(Protocol):
 
 
 class AsyncFile(Protocol):
-    """An open file for bulk work that nobody waits for, such as snapshots: never for the log.
+    """An open file for bulk work without a deadline, for example snapshots, and never for the log.
 
-    Every call awaits without blocking the event loop. Cancelled, a call may have been carried out.
-    Raises as :class:`File`.
+    No call blocks the event loop. A cancelled call may have been carried out. Raises the errors of :class:`File`.
     """
 
     path: str
@@ -116,7 +115,7 @@ class AsyncFile(Protocol):
         ...
 
     async def write(self, offset: int, data: Buffer) -> None:
-        """Write all of ``data`` from ``offset`` on: to the OS, not to the device."""
+        """Write all of ``data`` from ``offset`` on. Not durable before a sync."""
         ...
 
     async def sync(self) -> None:
@@ -133,37 +132,37 @@ class AsyncFile(Protocol):
 
 
 class Lock(Protocol):
-    """An exclusive hold on a data directory.
+    """The exclusive lock of a data directory.
 
-    ``directory`` is its path. ``directory_id`` tells it from every copy of it, and stays when it is moved; "" = the
-    disk has no such thing.
+    ``directory`` is its path. ``directory_id`` differs between a directory and every copy of it, and does not change
+    if the directory is moved; "" = the disk has no such id.
     """
 
     directory: str
     directory_id: str
 
     def release(self) -> None:
-        """Let go. Idempotent; the end of the process releases too."""
+        """Release the lock. Idempotent; the end of the process releases it too."""
         ...
 
 
 class SerialExecutor(Protocol[ItemT_contra]):
-    """Work that happens off the event loop, in the order in which it was put."""
+    """Does work off the event loop, in the order of the calls of ``put``."""
 
     def put(self, item: ItemT_contra) -> None:
         """Queue ``item``. Never awaits, never blocks. After ``close`` the item is dropped."""
         ...
 
     async def close(self) -> None:
-        """Finish what is queued, report it, and stop. Idempotent."""
+        """Work on all queued items, report them, and stop. Idempotent."""
         ...
 
 
 class Disk(Protocol):
-    """Files and names. Paths are absolute strings. Calls block; see :class:`File` for what is raised."""
+    """Files and names. Paths are absolute strings. Calls block, and raise the errors of :class:`File`."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. ``create`` makes a new empty file and fails where one exists.
+        """Open for reading and writing. ``create`` makes a new empty file and fails if one exists.
 
         Raises:
           FileNotFoundError / FileExistsError: as the names say (these two are ordinary answers).
@@ -175,7 +174,7 @@ class Disk(Protocol):
         ...
 
     async def open_async(self, path: str, *, create: bool = False) -> AsyncFile:
-        """Open for bulk reading and writing; ``create`` makes a new empty file and fails where one exists.
+        """Open for bulk reading and writing; ``create`` makes a new empty file and fails if one exists.
 
         Raises:
           FileNotFoundError / FileExistsError: as the names say.
@@ -183,15 +182,15 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where missing; the names are durable on return."""
+        """Create a directory and its parents if they are missing; the names are durable on return."""
         ...
 
     def list_directory(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted; [] where there is none."""
+        """Return the names in a directory, sorted; [] if it does not exist."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -207,25 +206,25 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Return how many bytes may still be written where ``path`` is."""
+        """Return the number of bytes that may still be written to the file system of ``path``."""
         ...
 
     def filesystem(self, path: str) -> str:
-        """Return the file system's type, such as ``ext4`` or ``tmpfs``; "unknown" where it cannot be told."""
+        """Return the file system's type, such as ``ext4`` or ``tmpfs``; "unknown" if it cannot be found."""
         ...
 
     def lock(self, directory: str) -> Lock:
         """Take the exclusive lock of a data directory.
 
         Raises:
-          DirectoryInUseError: somebody holds it; the message says which process.
+          DirectoryInUseError: another process holds it; the message names the process.
         """
         ...
 
     def lock_holder(self, directory: str) -> str:
-        """Return who holds the lock of a data directory, for people; "" = nobody, or it cannot be told. Takes nothing.
+        """Return the holder of the lock of a data directory, as text; "" = none, or it is unknown. Does not lock.
 
-        A caller that reads the directory learns by it that what it reads may change.
+        For callers that read the directory: while the lock is held, the files may change.
         """
         ...
 
@@ -237,10 +236,10 @@ class Disk(Protocol):
     ) -> SerialExecutor[ItemT]:
         """Start an executor on the running event loop.
 
-        ``work`` is called off the loop with *everything* that is queued, at least one item; then ``done``
-        on the loop with the same items and what ``work`` returned or raised. Calls to ``work`` never
-        overlap; ``done`` comes in the order of ``work``. After ``work`` raised it is not called again:
-        ``done`` is called with the same error for all that follows (a failed sync is final).
+        ``work`` is called off the loop with *all* queued items, at least one; then ``done`` on the loop with
+        the same items and the result or the error of ``work``. Calls of ``work`` never overlap; ``done`` is
+        called in the order of ``work``. After ``work`` raised it is not called again: ``done`` is called with
+        the same error for all later items (a failed sync is final).
         """
         ...
 
@@ -249,39 +248,39 @@ class Connection(Protocol):
     """One end of a byte stream. Owned by the event loop; no call blocks."""
 
     peer: str
-    """The address of the other end, for people."""
+    """The address of the other end, for log lines."""
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Queue ``buffers`` (they must not change afterwards). Never awaits; dropped silently once closed."""
+        """Queue ``buffers``, which must not change afterwards. Never awaits; after the end they are dropped."""
         ...
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes queued here and not yet taken by the OS: what back-pressure looks at."""
+        """Bytes queued here and not yet passed to the OS. Back-pressure depends on it."""
         ...
 
     async def drain(self) -> None:
-        """Wait until little is unsent. Returns at once when closed."""
+        """Wait until few bytes are unsent. Returns immediately if the connection is closed."""
         ...
 
     def close(self) -> None:
-        """Send what is queued, then close. ``on_closed`` follows. Idempotent."""
+        """Send the queued bytes, then close. ``on_closed`` follows. Idempotent."""
         ...
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost. ``on_closed`` follows. Idempotent."""
+        """Close immediately; the queued bytes are lost. ``on_closed`` follows. Idempotent."""
         ...
 
 
 class ConnectionHandler(Protocol):
-    """What hears a connection; called on the event loop."""
+    """Receives the bytes and the end of a connection; called on the event loop."""
 
     def on_bytes(self, data: bytes) -> None:
-        """Take the next bytes. An exception aborts the connection and comes back in ``on_closed``."""
+        """Take the next bytes. An exception aborts the connection and is passed to ``on_closed``."""
         ...
 
     def on_closed(self, error: BaseException | None) -> None:
-        """The connection has ended, for ``error`` if it was no orderly close. Called exactly once, last."""
+        """Take the end of the connection; ``error`` is None after an orderly close. Called exactly once, last."""
         ...
 
 
@@ -289,10 +288,10 @@ class Listener(Protocol):
     """A listening socket."""
 
     address: str
-    """``host:port`` as bound; the real port where 0 was asked for."""
+    """``host:port`` as bound; the real port if 0 was requested."""
 
     async def close(self) -> None:
-        """Stop listening. Accepted connections live on."""
+        """Stop listening. Accepted connections stay open."""
         ...
 
 
@@ -303,7 +302,7 @@ class Network(Protocol):
         """Listen; ``accept`` is called for each connection and returns its handler.
 
         Raises:
-          ConfigError: the address is in use or is not ours; the message says which and what to do.
+          ConfigError: the address is in use or is not of this machine; the message has the address and a remedy.
         """
         ...
 
@@ -311,14 +310,14 @@ class Network(Protocol):
         """Connect; ``accept`` returns the handler before any byte arrives. Safe to cancel.
 
         Raises:
-          OSError: nobody answers there.
+          OSError: no process listens there, or it cannot be reached.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Everything that a node stands on.
+    """The outside world of a node.
 
     ``entropy`` is the only source of randomness: the operating system's in a process, the seed's in the simulator.
     """
@@ -328,8 +327,8 @@ class Host:
     network: Network
     entropy: random.Random
     chaos: Callable[[], list[dict[str, object]]] | None = None
-    """Says which faults are made on purpose (``host.chaos``), for the node's status; None = none can be."""
+    """Returns the injected faults (``host.chaos``), for the node's status; None = faults cannot be injected."""
     boot_id: Callable[[], str] = str
-    """Returns which life of the machine this is, because unsynced bytes survive its processes and not the machine.
+    """Returns an id of this run of the machine, because unsynced bytes survive its processes but not a power cut.
 
     "" = unknown (``host.boot``): then the machine may have lost power since any earlier moment."""

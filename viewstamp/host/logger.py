@@ -36,15 +36,15 @@ class Logger(Protocol):
         ...
 
     def info(self, event: str, **values: Any) -> object:
-        """Log what is normal."""
+        """Log a normal event."""
         ...
 
     def warning(self, event: str, **values: Any) -> object:
-        """Log what is not normal, and is being dealt with."""
+        """Log an event that is not normal, and is being dealt with."""
         ...
 
     def error(self, event: str, **values: Any) -> object:
-        """Log what a person has to look at."""
+        """Log an event that a person has to look at."""
         ...
 
 
@@ -65,7 +65,7 @@ class SafeLogger:
 
     @classmethod
     def of(cls, log: Logger) -> SafeLogger:
-        """Return ``log`` itself where it is safe already: two would hide from the outer one what is lost."""
+        """Return ``log`` itself if it is a SafeLogger, because a second one around it would not count lost lines."""
         return log if isinstance(log, cls) else cls(log)
 
     @property
@@ -75,7 +75,7 @@ class SafeLogger:
 
     @property
     def status(self) -> dict[str, object]:
-        """Return "log_lines_lost", and why the last line could not be written; "" = it could."""
+        """Return "log_lines_lost", and the reason why the last line could not be written; "" = it was written."""
         failure = self._losses.reason if self._losses.unreported else ""
         return {"log_lines_lost": self._losses.total, "log_stream_failure": failure}
 
@@ -84,15 +84,15 @@ class SafeLogger:
         return SafeLogger(self._log.bind(**values), self._losses)
 
     def info(self, event: str, **values: Any) -> None:
-        """Log what is normal."""
+        """Log a normal event."""
         self._write(self._log.info, event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Log what is not normal, and is being dealt with."""
+        """Log an event that is not normal, and is being dealt with."""
         self._write(self._log.warning, event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Log what a person has to look at."""
+        """Log an event that a person has to look at."""
         self._write(self._log.error, event, values)
 
     def _write(self, write: Callable[..., object], event: str, values: Mapping[str, object]) -> None:
@@ -109,7 +109,7 @@ class SafeLogger:
 
 
 class _Losses:
-    """Lines that could not be written, of one logger and of all that are bound from it."""
+    """Counts the lines that could not be written, of one logger and of all that are bound from it."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -127,9 +127,9 @@ def _shortened(value: object) -> object:
 class JsonLogger:
     """Writes a line for each event: ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``node``, ``term``, the rest.
 
-    A value that is no JSON is asked for ``__structlog__()``, as structlog does, and else written as its repr.
+    A value that JSON does not have is written by its ``__structlog__()``, as structlog does, or else as its repr.
 
-    It raises OSError where the stream cannot be written, and BlockingIOError instead of waiting for the reader of a
+    It raises OSError if the stream cannot be written, and BlockingIOError instead of waiting for the reader of a
     full pipe, because a write that blocks would stop the event loop. Use it behind :class:`SafeLogger`.
     """
 
@@ -145,12 +145,12 @@ class JsonLogger:
         """Write lines to a stream.
 
         Args:
-          stream: None = nowhere: ``sys.stderr`` of a process that was started without one.
+          stream: None = lines are dropped, for example because the process was started without a ``sys.stderr``.
           level: debug, info, warning or error; lines below it are not written.
-          values: stand in each line.
-          path: of the file that ``stream`` appends to. If it is, it is set aside as ``path``.1 when it holds more than
-            ``bytes_max`` bytes, and a new file is begun.
-          bytes_max: 0 = the file grows without a bound.
+          values: added to each line.
+          path: of the file that ``stream`` appends to. When the file has more than ``bytes_max`` bytes, it is renamed
+            to ``path``.1, and a new file is begun. Ignored if ``stream`` is another file.
+          bytes_max: 0 = the file grows without a limit.
         """
         self._out = _Stream(stream)
         if bytes_max:
@@ -165,47 +165,47 @@ class JsonLogger:
         return bound
 
     def info(self, event: str, **values: Any) -> None:
-        """Log what is normal."""
+        """Log a normal event."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
-        """Log what is not normal, and is being dealt with."""
+        """Log an event that is not normal, and is being dealt with."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:
-        """Log what a person has to look at."""
+        """Log an event that a person has to look at."""
         self._write("error", event, values)
 
     def _write(self, level: str, event: str, values: Mapping[str, object]) -> None:
         if _LEVELS[level] < _LEVELS[self._level]:
             return
         said = {**self._values, **values}
-        # What every line has stands first, so that a log can be read with the eyes.
+        # The common values come first in each line, so that people can read the log.
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         line: dict[str, object] = {"timestamp": now, "level": level, "event": event}
         line |= {name: said.pop(name) for name in ("node", "term") if name in said}
-        # One write a line: other threads, and the children of a test, may write to the same file.
+        # One write for each line, because other threads and processes may write to the same file.
         self._out.write(json.dumps(line | said, default=_shown) + "\n")
 
 
 class _Stream:
-    """Where lines go. Writes to the file descriptor itself, where there is one.
+    """The output of lines. Writes to the file descriptor itself if there is one.
 
-    A buffered stream keeps what it could not write: it would fail again with each later line, and at the exit of the
-    process, whose exit code would then be the interpreter's 120.
+    A buffered stream keeps bytes that it could not write. So it would fail again with each later line, and at the exit
+    of the process, whose exit code would then be the interpreter's 120.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._descriptor: int | None = None
         self._room: select.poll | None = None
-        """Where the descriptor may block: asked before each write whether it would."""
+        """Polled before each write if the descriptor may block; else None."""
         self._is_torn = False
-        """Whether the last write stopped within a line."""
+        """Whether the last write wrote only a part of a line."""
         self._path = ""
-        """Of the file that is set aside when it is full; "" = none is."""
+        """Of the file that is renamed when it is full; "" = no file is."""
         self._bytes_max = self._left = 0
-        """How much such a file holds, and how much of that is left."""
+        """The limit of such a file, and the bytes that are left of it."""
         try:
             self._descriptor = stream.fileno() if stream is not None else None
         except (io.UnsupportedOperation, OSError, ValueError):
@@ -215,31 +215,31 @@ class _Stream:
             self._room.register(self._descriptor, select.POLLOUT)
 
     def rotate(self, path: str, bytes_max: int) -> None:
-        """Set the file at ``path`` aside when it holds more than ``bytes_max``, if it is the one that is written to."""
+        """Rename the file at ``path`` when it has more than ``bytes_max`` bytes, if this stream writes to that file."""
         with suppress(OSError):
             if self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), os.stat(path)):
                 self._path, self._bytes_max = path, bytes_max
                 self._left = bytes_max - os.fstat(self._descriptor).st_size
 
     def _set_aside(self) -> None:
-        """Begin a new file. If that fails, for example because the disk is full, the old one is written on."""
-        self._left = self._bytes_max  # Also after a failure: it is tried again, and not with every line.
+        """Begin a new file. If that fails, for example because the disk is full, the old one is used further."""
+        self._left = self._bytes_max  # Also after a failure, so that not every line tries it again.
         with suppress(OSError):
             old = os.fstat(self._descriptor or 0)
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             fresh = os.open(f"{self._path}.new", flags, 0o600)
             try:
-                with suppress(FileNotFoundError):  # Somebody has removed it.
+                with suppress(FileNotFoundError):  # An administrator may have removed it.
                     os.replace(self._path, f"{self._path}.1")
                 os.replace(f"{self._path}.new", self._path)
-                for descriptor in (1, 2, self._descriptor):  # What prints to stdout goes where stderr goes.
+                for descriptor in (1, 2, self._descriptor):  # So that stdout and stderr stay the same file.
                     if descriptor is not None and os.path.samestat(os.fstat(descriptor), old):
                         os.dup2(fresh, descriptor, inheritable=descriptor <= 2)
             finally:
                 os.close(fresh)
 
     def write(self, line: str) -> None:
-        """Write a line. Raises OSError: it was not written, or only in part."""
+        """Write a line. Raises OSError if it was not written, or only in part."""
         if self._descriptor is None:
             if self._stream is not None:
                 self._stream.write(line)
@@ -255,7 +255,7 @@ class _Stream:
         try:
             while left:
                 if self._room is not None and not self._room.poll(0):
-                    raise BlockingIOError(errno.EAGAIN, "nobody reads the log, and its pipe is full")
+                    raise BlockingIOError(errno.EAGAIN, "the pipe of the log is full, because its reader does not read")
                 left = left[os.write(self._descriptor, left[:_PIPE_BYTES] if self._room is not None else left) :]
         except OSError:
             self._is_torn = len(left) < size

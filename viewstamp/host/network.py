@@ -1,6 +1,6 @@
 """The real network: TCP through asyncio's transports, so it runs on uvloop and on the standard loop alike.
 
-Knows bytes only; frames, handshakes and retries belong to those who hold a connection.
+It handles bytes only; frames, handshakes and retries are the task of the owner of a connection.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["RealNetwork", "format_address", "parse_address"]
 Accept = Callable[[Connection], ConnectionHandler]
 
 _UNSENT_BYTES_HIGH = 256 * 1024
-"""``drain`` starts to wait above this many unsent bytes: about one full batch ..."""
+"""``drain`` waits while more bytes than this are unsent: about one full batch."""
 _UNSENT_BYTES_LOW = 64 * 1024
-"""... and goes on below this many."""
+"""A ``drain`` that waits returns when fewer bytes than this are unsent."""
 
 _BACKLOG = 1024
 _ACCEPTS_MAX = 8
-"""Connections that are accepted before the event loop goes on to others, and to their first bytes."""
+"""Connections accepted in one turn of the event loop, so that the turn stays short."""
 _ACCEPT_PAUSE_SECONDS = 0.1
-"""How long nobody is accepted after that has failed, for want of a file descriptor."""
+"""Pause after a failed accept, for example because no file descriptor was left."""
 
 
 class RealNetwork(Network):
-    """TCP on the running event loop, without delaying small writes. Holds no state, so all of them are equal."""
+    """TCP on the running event loop, without delaying small writes. Has no state, so all of them are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is RealNetwork
@@ -41,7 +41,7 @@ class RealNetwork(Network):
         return hash(RealNetwork)
 
     async def listen(self, address: str, accept: Accept) -> Listener:
-        """Listen; see :class:`Network`. Cancelled: nothing listens."""
+        """Listen; see :class:`Network`. If cancelled, no socket listens."""
         host, port = parse_address(address)
         try:
             sockets = await _bind(host, port)
@@ -51,14 +51,14 @@ class RealNetwork(Network):
         return _TcpListener(sockets, format_address(host, bound[1]), accept)
 
     async def connect(self, address: str, accept: Accept) -> Connection:
-        """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is closed again."""
+        """Connect; see :class:`Network`. If cancelled, the connection is closed again."""
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         connection = _TcpConnection(accept)
         try:
             await loop.create_connection(lambda: connection, host, port)
         except asyncio.CancelledError:
-            # uvloop drops a connection that came about in the same turn without telling its protocol of the end.
+            # uvloop drops a connection of the same turn without a call of connection_lost().
             connection.abort()
             loop.call_soon(connection.connection_lost, None)
             raise
@@ -81,9 +81,9 @@ def _listen_error(address: str, error: OSError | UnicodeError) -> ConfigError:
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """Return sockets that listen at all addresses of a name. Cancelled or failed: none is left open."""
+    """Return sockets that listen at all addresses of a name. If it is cancelled or fails, none is left open."""
     loop = asyncio.get_running_loop()
-    try:  # An address needs no resolver, which is a thread.
+    try:  # A numeric address needs no resolver, which would need a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -108,8 +108,8 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
 class _TcpListener(Listener):
     """Accepts connections, a few at a time.
 
-    An event loop's own server accepts all that wait, up to a thousand, before it tells anybody: that may be more than
-    there are file descriptors, and the log needs some too.
+    An event loop's own server accepts all that wait, up to a thousand, before it calls a handler. That may use up the
+    file descriptors, of which the log needs some too.
     """
 
     def __init__(self, sockets: list[socket.socket], address: str, accept: Accept) -> None:
@@ -122,7 +122,7 @@ class _TcpListener(Listener):
         self._resume()
 
     async def close(self) -> None:
-        """Stop listening; those that were accepted go on."""
+        """Stop listening; accepted connections stay open."""
         self._pause()
         sockets, self._sockets = self._sockets, []
         for listening in sockets:
@@ -148,7 +148,7 @@ class _TcpListener(Listener):
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # No descriptor or no memory is left, and perhaps soon is again: those that call wait meanwhile.
+                # No descriptor or no memory is left. Callers wait in the kernel's queue until there may be one again.
                 self._pause()
                 self._paused = self._loop.call_later(_ACCEPT_PAUSE_SECONDS, self._resume)
                 return
@@ -161,21 +161,21 @@ class _TcpListener(Listener):
         try:
             await self._loop.connect_accepted_socket(lambda: _TcpConnection(self._accept), connection)
         except OSError:
-            connection.close()  # The other side has gone again.
+            connection.close()  # The other side has closed it again.
 
 
 class _TcpConnection(asyncio.Protocol, Connection):
-    """One TCP connection: asyncio's protocol towards the loop, :class:`Connection` towards its user.
+    """One TCP connection: asyncio's protocol for the loop, :class:`Connection` for its user.
 
     Invariants:
-      * the handler hears no byte after ``close``, ``abort`` or its own exception, and ``on_closed`` exactly once
+      * the handler gets no byte after ``close``, ``abort`` or its own exception, and ``on_closed`` exactly once
       * ``_drained`` is set, and not done, only while more than ``_UNSENT_BYTES_HIGH`` bytes had gathered
     """
 
     def __init__(self, accept: Accept) -> None:
         self.peer = ""
         self.refused: BaseException | None = None
-        """Why ``connect`` must fail although the socket connected: ``accept`` raised, or it is no other process."""
+        """The error of ``connect`` although the socket connected: ``accept`` raised, or it connected to itself."""
         self._accept: Accept | None = accept
         self._transport: asyncio.Transport | None = None
         self._is_asyncio = False
@@ -184,10 +184,10 @@ class _TcpConnection(asyncio.Protocol, Connection):
         self._error: BaseException | None = None
         self._drained: asyncio.Future[None] | None = None
 
-    # what the event loop calls
+    # called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Hand the new connection to ``accept``."""
+        """Pass the new connection to ``accept``."""
         self._transport = cast(asyncio.Transport, transport)
         self._is_asyncio = type(transport).__module__.startswith("asyncio.")
         if self._closing:
@@ -200,8 +200,8 @@ class _TcpConnection(asyncio.Protocol, Connection):
         accept, self._accept = self._accept, None
         assert accept is not None, "connection_made comes once"
         if peername is None or peername == transport.get_extra_info("sockname"):
-            # A connection to a free port of the ephemeral range on this machine can meet itself (TCP's simultaneous
-            # open): nobody listens there, and the dead node's port would be taken when it starts again.
+            # A socket that connects to a free ephemeral port of this machine can connect to itself (TCP's simultaneous
+            # open). No process listens there, and the socket would take the port of a dead node that starts again.
             self.refused = ConnectionRefusedError(errno.ECONNREFUSED, "the other end is gone, or is this very socket")
             self.abort()
             return
@@ -229,48 +229,48 @@ class _TcpConnection(asyncio.Protocol, Connection):
             self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Let everybody go on who waits in ``drain``."""
+        """Let all callers of ``drain`` go on."""
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Report the end, once, however often it is called."""
+        """Report the end, and only once, because uvloop may call this twice."""
         self._closing = True
         self.resume_writing()
         handler, self._handler = self._handler, None
         if handler is not None:
             handler.on_closed(self._error or error)
 
-    # what its user calls
+    # called by its user
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Queue ``buffers`` in one go: the transport hands them to the OS together."""
+        """Queue ``buffers`` together, so that the transport passes them to the OS in one call."""
         if self._closing or self._transport is None:
             return
         if self._is_asyncio:
             # The standard library's writelines() does not pause the protocol in some 3.12 and 3.13 releases, so that
-            # ``drain`` would not wait; before 3.12 it joined the buffers just like this.
+            # ``drain`` would not wait; before 3.12 it joined the buffers in the same way.
             self._transport.write(b"".join(buffers))
         else:
             self._transport.writelines(buffers)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the OS has not taken yet."""
+        """Bytes not yet passed to the OS."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def drain(self) -> None:
-        """Wait until little is unsent; returns at once when closed. Safe to cancel: other waiters go on waiting."""
+        """Wait until few bytes are unsent; returns immediately if closed. If cancelled, other callers still wait."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
 
     def close(self) -> None:
-        """Send what is queued, then close. A peer that reads nothing holds this up: ``abort`` ends it."""
+        """Send the queued bytes, then close. A peer that does not read delays this for ever; ``abort`` ends it."""
         self._end(lambda transport: transport.close())
 
     def abort(self) -> None:
-        """Close at once, also after ``close``."""
+        """Close immediately, also after ``close``."""
         self._end(lambda transport: transport.abort())
 
     def _end(self, how: Callable[[asyncio.Transport], None]) -> None:

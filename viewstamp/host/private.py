@@ -1,7 +1,7 @@
-"""Files and directories that only their user may read: a cluster's records, settings and logs are nobody else's.
+"""Files and directories that only their user may read, because they hold a cluster's records, settings and logs.
 
-New ones are made so, whatever the umask; existing ones are left as they are, because somebody may have opened them on
-purpose (:func:`readable_by_others` finds them).
+New ones get these modes with every umask. The modes of existing ones are not changed, because an administrator may
+have set them on purpose (:func:`readable_by_others` finds them).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ DIRECTORY_MODE: Final = 0o700
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file, and return its descriptor; a file that is created has ``FILE_MODE``. The ``opener`` of ``open``."""
+    """Open a file, and return its descriptor. A new file has ``FILE_MODE``. For ``opener=`` of ``open``."""
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
 def make_private_directory(path: str) -> None:
-    """Create a directory with ``DIRECTORY_MODE``, and its parents with the usual one; one that exists stays as it is.
+    """Create a directory with ``DIRECTORY_MODE``, and its parents with the usual one. An existing one is not changed.
 
     Raises:
       OSError: it cannot be created, or a file is in the way.
@@ -30,7 +30,7 @@ def make_private_directory(path: str) -> None:
 
 
 def readable_by_others(path: str) -> int:
-    """Return the mode of a directory that other users may read or enter; 0 = they may not, or there is none."""
+    """Return the mode of a directory that other users may read or enter; 0 = they may not, or it does not exist."""
     try:
         mode = os.stat(path).st_mode & 0o777
     except OSError:
