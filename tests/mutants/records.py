@@ -152,7 +152,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "forget-last-batch",
-        Case("tests/streams/test_staging.py::test_what_is_staged_has_no_position_until_a_commit_gives_it_one"),
+        Case("tests/streams/test_staging.py::test_staged_records_have_no_position_before_a_commit"),
         "",
         Seed("late commits", 1),
         "BatchWhole",
@@ -173,14 +173,14 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "keep-leftovers",
-        Case("tests/streams/test_staging.py::test_a_commit_drops_what_else_was_staged_up_to_its_batch"),
+        Case("tests/streams/test_staging.py::test_a_commit_drops_other_attempts_up_to_its_batch"),
         "",
         Seed("late commits", 1),
         "NothingLeftStaged",
     ),
     Record(
         "forget-staging",
-        Case("tests/streams/test_staging.py::test_a_snapshot_at_any_moment_carries_the_sinks_on"),
+        Case("tests/streams/test_staging.py::test_a_snapshot_at_any_moment_contains_the_sinks"),
         "",
         Seed("staged on short logs", 1),
         "a node fails only when its disk does",
@@ -195,14 +195,14 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "drop-what-is-staged",
-        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed"),
+        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_staged_and_for_placed_records"),
         "",
         Seed("staged on short logs", 1),
         "ReplayIsPossible",
     ),
     Record(
         "drop-what-was-staged",
-        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed"),
+        Case("tests/streams/test_staging.py::test_the_log_is_kept_for_staged_and_for_placed_records"),
         "",
         Seed("staged on short logs", 0),
         "TopicsAreReadable",
@@ -600,11 +600,13 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "expire-by-oneself",
-        Case("tests/streams/test_sessions.py::test_before_the_record_nothing_ends_whatever_a_members_own_settings_are"),
+        Case(
+            "tests/streams/test_sessions.py::test_no_session_ends_before_its_record_because_of_a_members_own_settings"
+        ),
     ),
     Record(
         "expire-what-is-used",
-        Case("tests/streams/test_sessions.py::test_a_session_that_is_used_in_the_log_is_not_ended_behind_that"),
+        Case("tests/streams/test_sessions.py::test_a_session_used_by_an_unapplied_batch_is_not_ended"),
     ),
     Record(
         "append-behind-the-end",
@@ -621,7 +623,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "refuse-at-once",
         Case(
-            "tests/streams/test_machine.py::test_an_append_at_another_position_is_refused_by_a_record_behind_what_took_it"
+            "tests/streams/test_machine.py::test_an_append_at_a_taken_position_is_refused_by_a_record_after_the_one_that_took_it"
         ),
     ),
     Record(

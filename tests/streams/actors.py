@@ -1,4 +1,4 @@
-"""Actors for tests, and batches of their commands."""
+"""Actors for tests, and batches of commands to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["CLASSES", "Counter", "EmptyError", "Journal", "arguments", "call", "
 
 
 class EmptyError(CommandError):
-    """There is not enough to take."""
+    """Fewer are left than the call asks for."""
 
 
 class Counter(ReplicatedActor):
@@ -75,7 +75,7 @@ def arguments(*args: Any) -> bytes:
 
 
 def decoded(results: list[bytes] | None) -> list[Any]:
-    """Return what commands returned, or what they raised."""
+    """Return the results of commands, as values and exceptions."""
     assert results is not None
     return [result_of(each) for each in results]
 

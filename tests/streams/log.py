@@ -1,4 +1,4 @@
-"""A log for tests: gives batches their index and drives state machines the way a node does."""
+"""A log for tests: gives batches their index and drives state machines like a node."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def open_session() -> Batch:
 
 
 class Log:
-    """One leader's log over one machine: batches are admitted at the end and applied from the front."""
+    """One leader's log over one machine: batches are admitted at its end and applied from its front."""
 
     def __init__(self, machine: Streams, *, first_index: int = 1, term: int = 1) -> None:
         self.machine = machine
         self.next_index = first_index
         self.term = term
         self.seconds = 0
-        """The log's time; each index is a microsecond more."""
+        """The log's time; each index adds a microsecond."""
         self.unapplied: list[Batch] = []
         self.applied: list[Batch] = []
         machine.begin_leading()
@@ -74,7 +74,7 @@ class Log:
         self.unapplied.append(batch)
 
     def enter(self, batch: Batch) -> Result:
-        """Append a batch as the leader of an earlier version did, and apply everything."""
+        """Append a batch like a leader of an earlier version, and apply everything."""
         self._append(batch, Position(0))
         while len(self.unapplied) > 1:
             self.apply()
@@ -124,7 +124,7 @@ def first_position(admission: Admission) -> Position:
 
 
 def pieces(cut: SnapshotView, bytes_max: int = 1000) -> Iterator[bytes]:
-    """Hand out all that is left of a cut."""
+    """Hand out the rest of a cut."""
     while (piece := cut.next_piece(bytes_max)) is not None:
         yield piece
 
@@ -134,7 +134,7 @@ def restored(
     classes: Mapping[str, type[ReplicatedActor]] | None = None,
     **limits: Any,
 ) -> Streams:
-    """Return a new machine with the present state of ``machine``, by way of a cut."""
+    """Return a new machine with the present state of ``machine``, passed on in a cut."""
     other = Streams(classes, **limits)
     other.adopt(other.prepare(list(pieces(machine.begin_snapshot()))))
     return other
@@ -184,7 +184,7 @@ def entries(*batches: Batch) -> bytes:
 
 
 class Stager:
-    """Stages into a log as one client does, in a session of its own."""
+    """Stages into a log like one client, in its own session."""
 
     def __init__(self, log: Log) -> None:
         self.log = log

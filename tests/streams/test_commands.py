@@ -1,4 +1,4 @@
-"""Batches of actors' commands: applied once, results kept for retries."""
+"""Batches of actors' commands: applied once, with results kept for retries."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_member_that_was_not_the_leader_applies_the_same(log: Log) -> None:
     assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
 
 
-def test_what_a_command_calls_for_that_this_code_does_not_know_never_enters_the_log(log: Log) -> None:
+def test_a_command_for_unknown_code_never_enters_the_log(log: Log) -> None:
     session = log.session()
     for wrong in (
         call("add", 1, actor="stock"),
@@ -94,7 +94,7 @@ def test_what_a_command_calls_for_that_this_code_does_not_know_never_enters_the_
     assert decoded(run(log, session, 1, call("add", 1)).results) == [1]
 
 
-def test_a_member_that_does_not_know_a_committed_command_stops(log: Log) -> None:
+def test_a_member_without_the_code_of_a_committed_command_stops(log: Log) -> None:
     session = log.session()
     for classes, batch in (({}, commands(session, 1, call("add", 1))), (CLASSES, commands(session, 1, b"\xc1"))):
         member = Streams(classes)
@@ -127,8 +127,8 @@ def test_a_retry_gets_the_same_results_and_is_not_applied_again(log: Log) -> Non
     assert total(log.machine) == 6
 
 
-def test_a_retry_of_what_was_applied_is_answered_before_it_is_looked_into(log: Log) -> None:
-    """This member may run code that knows the actor no more."""
+def test_a_retry_of_an_applied_batch_is_answered_without_reading_its_commands(log: Log) -> None:
+    """Because this member may run code that has lost the actor."""
     session = log.session()
     results = run(log, session, 1, call("add", 5))
     assert log.propose(commands(session, 1, b"\xc1")) == Answered(results)
@@ -203,7 +203,7 @@ def test_large_results_are_kept_up_to_a_bound_and_those_of_the_newest_batch_alwa
     assert not kept(5)
 
 
-def test_a_restored_machine_lets_go_of_large_results_at_the_same_time(log: Log) -> None:
+def test_a_restored_machine_drops_large_results_at_the_same_batch(log: Log) -> None:
     session = log.session()
     for sequence in (1, 2):
         run(log, session, sequence, call("pad", RESULT_BYTES_MAX // 3))
@@ -216,7 +216,7 @@ def test_a_restored_machine_lets_go_of_large_results_at_the_same_time(log: Log) 
     assert other.digest() == log.machine.digest()
 
 
-def test_a_fence_pushes_results_out_too(log: Log) -> None:
+def test_a_fence_drops_old_results_too(log: Log) -> None:
     session = log.session()
     receipts = [run(log, session, n, call("add", 1)).receipt for n in (1, 2)]
     log.run(fence(session, RESULTS_MAX + 1))
@@ -226,7 +226,7 @@ def test_a_fence_pushes_results_out_too(log: Log) -> None:
     assert decoded(kept[1].results) == [2]
 
 
-def test_records_push_results_out_too(log: Log) -> None:
+def test_records_drop_old_results_too(log: Log) -> None:
     topic, session = log.topic(), log.session()
     results = run(log, session, 1, call("add", 1))
     for sequence in range(2, RESULTS_MAX + 1):
@@ -236,7 +236,7 @@ def test_records_push_results_out_too(log: Log) -> None:
     assert log.machine.query(OutcomeQuery(session=session, sequence=1)) == CommandResults(results.receipt, None)
 
 
-def test_what_an_earlier_leadership_has_read_is_not_applied_for_another_batch(log: Log) -> None:
+def test_commands_read_in_an_earlier_term_are_not_applied_for_another_batch(log: Log) -> None:
     session = log.session()
     log.propose(commands(session, 1, call("add", 5)))
     log.machine.stop_leading()
@@ -306,7 +306,7 @@ def test_the_trail_finds_the_first_command_that_differed(log: Log) -> None:
     assert log.machine.describe_index(log.next_index) == ""
 
 
-def test_the_chain_of_members_that_agree_is_equal_whatever_was_applied(log: Log) -> None:
+def test_members_that_agree_have_equal_chains_after_any_batch(log: Log) -> None:
     other = restored(log.machine, CLASSES)
     seen = set()
     topic, session = log.topic(), log.session()
@@ -326,7 +326,7 @@ def test_the_chain_of_members_that_agree_is_equal_whatever_was_applied(log: Log)
     assert len(seen) == len(log.applied)
 
 
-def test_a_leader_keeps_what_it_has_read_only_until_it_is_applied() -> None:
+def test_a_leader_keeps_read_commands_only_until_they_are_applied() -> None:
     view = AdmissionView()
     batch = commands(1, 1, call("add", 1))
     read = ActorHost(CLASSES).decode(batch)
@@ -336,7 +336,7 @@ def test_a_leader_keeps_what_it_has_read_only_until_it_is_applied() -> None:
 
 
 def test_the_limit_of_a_result_is_the_leaders_and_travels_with_the_batch() -> None:
-    """Members with other settings decide the same, now and at every replay: else they would diverge."""
+    """Otherwise members with other settings would diverge, now or at a replay."""
     log = Log(Streams(CLASSES, call_result_bytes_max=1000))
     session = log.session()
     results = run(log, session, 1, call("pad", 2000), call("pad", 500), call("add", 1)).results

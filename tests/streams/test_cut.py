@@ -1,4 +1,4 @@
-"""Cuts: the state at one moment, handed out while it goes on, and adopted by another machine."""
+"""Cuts: the state at one moment, handed out during later changes, and adopted by another machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICS = 12
 
 @pytest.fixture
 def log() -> Log:
-    """A log with some of everything, so that a cut of it has many pieces."""
+    """A log with every kind of item, so that a cut of it has many pieces."""
     log = Log(Streams(CLASSES, sessions_max=SESSIONS))
     sessions = [log.session() for _ in range(SESSIONS)]
     for n in range(TOPICS):
@@ -42,12 +42,12 @@ def fresh() -> Streams:
 
 
 def sessions_of(log: Log) -> list[int]:
-    """The ids of the fixture's sessions: they were opened first of all."""
+    """The ids of the fixture's sessions, which are the first records of its log."""
     return list(range(1, SESSIONS + 1))
 
 
 def change_everything(log: Log) -> None:
-    """Change every item of the state, and make and forget some."""
+    """Change every item of the state, and add and remove some."""
     log.seconds += 1000  # the topics with an age lose their records
     for n, session in enumerate(sessions_of(log)):
         log.append(1 + n % TOPICS, session, 3, size=100_000)
@@ -63,9 +63,7 @@ def change_everything(log: Log) -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5, 10, 20, 1000])
 @pytest.mark.parametrize("bytes_max", [1, 2000])
-def test_a_cut_is_the_state_of_its_moment_whatever_is_applied_while_it_is_handed_out(
-    log: Log, before: int, bytes_max: int
-) -> None:
+def test_a_cut_has_the_state_of_its_beginning_despite_later_batches(log: Log, before: int, bytes_max: int) -> None:
     digest, chain = log.machine.digest(), log.machine.chain
     cut = log.machine.begin_snapshot()
     handed_out = [piece for _, piece in zip(range(before), pieces(cut, bytes_max), strict=False)]
@@ -92,7 +90,7 @@ def test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original(log: 
             assert other.query(OutcomeQuery(**question)) == log.machine.query(OutcomeQuery(**question))
     assert other.query(TopicsQuery()) == log.machine.query(TopicsQuery())
     assert other.keep_from() == log.machine.keep_from()
-    # It may lead as well: the sessions that were used least are forgotten first.
+    # It may lead as well: the least recently used sessions are forgotten first.
     later = Log(other, first_index=log.next_index, term=2)
     later.session()
     with pytest.raises(StaleSessionError):
@@ -100,7 +98,7 @@ def test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original(log: 
     later.append(1, sessions_of(log)[3], 5)
 
 
-def test_full_rings_of_receipts_and_long_sparse_maps_come_through(log: Log) -> None:
+def test_full_rings_of_receipts_and_long_sparse_maps_are_restored(log: Log) -> None:
     session = sessions_of(log)[5]
     for sequence in range(3, RECEIPTS_MAX + 50):
         log.append(1, session, sequence, size=20_000)
@@ -111,16 +109,17 @@ def test_full_rings_of_receipts_and_long_sparse_maps_come_through(log: Log) -> N
         assert other.query(LocationQuery(**question)) == log.machine.query(LocationQuery(**question))
 
 
-def test_pieces_are_as_large_as_was_asked_for(log: Log) -> None:
+def test_pieces_have_the_requested_size(log: Log) -> None:
     whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
     small = list(pieces(log.machine.begin_snapshot(), 300))
     assert len(small) > 2 * len(whole)
-    # No session, topic or counter takes 300 bytes, so an item too much is less than that; the journal is larger.
+    # A session, topic or counter takes less than 300 bytes, so a piece is at most that much too long; the journal is
+    # larger.
     assert sorted(map(len, small))[-2] < 2 * 300
     assert adopted(fresh(), small).digest() == adopted(fresh(), whole).digest() == log.machine.digest()
 
 
-def test_only_what_changes_before_its_turn_waits_in_memory(log: Log) -> None:
+def test_only_items_changed_before_their_turn_are_kept_in_memory(log: Log) -> None:
     cut = log.machine.begin_snapshot()
     assert not cut.is_waiting
     log.append(1, sessions_of(log)[0], 3)
@@ -132,7 +131,7 @@ def test_only_what_changes_before_its_turn_waits_in_memory(log: Log) -> None:
     assert not cut.is_waiting
 
 
-def test_what_has_been_handed_out_may_change_without_being_kept_again(log: Log) -> None:
+def test_items_already_handed_out_may_change_without_being_kept_again(log: Log) -> None:
     cut = log.machine.begin_snapshot()
     for _ in ("state", "sessions"):
         assert cut.next_piece(1 << 20) is not None
@@ -154,7 +153,7 @@ def test_there_is_one_cut_at_a_time_and_the_next_one_after_it(log: Log) -> None:
 
 
 def test_a_cut_that_is_closed_too_early_never_looks_complete(log: Log) -> None:
-    """A snapshot of the first half of a state would be written, checksummed and believed."""
+    """Otherwise a snapshot of the first half of a state would be written, checksummed and believed."""
 
     def close(cut: SnapshotView) -> None:
         cut.close()
@@ -190,13 +189,13 @@ def test_a_leader_adopts_nothing(log: Log) -> None:
         log.machine.adopt(log.machine.prepare(list(pieces(log.machine.begin_snapshot()))))
 
 
-def test_what_was_only_admitted_is_in_no_cut(log: Log) -> None:
+def test_batches_that_were_only_admitted_are_in_no_cut(log: Log) -> None:
     digest = log.machine.digest()
     log.propose(records(1, sessions_of(log)[0], 3))
     assert restored(log.machine, CLASSES, sessions_max=SESSIONS).digest() == digest
 
 
-def test_pieces_that_are_missing_doubled_or_in_another_order_are_no_state(log: Log) -> None:
+def test_missing_repeated_or_reordered_pieces_are_refused(log: Log) -> None:
     whole = list(pieces(log.machine.begin_snapshot(), 2000))
     wrong = [whole[:n] for n in range(len(whole))]
     wrong += [whole[1:], [whole[0], *whole], [*whole[:2], *reversed(whole[2:])]]
@@ -208,14 +207,14 @@ def test_pieces_that_are_missing_doubled_or_in_another_order_are_no_state(log: L
 @pytest.mark.parametrize(
     "piece", [b"", b"\xc1", b"\x01", b"\x90", msgpack.packb(["state", 7]), msgpack.packb(["state", [1, 2, 3]])]
 )
-def test_bytes_that_are_no_piece_are_no_state(piece: bytes) -> None:
+def test_bytes_that_are_no_piece_are_refused(piece: bytes) -> None:
     with pytest.raises(CorruptionError):
         Streams().prepare([piece])
 
 
 @pytest.mark.parametrize("section", ["sessions", "topics"])
 @pytest.mark.parametrize("images", [7, [7], [[1]], [["a", "b", "c", "d"]], [{}]])
-def test_items_that_are_none_are_no_state(log: Log, section: str, images: object) -> None:
+def test_items_that_are_none_are_refused(log: Log, section: str, images: object) -> None:
     whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
     names = [msgpack.unpackb(piece)[0] for piece in whole]
     whole[names.index(section)] = msgpack.packb([section, images])

@@ -85,14 +85,14 @@ def test_a_leader_gives_positions_to_batches_that_are_not_applied_yet(log: Log) 
     assert firsts == [1, 11, 21]
 
 
-def test_a_receipt_says_where_the_batch_stands(log: Log) -> None:
+def test_a_receipt_contains_the_place_of_the_batch(log: Log) -> None:
     topic, session = log.topic(), log.session()
     index = log.next_index
     assert log.append(topic, session, 1, count=5) == Placement(Position(1), 5, Term(1), Index(index), 1000 + index)
 
 
-def test_a_new_leader_starts_again_from_what_is_applied(log: Log) -> None:
-    """What the old leader admitted and lost must not leave a hole in positions or sequences."""
+def test_a_new_leader_starts_again_from_the_applied_state(log: Log) -> None:
+    """Batches that the old leader admitted and lost must not leave a hole in positions or sequences."""
     topic, session = log.topic(), log.session()
     log.propose(records(topic, session, 1, count=7))
     log.machine.stop_leading()
@@ -126,7 +126,7 @@ def test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it(log: Log) -> N
     assert len(log.unapplied) == 2
 
 
-def test_a_gap_is_refused_as_not_written_and_names_the_sequence_to_go_on_with(log: Log) -> None:
+def test_a_gap_is_refused_as_not_written_and_names_the_expected_sequence(log: Log) -> None:
     topic, session = log.topic(), log.session()
     log.propose(records(topic, session, 1))
     with pytest.raises(UnavailableError, match="at sequence 1, so 3 is out of order") as raised:
@@ -142,7 +142,7 @@ def test_a_batch_of_an_unknown_session_is_refused(log: Log) -> None:
 
 
 def test_a_batch_without_a_session_or_a_sequence_is_refused(log: Log) -> None:
-    """Without them a retry could not be told from a new append."""
+    """Because a retry would look like a new append without them."""
     topic, session = log.topic(), log.session()
     with pytest.raises(RequestError):
         log.propose(records(topic, 0, 0))
@@ -177,7 +177,7 @@ def test_the_least_recently_used_session_is_forgotten_first() -> None:
 
 
 def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_log() -> None:
-    """It would be in the log with a position that nobody can give it any more."""
+    """Because it would be in the log with a position that no receipt could contain."""
     log = Log(Streams(sessions_max=1))
     topic, session = log.topic(), log.session()
     log.propose(open_session())
@@ -190,8 +190,8 @@ def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_l
         log.propose(records(topic, session, 1))
 
 
-def test_no_session_is_opened_while_it_is_unclear_which_one_it_replaces() -> None:
-    """The oldest might be one that is itself not open yet, and could be used before it is forgotten."""
+def test_no_session_is_opened_while_the_session_that_it_replaces_is_undecided() -> None:
+    """Because the oldest might itself not be open yet, and could be used before it is forgotten."""
     log = Log(Streams(sessions_max=2))
     topic, session = log.topic(), log.session()
     log.propose(open_session())
@@ -228,7 +228,7 @@ def test_a_fenced_sequence_is_never_applied_and_the_next_one_goes_on(log: Log) -
 
 
 def test_a_copy_that_arrives_while_its_fence_is_in_the_log_is_refused(log: Log) -> None:
-    """It must neither enter the log nor wait for a batch that will never be applied."""
+    """It must not enter the log, nor wait for a batch that will never be applied."""
     topic, session = log.topic(), log.session()
     log.propose(fence(session, 2))
     for sequence in (1, 2):
@@ -286,8 +286,8 @@ def test_a_forbidden_topic_name_is_refused_on_admission_and_on_application(log: 
 
 
 @pytest.mark.parametrize("name", ["-rf", ".", "..", ".hidden"])
-def test_a_topic_that_an_earlier_version_made_under_such_a_name_goes_on(log: Log, name: str) -> None:
-    """Only the leader refuses new ones: what the log holds is applied alike by every member, of whatever release."""
+def test_a_topic_with_a_forbidden_name_of_an_earlier_version_goes_on(log: Log, name: str) -> None:
+    """Only the leader refuses new ones, because members of all releases must apply the log alike."""
     with pytest.raises(RequestError, match="a new topic cannot be named"):
         log.propose(create_topic(name))
     log.enter(create_topic(name))
@@ -357,7 +357,7 @@ def test_a_busy_log_does_not_make_the_scan_for_a_quiet_topic_long(log: Log) -> N
     assert log.machine.query(LocationQuery(topic=quiet, position=2))[0] == receipt.first_index
 
 
-def test_a_position_that_does_not_exist_yet_is_located_behind_all_that_is_applied(log: Log) -> None:
+def test_a_position_that_does_not_exist_yet_is_located_behind_all_applied_batches(log: Log) -> None:
     topic, session = log.topic(), log.session()
     assert log.machine.query(LocationQuery(topic=topic, position=1))[0] == log.next_index
     log.append(topic, session, 1, count=3)
@@ -368,7 +368,7 @@ def test_a_position_that_does_not_exist_yet_is_located_behind_all_that_is_applie
 
 
 def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
-    """A query that nothing answers would stop the node with an AssertionError."""
+    """A query without an answer would stop the node with an AssertionError."""
     log = Log(Streams({"counter": Counter}))
     topic, session = log.topic(), log.session()
     log.append(topic, session, 1, count=3)
@@ -470,7 +470,7 @@ def test_digests_differ_where_the_states_differ(log: Log) -> None:
     assert len(seen) == 3
 
 
-def test_what_was_only_admitted_is_no_part_of_the_digest(log: Log) -> None:
+def test_batches_that_were_only_admitted_are_no_part_of_the_digest(log: Log) -> None:
     topic, session = log.topic(), log.session()
     before = log.machine.digest()
     log.propose(records(topic, session, 1))
@@ -481,21 +481,21 @@ def test_what_was_only_admitted_is_no_part_of_the_digest(log: Log) -> None:
 
 
 def mismatch(log: Log) -> int:
-    """Apply what must be the refusal of an append; return the topic's next position, as it says."""
+    """Apply an append that must be refused; return the topic's next position from the refusal."""
     with pytest.raises(PositionMismatchError) as refused:
         log.apply()
     return refused.value.actual
 
 
-def test_an_append_at_the_next_position_counts_what_is_in_the_log(log: Log) -> None:
+def test_the_next_position_of_an_append_counts_unapplied_batches(log: Log) -> None:
     topic, session = log.topic(), log.session()
     log.propose(records(topic, session, 1, count=2))
     assert first_position(log.propose(records(topic, session, 2, count=3, expected=3))) == 3
     assert first_position(log.propose(records(topic, session, 3))) == 6
 
 
-def test_an_append_at_another_position_is_refused_by_a_record_behind_what_took_it(log: Log) -> None:
-    """What took the position may still be cut: then the refusal is cut as well, and nobody was told."""
+def test_an_append_at_a_taken_position_is_refused_by_a_record_after_the_one_that_took_it(log: Log) -> None:
+    """Because the record before it may still be cut: then the refusal is cut too, and no client has seen it."""
     topic, session, other = log.topic(), log.session(), log.session()
     log.propose(records(topic, other, 1))
     log.propose(records(topic, session, 1, expected=1))
@@ -556,7 +556,7 @@ def test_a_refusal_is_part_of_a_snapshot_and_members_agree(log: Log) -> None:
             other.admit(records(topic, session, 1, expected=2))
 
 
-def test_where_a_commit_is_being_decided_nobody_knows_which_position_is_next(log: Log) -> None:
+def test_an_append_at_a_position_is_refused_while_a_commit_is_being_decided(log: Log) -> None:
     topic, stager = log.topic(), Stager(log)
     session = log.session()
     log.propose(commit(stager.sealed((topic, 2))))

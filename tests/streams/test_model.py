@@ -64,21 +64,21 @@ SPAN = 64 * 1024
 
 @dataclass
 class Topic:
-    """What a topic was ever given, and from where on something of it must be left."""
+    """All records that a topic got, and the positions from which they have to be kept."""
 
     items: list[tuple[int, int]] = field(default_factory=list)
     """(session, sequence) of each record."""
     batches: list[Batch] = field(default_factory=list)
     """The batch of each record."""
     may_go: int = 1
-    """Below this position, somebody or the retention has said that records may go."""
+    """Records below this position may be missing, because of a trim or of retention."""
     must_go: int = 1
-    """Below this one, somebody has said that they must."""
+    """Records below this position must be missing, because of a trim."""
     retain_bytes: int = 0
     retain_seconds: float = 0.0
 
     def let_age(self, now: int) -> None:
-        """Take note of what retention lets go at this time of the log."""
+        """Note which records retention may drop at this time of the log."""
         kept = 0
         for position in range(len(self.items), self.may_go - 1, -1):
             batch = self.batches[position - 1]
@@ -93,15 +93,15 @@ class Topic:
 
 @dataclass
 class Copy:
-    """A cut on its way, and what the machine was when it was begun."""
+    """A cut in progress, and the machine's digest and chain at its beginning."""
 
     cut: SnapshotView
     digest: bytes
     chain: int
     applied: int
-    """How many batches had been applied."""
+    """The number of batches applied before."""
     pace: int
-    """How many pieces are handed out before each batch that is applied meanwhile."""
+    """The number of pieces handed out before each batch that is applied meanwhile."""
     pieces: list[bytes] = field(default_factory=list)
 
     def hand_out(self, count: int) -> None:
@@ -113,10 +113,7 @@ class Copy:
 
 
 class History(RuleBasedStateMachine):
-    """A leader's log over one machine, a second member that is sometimes replaced by a copy, and the model.
-
-    The model is a list per topic, a number per counter, and per session the decided sequences.
-    """
+    """A leader's log over one machine, a second member that is sometimes replaced by a copy, and the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +208,7 @@ class History(RuleBasedStateMachine):
             topic.let_age(batch.log_time)
 
     def _counted(self, batch: Batch) -> list[object]:
-        """Do what the commands of ``batch`` say with plain numbers; return what they should answer."""
+        """Carry out the commands of ``batch`` with plain numbers; return the expected results."""
         answers: list[object] = []
         for each in map(decode_command, batch.values()):
             (amount,) = each.arguments
@@ -236,7 +233,7 @@ class History(RuleBasedStateMachine):
         self.used_at[batch.session] = batch.log_time
 
     def _logged(self, session: int) -> int:
-        """The last sequence of a session in the whole log, by looking at every batch."""
+        """The last sequence of a session in the whole log, found in its batches one by one."""
         of_session = [b.sequence for b in self.log.unapplied if b.session == session]
         return max([len(self.decided[session]), *of_session])
 
@@ -390,7 +387,7 @@ class History(RuleBasedStateMachine):
 
     @rule(kept=st.floats(0, 1), other=st.booleans())
     def change_leader(self, kept: float, other: bool) -> None:
-        """A suffix of the log is cut; what stays is applied; the next leader, maybe the other one, goes on."""
+        """A suffix of the log is cut and the rest applied; then the same or the other machine leads."""
         unapplied = self.log.unapplied
         cut = len(unapplied) - int(kept * len(unapplied))
         self.log.unapplied = unapplied[: len(unapplied) - cut]
@@ -419,7 +416,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: any(copy.applied < len(self.applied) for copy in self.copies.values()))
     @rule()
     def finish_a_cut(self) -> None:
-        """The member is replaced by what the pieces say and what was applied since."""
+        """Replace the member by a machine with these pieces and all batches applied since."""
         copy = self.copies.pop(min(self.copies, key=lambda machine: self.copies[machine].applied))
         copy.hand_out(1000)
         self.copies.pop(self.member, None)

@@ -1,4 +1,4 @@
-"""The state machine reads the records that requests write into the log by the same fields as ``wire/requests.py``."""
+"""The state machine reads records with the same fields as ``wire/requests.py`` reads the requests behind them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ FIELDS = [pytest.param(row, field, id=f"{row.__name__}-{field.name}") for row in
 
 @pytest.mark.parametrize(("row", "field"), FIELDS)
 def test_a_field_that_the_port_would_refuse_is_refused_in_the_log_too(row: type[RequestBody], field: BodyField) -> None:
-    """A record is read by every member, also one that an older leader let in: what it means is decided here."""
+    """Because each member decides about a record as it reads it, even if an older leader has admitted it."""
     assert row.record is not None
     for value in (each for each in WRONG if type(each) not in field.types):
         fields = {**a_body(row), "keep_bytes": 0, field.name: value}
         with pytest.raises(RequestError) as refused:
             Log(Streams()).machine.apply(command(row.record, **fields))
-        is_topic = row in (CreateTopic, ConfigureTopic, TrimTopic)  # whose settings have sentences of their own
+        is_topic = row in (CreateTopic, ConfigureTopic, TrimTopic)  # their settings have error messages of their own
         assert is_topic or f"whose {field.name} is" in refused.value.message

@@ -1,4 +1,4 @@
-"""Sessions end by a record of the log, and what their results take is bounded."""
+"""Sessions end by a record of the log, and their results are bounded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def upkeep(log: Log) -> Batch | None:
 
 
 def expired(log: Log) -> list[int]:
-    """Let the leader do what it does by itself; return which sessions that ended."""
+    """Let the leader do its periodic work; return the sessions that it ended."""
     batch = upkeep(log)
     if batch is None:
         return []
@@ -77,7 +77,7 @@ def test_every_batch_of_a_session_is_a_use(log: Log, use: str) -> None:
     assert expired(log) == [session]
 
 
-def test_the_record_decides_whatever_a_members_own_settings_are(log: Log) -> None:
+def test_the_record_decides_and_not_a_members_own_settings(log: Log) -> None:
     patient, hasty = Streams(CLASSES, session_seconds=1e9), Streams(CLASSES, session_seconds=1)
     topic, session = log.topic(), log.session()
     log.append(topic, session, 1)
@@ -89,7 +89,7 @@ def test_the_record_decides_whatever_a_members_own_settings_are(log: Log) -> Non
         assert (member.digest(), member.chain) == (log.machine.digest(), log.machine.chain)
 
 
-def test_before_the_record_nothing_ends_whatever_a_members_own_settings_are(log: Log) -> None:
+def test_no_session_ends_before_its_record_because_of_a_members_own_settings(log: Log) -> None:
     hasty = Streams(CLASSES, session_seconds=1)
     topic, session = log.topic(), log.session()
     for sequence in (1, 2):
@@ -101,7 +101,7 @@ def test_before_the_record_nothing_ends_whatever_a_members_own_settings_are(log:
 
 
 def test_a_batch_never_enters_the_log_behind_the_end_of_its_session(log: Log) -> None:
-    """It would take positions that it can not have."""
+    """Because it would take positions that it can not have."""
     topic, session = log.topic(), log.session()
     log.seconds += HOUR + 1
     batch = upkeep(log)
@@ -115,7 +115,7 @@ def test_a_batch_never_enters_the_log_behind_the_end_of_its_session(log: Log) ->
         log.propose(records(topic, session, 1))
 
 
-def test_a_session_that_is_used_in_the_log_is_not_ended_behind_that(log: Log) -> None:
+def test_a_session_used_by_an_unapplied_batch_is_not_ended(log: Log) -> None:
     topic, session, other = log.topic(), log.session(), log.session()
     log.seconds += HOUR + 1
     stale = upkeep(log)
@@ -128,7 +128,7 @@ def test_a_session_that_is_used_in_the_log_is_not_ended_behind_that(log: Log) ->
 
 
 def test_one_batch_at_a_time_forgets_sessions() -> None:
-    """Which ones a second batch forgets would depend on what becomes of the first one."""
+    """The sessions that a second batch forgets would depend on the outcome of the first."""
     log = Log(Streams(sessions_max=2, session_seconds=HOUR))
     older, newer = log.session(), log.session()
     log.seconds += HOUR + 1
@@ -202,7 +202,7 @@ def test_results_of_all_sessions_together_are_bounded_and_receipts_stay() -> Non
     )
 
 
-def test_whoever_called_longest_ago_loses_results_first() -> None:
+def test_the_least_recent_caller_loses_results_first() -> None:
     log = Log(Streams(CLASSES, result_bytes_max=10_000))
     one, two, three = log.session(), log.session(), log.session()
     for session, sequence in ((one, 1), (two, 1), (one, 2), (three, 1)):
@@ -219,7 +219,7 @@ def test_the_newest_caller_always_keeps_its_results() -> None:
     assert (has_results(log, one, 1), has_results(log, two, 1)) == (False, True)
 
 
-def test_what_goes_with_its_session_or_a_fence_is_not_counted_any_more(log: Log) -> None:
+def test_results_dropped_with_a_session_or_a_fence_are_not_counted_any_more(log: Log) -> None:
     one, two = log.session(), log.session()
     log.run(padded(one, 1, 3000))
     log.run(padded(two, 1, 3000))
@@ -231,7 +231,7 @@ def test_what_goes_with_its_session_or_a_fence_is_not_counted_any_more(log: Log)
 
 
 def test_a_copy_drops_the_results_that_its_original_drops() -> None:
-    """Also what a cut hands out later is what was there when it was begun."""
+    """Pieces handed out later contain the results at the cut's beginning, too."""
     log = Log(Streams(CLASSES, result_bytes_max=10_000))
     one, two = log.session(), log.session()
     for session, sequence in ((one, 1), (two, 1), (one, 2)):
@@ -255,11 +255,11 @@ def test_a_copy_drops_the_results_that_its_original_drops() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_states_of_older_versions_are_read_and_their_sessions_count_as_used_just_then(version: int) -> None:
+def test_states_of_older_versions_are_read_and_their_sessions_count_as_just_used(version: int) -> None:
     lines = (FIXTURES / f"state_{version}.hex").read_text().split()
     machine = Streams(CLASSES, session_seconds=HOUR)
     machine.adopt(machine.prepare(map(bytes.fromhex, lines)))
-    # As it was written: two topics, sessions 3 and 4; the second one called, and its sequences 2 and 3 are fenced.
+    # As written then: two topics, sessions 3 and 4; session 4 has results, and its sequences 2 and 3 are fenced.
     assert [topic["name"] for topic in machine.query(TopicsQuery())] == ["orders", "aged"]  # type: ignore[attr-defined]
     results = machine.query(OutcomeQuery(session=4, sequence=1))
     assert isinstance(results, CommandResults)

@@ -1,4 +1,4 @@
-"""What sinks promise: a batch becomes visible whole, once, by one COMMIT; what came too late is told so."""
+"""The promises of sinks: one COMMIT makes a batch visible, whole and once, and later ones learn that they were late."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stager(log: Log) -> Stager:
 # Visibility.
 
 
-def test_what_is_staged_has_no_position_until_a_commit_gives_it_one(log: Log, stager: Stager) -> None:
+def test_staged_records_have_no_position_before_a_commit(log: Log, stager: Stager) -> None:
     topic = log.topic()
     part = stager.sealed((topic, 3), (topic, 2))
     assert log.describe()["last_position"] == 0
@@ -92,7 +92,7 @@ def test_a_commit_without_parts_moves_the_sink_on(log: Log, stager: Stager) -> N
     assert stager.sink()["batch"] == 0
 
 
-def test_a_staged_batch_retried_is_told_its_receipt(log: Log, stager: Stager) -> None:
+def test_the_retry_of_a_staged_batch_gets_its_receipt(log: Log, stager: Stager) -> None:
     topic = log.topic()
     attempt = stager.begin()
     batch = stager.stage(attempt, topic, count=2)
@@ -106,7 +106,7 @@ def test_a_staged_batch_retried_is_told_its_receipt(log: Log, stager: Stager) ->
 # Once.
 
 
-def test_a_commit_repeated_is_told_what_the_first_one_was_told(log: Log, stager: Stager) -> None:
+def test_a_repeated_commit_gets_the_first_answer(log: Log, stager: Stager) -> None:
     topic = log.topic()
     part = stager.sealed((topic, 3))
     first = stager.commit(part)
@@ -156,7 +156,7 @@ def test_an_earlier_batch_is_a_duplicate_without_its_ranges(log: Log, stager: St
     }
 
 
-def test_a_begin_for_a_committed_batch_is_told_so_without_an_entry(log: Log, stager: Stager) -> None:
+def test_a_begin_for_a_committed_batch_is_answered_without_an_entry(log: Log, stager: Stager) -> None:
     part = stager.sealed((log.topic(), 3))
     committed = stager.commit(part)
     answer = log.propose(begin(run="r2"))
@@ -164,7 +164,7 @@ def test_a_begin_for_a_committed_batch_is_told_so_without_an_entry(log: Log, sta
     assert answer.result == {"attempt": 0, "commit": committed | {"duplicate": True}}
 
 
-def test_a_new_run_may_commit_again_what_it_was_told_is_committed(log: Log, stager: Stager) -> None:
+def test_a_new_run_may_repeat_a_commit_that_it_knows_of(log: Log, stager: Stager) -> None:
     stager.commit(stager.sealed((log.topic(), 3)))
     answer = log.propose(commit(run="r2"))
     assert isinstance(answer, Answered)
@@ -188,7 +188,7 @@ def test_an_attempt_must_be_sealed_before_its_commit(log: Log, stager: Stager) -
 
 
 @pytest.mark.parametrize("of", ["nothing", "another batch", "another sink", "twice", "other entries"])
-def test_a_commit_of_what_is_not_its_own_is_refused_whole(of: str, log: Log, stager: Stager) -> None:
+def test_a_commit_of_an_attempt_that_is_not_its_own_is_refused_whole(of: str, log: Log, stager: Stager) -> None:
     topic = log.topic()
     mine = stager.sealed((topic, 2))
     later = stager.sealed((topic, 1), batch=1, name="p1")
@@ -206,7 +206,7 @@ def test_a_commit_of_what_is_not_its_own_is_refused_whole(of: str, log: Log, sta
     assert stager.commit(mine)["ranges"] == [["orders", 1, 2]]
 
 
-def test_a_seal_that_says_something_else_than_was_staged_is_refused(log: Log, stager: Stager) -> None:
+def test_a_seal_that_differs_from_the_staged_batches_is_refused(log: Log, stager: Stager) -> None:
     topic = log.topic()
     attempt = stager.begin()
     one, two = stager.stage(attempt, topic), stager.stage(attempt, topic)
@@ -225,7 +225,7 @@ def test_nothing_is_staged_into_a_sealed_attempt(log: Log, stager: Stager) -> No
     assert stager.commit((attempt, held))["ranges"] == [["orders", 1, 1]]
 
 
-def test_a_staged_batch_whose_attempt_went_while_it_was_in_the_log_is_nobodys(log: Log, stager: Stager) -> None:
+def test_a_staged_batch_is_dropped_if_its_attempt_ended_before_it_was_applied(log: Log, stager: Stager) -> None:
     topic = log.topic()
     attempt = stager.begin()
     log.propose(abort())
@@ -241,7 +241,7 @@ def test_a_staged_batch_whose_attempt_went_while_it_was_in_the_log_is_nobodys(lo
 # Who is late.
 
 
-def test_a_new_run_drops_what_earlier_ones_staged_and_fences_them(log: Log, stager: Stager) -> None:
+def test_a_new_run_drops_the_attempts_of_earlier_ones_and_fences_them(log: Log, stager: Stager) -> None:
     topic = log.topic()
     old = stager.sealed((topic, 3))
     new = stager.sealed((topic, 2), run="r2")
@@ -304,7 +304,7 @@ def test_an_abort_behind_a_commit_undoes_nothing(log: Log, stager: Stager) -> No
     assert isinstance(log.propose(commit(part)), Answered)
 
 
-def test_a_commit_drops_what_else_was_staged_up_to_its_batch(log: Log, stager: Stager) -> None:
+def test_a_commit_drops_other_attempts_up_to_its_batch(log: Log, stager: Stager) -> None:
     topic = log.topic()
     stager.sealed((topic, 1), name="a failed try")
     kept = stager.sealed((topic, 1), batch=2, name="p2")
@@ -314,7 +314,7 @@ def test_a_commit_drops_what_else_was_staged_up_to_its_batch(log: Log, stager: S
     assert stager.sink()["bytes"] == 0
 
 
-def test_an_attempt_to_which_nothing_happens_goes_by_the_logs_time(log: Log, stager: Stager) -> None:
+def test_an_idle_attempt_is_dropped_by_the_logs_time(log: Log, stager: Stager) -> None:
     topic = log.topic()
     attempt = stager.begin(keep_seconds=10)
     log.seconds += 9
@@ -327,8 +327,8 @@ def test_an_attempt_to_which_nothing_happens_goes_by_the_logs_time(log: Log, sta
     assert (stager.sink()["attempts"], stager.sink()["bytes"]) == (0, 0)
 
 
-def test_a_leader_lets_time_pass_where_that_alone_lets_go_of_what_is_staged(log: Log, stager: Stager) -> None:
-    """A quota that is full, or a log, takes nothing else; and one such record is enough, however long it takes."""
+def test_a_leader_lets_time_pass_if_only_that_can_drop_an_attempt(log: Log, stager: Stager) -> None:
+    """A full quota, or a full log, accepts no other records. One such record is enough, however late it is applied."""
     log.topic()
     stager.begin(keep_seconds=10)
     began = log.applied[-1].log_time
@@ -343,7 +343,7 @@ def test_a_leader_lets_time_pass_where_that_alone_lets_go_of_what_is_staged(log:
     assert log.machine.upkeep(began, later) is None
 
 
-def test_an_attempt_over_which_a_limited_log_has_gone_on_goes(log: Log, stager: Stager) -> None:
+def test_an_attempt_too_old_for_a_limited_log_is_dropped(log: Log, stager: Stager) -> None:
     topic, session = log.topic(), log.session()
     attempt = stager.begin(keep_bytes=2000)
     stager.stage(attempt, topic)
@@ -376,7 +376,7 @@ def sink_names(log: Log) -> list[str]:
 
 
 def test_a_sink_of_one_write_is_forgotten_when_its_time_is_over(log: Log, stager: Stager) -> None:
-    """Nobody forgets them by hand, and there is room for ten thousand."""
+    """They are never forgotten by hand, and there is room for ten thousand."""
     topic = log.topic()
     log.run(begin("kept"))
     log.run(abort("kept"))
@@ -474,7 +474,7 @@ def test_beyond_the_quota_staging_waits_for_others_but_not_for_itself() -> None:
     assert "[limits] staged_bytes_max" in hopeless.value.message
 
 
-def test_a_quota_that_follows_from_another_setting_is_called_by_that_one() -> None:
+def test_the_refusal_of_a_derived_quota_names_its_setting() -> None:
     log = Log(Streams(staged_bytes_max=100, staged_quota="[wal] bytes_max, an eighth of which may be staged"))
     stager, topic = Stager(log), log.topic()
     attempt = stager.begin()
@@ -482,13 +482,13 @@ def test_a_quota_that_follows_from_another_setting_is_called_by_that_one() -> No
         log.propose(staged(attempt, topic, stager.session, 1, size=800))
 
 
-def test_a_sink_is_not_begun_under_a_name_that_is_an_option_or_moves_a_terminal(log: Log) -> None:
+def test_a_sink_name_must_be_no_option_and_contain_no_terminal_controls(log: Log) -> None:
     for name in ("-rf", "..", "a\x1b[2J", ""):
         with pytest.raises(RequestError, match="a new sink cannot be named"):
             log.propose(begin(sink=name))
 
 
-def test_a_sink_that_an_earlier_version_began_under_such_a_name_goes_on(log: Log) -> None:
+def test_a_sink_with_a_forbidden_name_of_an_earlier_version_goes_on(log: Log) -> None:
     """Its record is applied by every member; only the leader refuses new ones, before they enter the log."""
     log.enter(begin(sink="-rf"))
     assert "-rf" in [sink["name"] for sink in log.machine.query(SinksQuery())]  # type: ignore[attr-defined]
@@ -520,7 +520,7 @@ def test_a_commit_with_parts_that_are_none_is_refused(parts: object, log: Log, s
 # The log below it.
 
 
-def test_the_log_is_kept_for_what_is_staged_and_for_what_was_placed(log: Log, stager: Stager) -> None:
+def test_the_log_is_kept_for_staged_and_for_placed_records(log: Log, stager: Stager) -> None:
     topic, other, session = log.topic("orders"), log.topic("notes"), log.session()
     part = stager.sealed((topic, 3))
     lowest = log.machine.keep_from()
@@ -546,7 +546,7 @@ def test_a_trim_inside_a_commit_keeps_all_of_its_batches(log: Log, stager: Stage
 
 
 @pytest.mark.parametrize("moment", ["staged", "sealed", "committed"])
-def test_a_snapshot_at_any_moment_carries_the_sinks_on(moment: str, log: Log, stager: Stager) -> None:
+def test_a_snapshot_at_any_moment_contains_the_sinks(moment: str, log: Log, stager: Stager) -> None:
     topic = log.topic()
     log.append(topic, log.session(), 1, count=2)
     attempt = stager.begin()

@@ -1,7 +1,7 @@
 """Random histories of sinks, leaders and members against a model in plain Python: a list of records per topic.
 
-The model knows nothing of sparse maps, checksums or admission: what it says of a topic is the list of records that a
-reader has to get, each by where it lies in the log.
+The model has no sparse maps, checksums or admission. Its statement about a topic is the list of records that a reader
+has to get, each with its place in the log.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ QUOTA = 400_000
 
 
 class Stored(NamedTuple):
-    """A record of a topic: the batch in which it lies and its place there, and the index and time where it appeared."""
+    """A record of a topic: its batch, its place there, and the index and time of its appearance."""
 
     index: int  # type: ignore[assignment]
     offset: int
@@ -66,14 +66,14 @@ class Stored(NamedTuple):
 
 @dataclass
 class Try:
-    """An attempt, as the model has it."""
+    """An attempt in the model."""
 
     sink: str
     batch: int
     name: str
     keep_seconds: int
     gone_at: float
-    """When so many bytes have been applied, it goes."""
+    """The attempt is dropped after so many bytes of the log."""
     time: int
     held: list[Batch] = field(default_factory=list)
     is_sealed: bool = False
@@ -81,7 +81,7 @@ class Try:
 
 @dataclass
 class Sink:
-    """A sink, as the model has it."""
+    """A sink in the model."""
 
     owner: str
     run: str = ""
@@ -89,24 +89,24 @@ class Sink:
     former_runs: set[str] = field(default_factory=set)
     batch: int = -1
     answer: dict[str, Any] | None = None
-    """What the COMMIT of ``batch`` was told."""
+    """The answer to the COMMIT of ``batch``."""
     forget_seconds: int = 0
     used: int = 0
 
 
 @dataclass
 class Topic:
-    """A topic, as the model has it: every record that it ever got."""
+    """A topic in the model, with every record that it got."""
 
     records: list[Stored] = field(default_factory=list)
     trimmed: int = 1
-    """Everything below was trimmed by name."""
+    """All positions below were trimmed by name."""
     first: int = 1
     retain_bytes: int = 0
 
 
 class Model:
-    """What the log means. One call a batch, in its order: the answer, or the class of the refusal."""
+    """The meaning of the log. One call per batch, in order: the answer, or the class of the refusal."""
 
     def __init__(self) -> None:
         self.sinks: dict[str, Sink] = {}
@@ -114,11 +114,11 @@ class Model:
         self.topics = {number: Topic() for number in range(1, TOPICS + 1)}
         self.batches: dict[int, Batch] = {}
         self.idle: set[int] = set()
-        """Every COMMIT that had no effect."""
+        """The COMMITs without an effect."""
         self.commits = 0
         self.next_second = 0
         self.log_bytes = 0
-        """Of all batches before the present one."""
+        """The size of all batches before the present one."""
 
     def apply(self, batch: Batch) -> Any:
         """Apply a committed batch."""
@@ -173,7 +173,7 @@ class Model:
         )
 
     def judge_begin(self, fields: dict[str, Any]) -> Any:
-        """Return the answer where nothing is to be begun, the refusal, or None."""
+        """Return the answer if nothing has to be begun, the refusal, or None."""
         sink = self.sinks.get(fields["sink"])
         if sink is None:
             return None
@@ -296,13 +296,13 @@ class Model:
 
     @property
     def staged_bytes(self) -> int:
-        """What is staged and not committed."""
+        """The size of all batches staged and not committed."""
         return sum(batch.size for attempt in self.tries.values() for batch in attempt.held)
 
 
 @dataclass
 class Copy:
-    """A cut of the leader's machine that is being handed out, and what was applied since it was begun."""
+    """A cut of the leader's machine that is being handed out, and the batches applied since its beginning."""
 
     cut: SnapshotView
     digest: bytes
@@ -310,7 +310,7 @@ class Copy:
     since: list[Batch] = field(default_factory=list)
 
     def hand_out(self, bytes_max: int) -> bool:
-        """Take the next piece; False = that was all."""
+        """Take the next piece; False = there was none."""
         piece = self.cut.next_piece(bytes_max)
         if piece is not None:
             self.pieces.append(piece)
@@ -318,7 +318,7 @@ class Copy:
 
 
 class History:
-    """A leader's log over one machine, a second member, the model of both, and who uses them at random."""
+    """A leader's log over one machine, a second member, the model of both, and random users."""
 
     def __init__(self, seed: int) -> None:
         self.entropy = random.Random(seed)
@@ -340,7 +340,7 @@ class History:
         return Streams(staged_bytes_max=QUOTA)
 
     def run(self, steps: int) -> None:
-        """Do so many things at random, and compare after each."""
+        """Take so many random steps, and compare after each."""
         weights = {
             self.begin: 6,
             self.stage: 14,
@@ -401,7 +401,7 @@ class History:
                 self._apply()
 
     def change_leader(self) -> None:
-        """A suffix of the log is cut; what stays is applied; the next leader, maybe the other one, goes on."""
+        """A suffix of the log is cut and the rest applied; then the same or the other machine leads."""
         kept = self.entropy.randint(0, len(self.log.unapplied))
         cut = self.log.unapplied[kept:]
         self.log.unapplied = self.log.unapplied[:kept]
@@ -426,7 +426,10 @@ class History:
             self.member.adopt(self.member.prepare(list(pieces(self.log.machine.begin_snapshot()))))
 
     def copy_some(self) -> None:
-        """Hand out a piece of a cut; when it is complete, the member is what it says and what was applied since."""
+        """Hand out a piece of a cut.
+
+        After the last, replace the member by these pieces and all batches applied since.
+        """
         if self.copy is None:
             machine = self.log.machine
             self.copy = Copy(machine.begin_snapshot(), machine.digest())
@@ -458,7 +461,7 @@ class History:
         return name, owner, run
 
     def _propose(self, batch: Batch, expected: Any) -> None:
-        """Propose a command of which the model expects an answer at once, a refusal, or (None) a place in the log."""
+        """Propose a command; the model expects an answer at once, a refusal, or (None) a place in the log."""
         if type(expected) is type:
             with pytest.raises(RequestError) as refused:
                 self.log.propose(batch)
@@ -493,7 +496,7 @@ class History:
         self._propose(batch, self.model.judge_begin(msgpack.unpackb(batch.values()[0])))
 
     def _try(self) -> int:
-        """Return an attempt, mostly one that lives."""
+        """Return an attempt, mostly one that exists."""
         tries = list(self.model.tries)
         if not tries or self.entropy.random() < 0.05:
             return self.entropy.randrange(1, self.log.next_index)
@@ -602,7 +605,7 @@ class History:
 
     def configure(self) -> None:
         self._apply_all()
-        self.check_some(whole=False)  # By what has been kept until now.
+        self.check_some(whole=False)  # By the records kept until now.
         number = self.entropy.randint(1, TOPICS)
         self.log.propose(configure_topic(f"t{number}", retain_bytes=self.entropy.choice((0, 0, 100_000))))
         self._apply_all()
@@ -610,7 +613,7 @@ class History:
     # Comparing.
 
     def check_some(self, *, whole: bool) -> None:
-        """Compare what has been applied; ``whole``: the digests too."""
+        """Compare the applied state; ``whole``: the digests too."""
         machine = self.log.machine
         if whole:
             assert self.member.digest() == machine.digest()
@@ -634,7 +637,7 @@ class History:
         self._check_kept()
 
     def _check_first(self, topic: Topic, described: dict[str, Any]) -> None:
-        """What was trimmed by name is gone; what retention took it might take; nothing comes back."""
+        """Trimmed records are gone, retention drops only those that it may, and no record comes back."""
         first = described["first_position"]
         assert first >= max(topic.first, topic.trimmed)
         if first > max(topic.first, topic.trimmed):
@@ -644,7 +647,7 @@ class History:
         topic.first = first
 
     def check_reading(self, number: int, position: int) -> None:
-        """Scan the log from where the topic's map says; get the model's records from ``position`` on to the end."""
+        """Scan the log from the place in the topic's map; get the model's records from ``position`` to the end."""
         machine, topic = self.log.machine, self.model.topics[number]
         located = machine.query(LocationQuery(topic=number, position=position))
         assert isinstance(located, tuple)
@@ -672,7 +675,7 @@ class History:
                 machine.query(LocationQuery(topic=number, position=topic.first - 1))
 
     def _check_kept(self) -> None:
-        """The log is kept from the oldest record that is visible or staged, and so are the maps' entries."""
+        """The log, and the entries of the maps, are kept from the oldest record that is visible or staged."""
         needed: list[int] = [batch.first_index for each in self.model.tries.values() for batch in each.held]
         for topic in self.model.topics.values():
             needed += [stored.index for stored in topic.records[topic.first - 1 :]]
@@ -704,14 +707,14 @@ class History:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_random_histories_are_what_the_model_says(seed: int) -> None:
+def test_random_histories_equal_the_model(seed: int) -> None:
     history = History(seed)
     history.run(1200)
     assert history.model.commits > 20
     assert len(history.model.idle) > 5
 
 
-def test_a_short_random_history_is_what_the_model_says() -> None:
+def test_a_short_random_history_equals_the_model() -> None:
     history = History(100)
     history.run(150)
     assert history.model.commits > 0

@@ -1,4 +1,4 @@
-"""What topics keep: trims and retention."""
+"""The records that topics keep: trims and retention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from viewstamp.streams import Streams
 
 BATCH = records(1, 1, 1, 1, 1000).size
 SPAN = 64 * 1024
-"""Retention is as fine as this, and one batch."""
+"""The precision of retention is this, and one batch."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def bounds(log: Log, name: str = "orders") -> tuple[int, int]:
 
 
 def let_pass(log: Log, seconds: int) -> None:
-    """Let the log's time go on, by a batch that has nothing to do with topics."""
+    """Let the log's time go on, with a batch that concerns no topic."""
     log.seconds += seconds
     log.run(open_session())
 
@@ -45,7 +45,7 @@ def let_pass(log: Log, seconds: int) -> None:
 # Trims.
 
 
-def test_a_trim_lets_go_of_the_records_below_its_position(log: Log) -> None:
+def test_a_trim_drops_the_records_below_its_position(log: Log) -> None:
     receipts = fill(log, 200)
     assert log.run(trim_topic("orders", 150)) == {"topic": log.describe()}
     assert bounds(log) == (150, 200)
@@ -103,7 +103,7 @@ def test_a_trim_beyond_the_end_is_refused_before_and_in_the_log(log: Log) -> Non
 
 
 @pytest.mark.parametrize("position", [0, -1, True, 1.5, "1", None])
-def test_a_trim_to_what_is_no_position_is_refused(log: Log, position: object) -> None:
+def test_a_trim_to_something_that_is_no_position_is_refused(log: Log, position: object) -> None:
     fill(log, 3)
     with pytest.raises(RequestError):
         log.propose(trim_topic("orders", position))
@@ -118,7 +118,7 @@ def test_an_unknown_topic_is_neither_trimmed_nor_configured(log: Log) -> None:
 # Retention by bytes.
 
 
-def test_a_topic_keeps_at_least_the_bytes_it_was_told_and_little_more(log: Log) -> None:
+def test_a_topic_keeps_at_least_its_bytes_and_little_more(log: Log) -> None:
     topic, session = log.topic(retain_bytes=200_000), log.session()
     for n in range(1, 1001):
         log.append(topic, session, n, size=1000)
@@ -141,8 +141,8 @@ def test_a_busy_neighbour_does_not_take_a_topics_bytes_away(log: Log) -> None:
 # Retention by time.
 
 
-def test_records_go_once_they_are_too_old_and_not_much_later(log: Log) -> None:
-    """An hour, one record a minute: what is trimmed is older, what is kept is at most a sixteenth of that too old."""
+def test_records_are_dropped_when_they_are_too_old_and_not_much_later(log: Log) -> None:
+    """An hour at one record a minute. Trimmed records are older; kept ones are at most a sixteenth of that too old."""
     topic, session = log.topic(retain_seconds=3600), log.session()
     times = []
     for n in range(1, 301):
@@ -156,7 +156,7 @@ def test_records_go_once_they_are_too_old_and_not_much_later(log: Log) -> None:
     assert first > 200
 
 
-def test_records_go_from_a_topic_that_gets_none_while_the_logs_time_goes_on(log: Log) -> None:
+def test_an_idle_topic_drops_old_records_as_the_logs_time_goes_on(log: Log) -> None:
     fill(log, 5, retain_seconds=10)
     let_pass(log, 9)
     assert bounds(log) == (1, 5)
@@ -165,7 +165,7 @@ def test_records_go_from_a_topic_that_gets_none_while_the_logs_time_goes_on(log:
     assert log.machine.keep_from() is None
 
 
-def test_retention_is_looked_after_once_in_a_second_of_the_logs_time(log: Log) -> None:
+def test_retention_is_checked_once_per_second_of_the_logs_time(log: Log) -> None:
     fill(log, 5, retain_seconds=0.0001)
     for _ in range(100):
         log.session()
@@ -174,7 +174,7 @@ def test_retention_is_looked_after_once_in_a_second_of_the_logs_time(log: Log) -
     assert bounds(log) == (6, 5)
 
 
-def test_of_both_limits_the_stricter_one_holds(log: Log) -> None:
+def test_the_stricter_of_two_limits_holds(log: Log) -> None:
     fill(log, 200, seconds=1, retain_bytes=10**9, retain_seconds=50)
     assert bounds(log)[0] > 140
     log.run(configure_topic("orders", retain_bytes=1000, retain_seconds=10**6))
@@ -202,7 +202,7 @@ def test_retention_is_switched_off_by_zero(log: Log) -> None:
     assert bounds(log) == (1, 10)
 
 
-def test_a_quiet_topic_that_is_given_an_age_gets_finer_entries_from_then_on(log: Log) -> None:
+def test_a_quiet_topic_with_a_new_age_limit_gets_finer_entries_from_then_on(log: Log) -> None:
     fill(log, 10, seconds=60)
     log.run(configure_topic("orders", retain_seconds=160))
     session = log.session()
@@ -212,7 +212,7 @@ def test_a_quiet_topic_that_is_given_an_age_gets_finer_entries_from_then_on(log:
     assert bounds(log)[0] > 10
 
 
-def test_a_topic_that_keeps_something_else_exists_already(log: Log) -> None:
+def test_a_topic_with_other_settings_exists_already(log: Log) -> None:
     log.topic("orders", retain_bytes=1000)
     with pytest.raises(TopicExistsError, match="keeps 1000 bytes, not 2000 bytes and 5 seconds"):
         log.propose(create_topic("orders", retain_bytes=2000, retain_seconds=5))
@@ -250,7 +250,7 @@ def test_settings_out_of_range_are_refused(log: Log, settings: dict[str, Any]) -
             log.propose(batch)
 
 
-# What the log is kept for.
+# The bound below which the log may be dropped.
 
 
 def test_the_log_is_kept_from_the_oldest_records_of_any_topic(log: Log) -> None:
@@ -269,7 +269,7 @@ def test_the_log_is_kept_from_the_oldest_records_of_any_topic(log: Log) -> None:
     assert "viewstamp topic trim new" in log.machine.explain_kept()
 
 
-def test_what_is_trimmed_is_part_of_the_digest_and_of_the_chain(log: Log) -> None:
+def test_trims_are_part_of_the_digest_and_of_the_chain(log: Log) -> None:
     fill(log, 5)
     other = restored(log.machine)
     assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
