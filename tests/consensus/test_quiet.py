@@ -23,7 +23,7 @@ ONE, TWO = NodeId("n1"), NodeId("n2")
 
 
 def plain(value: object) -> object:
-    """Return what ``value`` consists of, so that two of it can be compared."""
+    """Return the parts of ``value`` as plain values, so that two such values can be compared."""
     if isinstance(value, Mapping):
         return [(plain(key), plain(each)) for key, each in value.items()]
     if isinstance(value, set | frozenset):
@@ -41,7 +41,7 @@ def plain(value: object) -> object:
 
 
 def everything(raft: Raft) -> object:
-    """Return all that a tick could change."""
+    """Return all state that a tick could change."""
     core = raft.core
     left_out = {"log", "options", "entropy"}
     fields = [(name, plain(value)) for name, value in vars(core).items() if name not in left_out]
@@ -49,7 +49,7 @@ def everything(raft: Raft) -> object:
 
 
 class Sleeper(Schedule):
-    """A random schedule that also lets each member's quiet ticks pass as one, and one by one, and compares."""
+    """A random schedule that also passes each member's quiet ticks as one, and one by one, and compares."""
 
     longest = 0
 
@@ -83,11 +83,11 @@ def test_quiet_ticks_pass_as_one_as_they_pass_one_by_one(mix: str) -> None:
         schedule = Sleeper(replace(MIXES[mix], steps=250), seed)
         schedule.run()
         longest = max(longest, schedule.longest)
-    assert longest > 1, "nobody was ever quiet"
+    assert longest > 1, "no member ever had two quiet ticks"
 
 
 def settled(size: int = 3, *, heartbeat_ticks: int = 3) -> Group:
-    """Return a group in which all is committed everywhere, and said."""
+    """Return a group in which all is committed everywhere, and every member knows it."""
     group = Group(size, options=RaftOptions(election_timeout_ticks=18, heartbeat_ticks=heartbeat_ticks))
     group.elect(ONE)
     group.run(20)
@@ -102,7 +102,7 @@ def quiet(group: Group, me: NodeId) -> int:
 
 
 def heartbeats(group: Group, ticks: int) -> int:
-    """Return how many heartbeats a leader sends to one member within ``ticks``; all are answered."""
+    """Return the number of heartbeats that a leader sends to one member within ``ticks``; all are answered."""
     count = 0
     for _ in range(ticks):
         group.tick(ONE)
@@ -157,7 +157,7 @@ def test_a_leader_with_something_uncommitted_does_not_sleep() -> None:
 
 
 def test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tick_by_tick() -> None:
-    """A process that was stopped reads what its leader has sent, before it stands against it."""
+    """Because after a stop, the process has to read its leader's messages before it may stand against it."""
     group = settled()
     core = group[TWO].core
     core.ticks_since_leader, core.election_ticks = 0, 18

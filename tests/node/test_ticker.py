@@ -1,4 +1,4 @@
-"""Ticks are counted as time passes, also while nobody is woken for them, and also where a process was stopped."""
+"""Ticks are counted as time passes, without a wake-up for each, and correctly after the process was stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from viewstamp.node.ticker import Ticker
 
 @dataclass
 class Alarm:
-    """A timer that the test lets fire."""
+    """A timer that fires when the test says so."""
 
     seconds: float
     is_cancelled: bool = False
@@ -45,7 +45,7 @@ def started(ticks: int) -> tuple[Hand, Ticker]:
     return hand, ticker
 
 
-def test_a_timer_counts_the_ticks_that_it_was_set_for() -> None:
+def test_a_timer_counts_the_ticks_for_which_it_was_set() -> None:
     hand, ticker = started(20)
     assert ticker.is_resting
     assert [alarm.seconds for alarm in hand.alarms] == [20 * TICK]
@@ -55,7 +55,7 @@ def test_a_timer_counts_the_ticks_that_it_was_set_for() -> None:
     assert late == TICK
 
 
-def test_a_message_in_a_rest_counts_what_has_passed_and_loses_no_part_of_a_tick() -> None:
+def test_a_message_during_a_rest_counts_the_ticks_passed_and_loses_no_part_of_one() -> None:
     hand, ticker = started(20)
     for _ in range(4):
         hand.now += 2.5 * TICK
@@ -81,7 +81,10 @@ def test_a_plan_that_ends_later_leaves_the_timer_alone() -> None:
 
 
 def test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for() -> None:
-    """Nobody listened meanwhile: counted as waiting, it would stand against a leader that it has not read."""
+    """Because messages of the leader may wait unread.
+
+    If the hour counted as silence, the member would stand against it.
+    """
     hand, ticker = started(10)
     hand.now += 3600.0
     assert ticker.catch_up() == 10
