@@ -142,7 +142,7 @@ def test_every_truncation_and_every_byte_too_many_is_refused() -> None:
         if size:
             with pytest.raises(FrameError):
                 Batch.decode_all(good + good[:size])
-    with pytest.raises(FrameError, match=f"says {len(good)} bytes, {len(good) + 1} are there"):
+    with pytest.raises(FrameError, match=f"gives {len(good)} bytes, but there are {len(good) + 1}"):
         Batch.decode(good + b"\x00")
 
 

@@ -1,19 +1,19 @@
-"""What is left of a damaged log, from a tolerant scan of all its segments. Reads only.
+"""The readable rest of a damaged log, from a tolerant scan of all its segments. Reads only.
 
-A part is one segment number between the first and the last that is there, its file present or not. Behind unreadable
-bytes the next intact batch or group header says which index comes next, so what is missing is known exactly: a lost
-range. A region is what has to be written again: a part that is not whole, and those behind it until one says where it
-begins. `verdict.py` decides whether anything is damaged, and whether the end that the log had is known.
+A part is one segment number between the first and the last existing one, with or without a file. After unreadable bytes
+the next intact batch or group header has the next index, so the missing records are known exactly: a lost range. A
+region has to be written again: a part that is not whole, and the parts after it up to one whose beginning is known.
+`verdict.py` decides whether anything is damaged, and whether the end of the log is known.
 
-| what is found | what is known |
+| damage | consequence |
 | --- | --- |
 | a bit in a batch | its records are missing |
-| a bit in a group's header | nothing is missing where its batches follow on the one before, else its records are |
-| a segment's header | nothing is missing, if its first group stands where it should |
-| a file | its records are missing, up to where the next one begins |
-| the last file, and the one before is sealed | records are missing, and how many is not known: ``end`` None |
-| damage, and what reads as a torn tail | the same: on a disk that lies the tail may be rot too |
-| an unreadable truncation mark | the same: what was decided is not known |
+| a bit in a group's header | nothing is missing if its batches follow on the ones before, else its records are |
+| a segment's header | nothing is missing, if its first group is at its place |
+| a file | its records are missing, up to the beginning of the next one |
+| the last file, and the one before is sealed | records are missing, and their number is unknown: ``end`` None |
+| damage, and an apparent torn tail | the same, because on such a disk the tail may be damage too |
+| an unreadable truncation mark | the same, because the decided end is unknown |
 | no file at all | nothing: ``parts`` is empty |
 """
 
@@ -41,12 +41,12 @@ class LostRange:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentAssessment:
-    """One segment number. ``scan`` None = there is no file. ``header`` None = nothing in it says what it is.
+    """One segment number. ``scan`` None = there is no file. ``header`` None = nothing in the file replaces its header.
 
-    ``runs`` are the indices (half-open) that can be read. ``last_term`` is that of the last record in it, or before it;
-    ``last_group`` and ``generation`` the highest numbers up to its end; ``last_location`` is where the last group or
-    batch stands. ``floor`` is the generation and the group number with which it was read: what belongs to it has
-    higher ones.
+    ``runs`` are the readable indices (half-open). ``last_term`` is the term of its last record, or of the record before
+    it; ``last_group`` and ``generation`` are the highest numbers up to its end; ``last_location`` is the location of
+    the last group or batch. ``floor`` is the generation and the group number with which it was read: its own groups
+    have higher ones.
     """
 
     number: int
@@ -93,14 +93,14 @@ class SegmentAssessment:
 
     @property
     def has_tail(self) -> bool:
-        """Whether something stands behind what can be read, be it zeros, or it ends in the middle of a group."""
+        """Whether bytes follow the readable ones, even zeros, or it ends in the middle of a group."""
         scan = self.scan
         has_hole = scan is not None and bool(scan.holes) and scan.holes[-1].location > self.last_location
         return scan is not None and (scan.tail is not Rest.NOTHING or has_hole)
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it says that another segment follows."""
+        """Whether its seal proves that another segment follows."""
         return self.scan is not None and self.scan.is_sealed and not self.has_tail
 
     @property
@@ -131,7 +131,7 @@ class Region:
 
     @property
     def gaps(self) -> list[LostRange]:
-        """What of it cannot be read."""
+        """The unreadable indices of it."""
         gaps = []
         at = self.start
         for start, end in (run for part in self.parts for run in part.runs):
@@ -144,7 +144,7 @@ class Region:
 
     @property
     def knows_previous_term(self) -> bool:
-        """Whether what is left tells the term of the record before it."""
+        """Whether the readable rest has the term of the record before it."""
         first = self.parts[0]
         is_told = first.is_header_intact and first.first_index == self.start
         return is_told or (self.before is not None and self.before.last_term is not None)
@@ -157,11 +157,11 @@ class Region:
 
 @dataclass(slots=True, kw_only=True)
 class Assessment:
-    """What is left of a log.
+    """The readable rest of a log.
 
     ``begin`` is the first index that it should hold, ``end`` the index after the last record that it ever held (None =
-    not known). ``commit_hint`` is the highest in an intact group. ``membership`` is the newest record of one, b"" =
-    none was seen. ``contradiction`` says in what intact bytes do not belong together: then nothing must be repaired.
+    unknown). ``commit_hint`` is the highest in an intact group. ``membership`` is the newest membership record, b"" =
+    none was found. ``contradiction`` describes intact bytes that do not belong together; then nothing must be repaired.
     """
 
     directory: str
@@ -251,7 +251,7 @@ def salvage(disk: Disk, part: SegmentAssessment, start: int, end: int | None) ->
 
 
 def _read(disk: Disk, part: SegmentAssessment, state: ScanState) -> Iterator[Batch]:
-    """Yield what can be read of a part, and fill it in."""
+    """Yield the readable items of a part, and fill in its fields."""
     file = disk.open_read(part.path)
     try:
         state.end = state.term = None
@@ -284,7 +284,7 @@ def _read(disk: Disk, part: SegmentAssessment, state: ScanState) -> Iterator[Bat
 
 
 def _header_of(number: int, group: GroupHeader) -> SegmentHeader:
-    """Return what the header of a segment said, as far as its first group tells."""
+    """Return the header of a segment as far as its first group implies it."""
     return SegmentHeader(
         number=number,
         generation=group.generation,
@@ -299,7 +299,7 @@ def _find_regions(found: Assessment, begin_max: int) -> None:
     parts = list(found.parts)
     tail = parts.pop() if parts and parts[-1].header is None and not parts[-1].runs else None
     if not parts:
-        # What the only file held, if anything, is not known.
+        # The content of the only file, if any, is unknown.
         found.parts = []
         return
     found.begin = min(begin_max, parts[0].first_index or begin_max)
@@ -310,7 +310,7 @@ def _find_regions(found: Assessment, begin_max: int) -> None:
 def _regions_of(
     found: Assessment, parts: list[SegmentAssessment], tail: SegmentAssessment | None, end: int | None
 ) -> list[Region]:
-    """Return what has to be written again, where the log ends at ``end`` (None = not known), and ``tail`` is behind."""
+    """Return the regions to write again, if the log ends at ``end`` (None = unknown) and ``tail`` is behind it."""
     regions = []
     first = parts[0]
     lacks_beginning = first.first_index is not None and first.first_index > found.begin
@@ -354,7 +354,7 @@ def _start_of(parts: list[SegmentAssessment], before: SegmentAssessment | None, 
     if parts[0].first_index is not None:
         return parts[0].first_index
     if before is not None:
-        assert before.end is not None, "where one part ends and the next begins are not both unknown"
+        assert before.end is not None, "the end of one part and the beginning of the next are not both unknown"
         return before.end
     return min([begin, *(start for part in parts for start, _ in part.runs)])
 
@@ -365,5 +365,5 @@ def _check_order(found: Assessment, parts: list[SegmentAssessment]) -> None:
     for part in parts:
         for start, end in ([(part.first_index, part.first_index)] if part.first_index is not None else []) + part.runs:
             if start < at:
-                found.contradiction = f"{part.path} begins at index {start}, what is before it reaches {at}"
+                found.contradiction = f"{part.path} begins at index {start}, but the part before it reaches {at}"
             at = max(at, end)

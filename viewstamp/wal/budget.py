@@ -1,17 +1,19 @@
 """The files that wait to become segments, and the bytes that all files of a log take on the disk together.
 
-A spare is *prepared*: full length, zeros, synced; or *dropped*: a segment that was trimmed, with its old bytes. A
-dropped one is brought back to full length and overwritten with zeros, in the background, before it is prepared. So a
-segment never has anything but zeros behind what was written in it, and the recovery table need not tell old bytes
-from a torn tail. The zeros cost what they cost for a new file, less the allocation: the blocks are there.
+A spare is *prepared*: full length, zeros, synced; or *dropped*: a trimmed segment with its old bytes. A dropped one is
+extended to full length and overwritten with zeros, in the background, before it is prepared. So only zeros ever follow
+the written bytes of a segment, and the recovery table need not distinguish old bytes from a torn tail. The zeros cost
+as much as for a new file, without the allocation, because the blocks exist.
 
-A new file is allocated and not written: its blocks read as zeros. A sync in it takes 0.15 ms instead of the 0.12 of one
-in blocks that were written before (0.24 where the file grows), but to write them would write everything twice. Three
-nodes on one disk took 132 MB/s of 4 KiB records so and take 201 now; the p99 of 256 callers was 4.5 ms and is 2.9. What
-a dropped file holds has to be overwritten all the same, and its blocks may not be let go: they are the log's.
+A new file is allocated and not written: its blocks read as zeros. A sync in it takes 0.15 ms instead of 0.12 ms in
+blocks that were written before (0.24 ms if the file grows), but writing them would write everything twice. With
+written blocks three nodes on one disk took 132 MB/s of 4 KiB records, and take 201 MB/s now; the p99 of 256 callers was
+4.5 ms and is 2.9 ms. The bytes of a dropped file have to be overwritten all the same, and its blocks cannot be freed,
+because they belong to the log.
 
-Whatever happens to a spare may happen again: recovery takes what it finds, or removes it. Only two orders matter: a
-segment's new name is durable before its bytes change, and a spare's zeros are durable before it is called prepared.
+Every step on a spare can be repeated: recovery uses the files that it finds, or removes them. Only two orders matter: a
+segment's new name is durable before its bytes change, and a spare's zeros are durable before it gets the name of a
+prepared file.
 """
 
 from __future__ import annotations
@@ -41,21 +43,21 @@ _PIECE_BYTES = 1024 * 1024
 _PIECE = memoryview(bytes(_PIECE_BYTES))
 
 _HEADERS_BYTES = 288
-"""What is reckoned for the headers of one append: a group's, the empty one's that closes it, a seal and the header of
-the next segment."""
+"""The estimated bytes of the headers of one append: a group's, the empty one's that closes it, a seal, and the header
+of the next segment."""
 
 _HEADERS_SHARE = 16
-"""And one byte for so many: a checksum of 4 for each batch, which has at least 96, and the headers of more groups."""
+"""One more byte for this many: a checksum of 4 for each batch, which has at least 96, and headers of more groups."""
 
 _KEPT_MAX = 2
 """Spares that a log without a bound keeps: the next segment, and one more where trimming yields it."""
 
 _OLD_PREPARED_NAME = "next.prepared"
-"""What the only spare was called when there was never more than one."""
+"""The name of the only spare in earlier versions."""
 
 
 class SpareResult(NamedTuple):
-    """What became of making a spare: ``used`` is what was used up for it, None = a new file.
+    """The result of preparing a spare: ``used`` is the name of the file that was used up for it, None = a new file.
 
     ``has_space`` is whether the disk had room for it; the budget may lack it all the same.
     """
@@ -69,8 +71,8 @@ class Spares:
     """The spares of one log, and its budget; used by the writer thread, the thread that prepares, and the loop.
 
     Invariants:
-      * ``allocated`` is at least what the log's files have on the disk: bytes are taken before a file grows, and given
-        back after it has become shorter, or its name has gone, durably
+      * ``allocated`` is at least the disk space of the log's files: bytes are taken before a file grows, and given
+        back after it has become shorter, or its name has been removed, durably
       * it is at most ``bytes_max``, unless that is 0, or the log was larger when it was opened
     """
 
@@ -85,7 +87,7 @@ class Spares:
         self._names = 0
         self._garbage = Garbage(disk)
         self._stuck_bytes: dict[str, int] = {}
-        """What each file that could not be removed still takes of the budget."""
+        """For each file that could not be removed, its bytes, which still count in the budget."""
         self.allocated = 0
         """Bytes of all segments and spares, zeros included."""
         self.keeps_replaced = False
@@ -93,7 +95,7 @@ class Spares:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, segment_bytes: int, bytes_max: int) -> Spares:
-        """Take over what a run before left; incomplete files, and those over ``bytes_max``, are removed. Blocking."""
+        """Take over the spares of an earlier run; remove incomplete files, and those over ``bytes_max``. Blocking."""
         spares = cls(disk, directory, segment_bytes, bytes_max)
         for name in disk.list_directory(directory):
             path = f"{directory}/{name}"
@@ -126,7 +128,7 @@ class Spares:
         return dict(self._garbage.stuck)
 
     def retry_removals(self) -> None:
-        """Try again to remove what could not be removed. Blocking.
+        """Try again to remove the files that could not be removed. Blocking.
 
         Raises:
           StorageError: a sync failed; final.
@@ -164,7 +166,7 @@ class Spares:
         self.give(-size)
 
     def give(self, size: int) -> None:
-        """Give back what a file has become shorter by, durably."""
+        """Give back the bytes by which a file has become shorter, durably."""
         with self._lock:
             self.allocated -= size
 
@@ -174,9 +176,9 @@ class Spares:
             return self._prepared.popleft() if self._prepared else None
 
     def give_up(self) -> bool:
-        """Remove a prepared file for good, so that its bytes can be used elsewhere; False where there is none.
+        """Remove a prepared file for good, so that its bytes can be used elsewhere; False = there is none.
 
-        Where it cannot be removed it is no spare any more either, and its bytes come back when it is gone.
+        If it cannot be removed, it is no spare any more either, and its bytes are given back when it is gone.
         """
         with self._lock:
             if not self._prepared:
@@ -214,9 +216,9 @@ class Spares:
         return True
 
     def prepare(self, reserve_bytes: int = 0) -> SpareResult:
-        """Make one more file ready, a dropped one before a new one, which leaves ``reserve_bytes`` free. Blocking.
+        """Prepare one more file, a dropped one before a new one, and leave ``reserve_bytes`` free. Blocking.
 
-        Temporary name → zeros → sync → rename: whoever finds the final name finds synced zeros. The directory is synced
+        Temporary name → zeros → sync → rename, so a file with the final name has synced zeros. The directory is synced
         when the file gets its name as a segment, before anything in it is called durable.
 
         Raises:
@@ -244,7 +246,7 @@ class Spares:
             else:
                 fill_with_zeros(file, 0, self._segment_bytes)
         except StorageFullError:
-            self._remove(path, self._segment_bytes)  # somebody else took the space in between: not ours to fail for
+            self._remove(path, self._segment_bytes)  # Another program took the space in between; that is no failure.
             return SpareResult(used, False, False)
         finally:
             file.close()
@@ -269,7 +271,7 @@ class Spares:
             self._dropped.append((path, size))
 
     def _remove(self, path: str, length: int) -> None:
-        """Remove a file that is no segment; where that fails, its bytes stay taken until it is gone."""
+        """Remove a file that is no segment; if that fails, its bytes count until it is gone."""
         if not self._garbage.remove(path):
             self._stuck_bytes[path] = length
             return
@@ -298,14 +300,14 @@ def _size(disk: Disk, path: str) -> int:
 
 
 _ROLL_BYTES = GROUP_HEADER_SIZE
-"""What the seal of a segment takes."""
+"""The bytes of a segment's seal."""
 
 
 class Budget:
     """The room of a log: in the open segment, in the prepared ones, and on the disk.
 
     Invariants:
-      * :meth:`check` refuses what could only be written by using ``reserve_bytes``, or going over ``bytes_max``
+      * :meth:`check` refuses bytes that would need ``reserve_bytes``, or exceed ``bytes_max``
     """
 
     def __init__(self, *, segment_bytes: int, bytes_max: int, reserve_bytes: int, margin_bytes: int) -> None:
@@ -314,8 +316,8 @@ class Budget:
         self._reserve_bytes = reserve_bytes
         self._margin_bytes = margin_bytes
         self.sure_margin: float = math.inf if bytes_max else margin_bytes
-        """What has no more bytes than ``open_room`` less this passes :meth:`check`. The log compares them itself,
-        because it is nearly always so, and each append asks twice. Infinite: only :meth:`check` can tell."""
+        """Bytes up to ``open_room`` less this pass :meth:`check`. The log compares them itself, because that is nearly
+        always enough, and each append does it twice. Infinite: only :meth:`check` can decide."""
         self.open_room = 0
         """Bytes that the open segment takes without growing."""
         self.is_open_whole = True
@@ -332,21 +334,21 @@ class Budget:
         self.used = 0
         """Bytes written in all segments."""
         self.free = 0
-        """What the disk had when it was last asked."""
+        """The free bytes of the disk when it was last queried."""
 
     @property
     def left(self) -> int:
-        """Bytes that may still be written; what is queued already included."""
+        """The bytes that may still be written, including those that are queued."""
         growth = self.free - self._reserve_bytes if self.may_grow else 0
         left = self._made_ready + max(0, growth)
         return min(left, self._limit_left) if self._bytes_max else left
 
     def left_for(self, queued: int) -> int:
-        """Bytes that may still be written, by what is not urgent, beside ``queued`` ones."""
+        """The bytes that may still be written by appends that are not urgent, in addition to ``queued`` ones."""
         return max(0, self.left - self._margin_bytes - queued)
 
     def wants_another(self, queued: int) -> bool:
-        """Say whether another spare should be made ready, beside the ``queued`` bytes that must find room.
+        """Return whether another spare should be prepared, in addition to the ``queued`` bytes that need room.
 
         Without ``bytes_max`` one spare is kept; with it, as many as fit: the log is preallocated.
         """
@@ -359,14 +361,14 @@ class Budget:
         return left - in_files >= self._segment_bytes and left - self._segment_bytes >= queued
 
     def check(self, size: int, *, urgent: bool, spared: int = 0) -> None:
-        """Refuse ``size`` bytes (all that is queued included) for which there is no room.
+        """Refuse ``size`` bytes (including all queued ones) for which there is no room.
 
-        ``urgent`` may use the last ``margin_bytes`` and the disk's reserve: what a node must write although it is full.
-        All else leaves ``spared`` bytes of ``bytes_max`` too.
+        ``urgent`` may use the last ``margin_bytes`` and the disk's reserve, for writes that a full node must do. All
+        other appends leave ``spared`` bytes of ``bytes_max`` too.
 
         Raises:
-          StorageFullError: says how much is left, and why. The remedy begins with a verb and ends without a full stop:
-            who knows what could be dropped puts that before it.
+          StorageFullError: the message gives the remaining bytes and the reason. The remedy begins with a verb and ends
+            without a full stop, because a caller that can drop something adds that before it.
         """
         left = self.left
         if urgent:
@@ -415,13 +417,13 @@ class Budget:
 class WalOptions:
     """Settings of a log.
 
-    ``queue_bytes_max`` bounds what is reserved and not yet complete. ``bytes_max`` bounds all segments and spares
-    together, at every instant, and the log is preallocated to it; at least two segments; 0 = only the disk bounds it.
-    ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of the room, at most a quarter of a segment, are kept for
-    what is urgent. ``idle_seconds`` after the last append the last group is closed by an empty one.
+    ``queue_bytes_max`` bounds the bytes that are reserved and not yet complete. ``bytes_max`` bounds all segments and
+    spares together, at every instant, and the log is preallocated to it; at least two segments; 0 = only the disk
+    bounds it. ``reserve_bytes`` of the disk stay free. ``margin_bytes`` of the room, at most a quarter of a segment,
+    are kept for urgent writes. ``idle_seconds`` after the last append an empty group closes the last group.
 
-    ``sync_seconds`` 0 = an append is complete when it is durable. Above it, the interval mode: an append is complete
-    when it is written, and durable at most so much later; a power cut takes what was completed since the last sync.
+    ``sync_seconds`` 0 = an append is complete when it is durable. Above 0, the interval mode: an append is complete
+    when it is written, and durable at most this much later; a power cut loses appends since the last sync.
     """
 
     segment_bytes: int = 16 * 1024 * 1024

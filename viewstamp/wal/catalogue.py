@@ -21,7 +21,7 @@ from viewstamp.wire.batch import Batch
 __all__ = ["Catalogue", "ReadLocation", "Segment", "read"]
 
 _SPARSE_BYTES = 64 * 1024
-"""One index entry (16 bytes) for at least so many bytes of log: 256 KiB of memory for a GiB of log."""
+"""At most one index entry (16 bytes) for this many bytes of log, which is 256 KiB of memory for a GiB of log."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,10 +70,10 @@ class Segment:
 
 
 class ReadLocation(NamedTuple):
-    """Where to begin reading: a boundary in a segment, at or before the record asked for.
+    """A place to begin reading: a boundary in a segment, at or before the requested record.
 
-    ``length`` is how much of the segment is written and durable; ``end`` the index at which to stop all the same, as
-    the log may be about to be cut there.
+    ``length`` is the written and durable length of the segment; ``end`` the index at which to stop all the same,
+    because the log may be about to be cut there.
     """
 
     path: str
@@ -106,7 +106,7 @@ class Catalogue:
 
     @property
     def durable_end(self) -> int:
-        """The end of what has been synced."""
+        """The end of the synced records."""
         return self._durable_end
 
     @property
@@ -164,9 +164,10 @@ class Catalogue:
             self._durable_end = end
 
     def learn(self, number: int, entries: list[tuple[int, int]], truncations: int) -> None:
-        """Add what a reader came across to the sparse index of a segment that was not read when the log was opened.
+        """Add a reader's findings to the sparse index of a segment that was not read when the log was opened.
 
-        ``truncations`` is how many there had been before it read: what was seen before a later one does not count.
+        ``truncations`` is the number of truncations before the reader began: findings from before a later truncation
+        are ignored.
         """
         with self._lock:
             at = number - self._segments[0].number
@@ -279,7 +280,7 @@ def read(disk: Disk, catalogue: Catalogue, start: int, bytes_max: int) -> list[B
 
     Raises:
       TrimmedError: ``start`` is below the first index kept.
-      FrameError, FileNotFoundError: the files are not what the catalogue says; they may just be cut or trimmed.
+      FrameError, FileNotFoundError: the files differ from the catalogue, perhaps because they are being cut or trimmed.
       StorageError: the disk failed.
     """
     found: list[Batch] = []
@@ -307,7 +308,7 @@ def _read_segment(
 ) -> int:
     """Add the batches of one segment to ``found``; return the bytes that it holds now.
 
-    ``passed`` gets the (index, location) of each batch before ``start``: what the sparse index could have spared.
+    ``passed`` gets the (index, location) of each batch before ``start``, for the sparse index.
     """
     file = disk.open_read(place.path)
     try:

@@ -1,4 +1,4 @@
-"""The control file: what a node must remember beside its log, in two checksummed copies.
+"""The control file: a node's state beside its log, in two checksummed copies.
 
 A copy, little-endian, in the files ``control-a`` and ``control-b``::
 
@@ -9,10 +9,10 @@ A copy, little-endian, in the files ``control-a`` and ``control-b``::
     20  reserved                                     4 bytes, 0
     24  body: msgpack map, then zeros to a multiple of 4,096 bytes
 
-Every write goes to one copy, is synced, then to the other, and is synced; only then is it done. So while one copy is
-incomplete the other holds at least the newest acknowledged version, and **one intact copy is always enough**. (Copies
-that took turns would be half the work and could not tell a torn write of the next version from rot in an
-acknowledged one: a forgotten vote. Control writes are rare: elections and their like.) A copy is created under a
+Every write goes to one copy, is synced, then goes to the other, and is synced; only then is it done. So while one copy
+is incomplete the other holds at least the newest acknowledged version, and **one intact copy is always enough**.
+(Copies that took turns would be half the work, but could not distinguish a torn write of the next version from damage
+in an acknowledged one: a forgotten vote. Control writes are rare, for example at elections.) A copy is created under a
 temporary name, synced and renamed, so the first write is no exception.
 
 | one copy | the other | answer |
@@ -20,13 +20,13 @@ temporary name, synced and renamed, so the first write is no exception.
 | missing | missing | empty: never written |
 | intact | intact, the same version | it |
 | intact | intact, one version less | the newer: it may be acknowledged already |
-| intact | unreadable or missing | the intact one: the other was being written, or has rotted, or was removed |
-| intact | intact, further away | CorruptionError: one was put back from elsewhere |
+| intact | unreadable or missing | the intact one: the other was being written, or is damaged, or was removed |
+| intact | intact, further away | CorruptionError: one was copied from elsewhere |
 | unreadable | unreadable or missing | CorruptionError |
 
-What opening reads may be in the page cache only, and in one copy only; after a failed sync the system even believes it
-to be on the disk, so that another sync would not write it. So opening *writes* both copies again and syncs them
-before anything can be promised on the strength of them. :func:`read_control_state` only reads.
+The bytes that opening reads may be only in the page cache, and in one copy only; after a failed sync the system even
+considers them written, so that another sync would not write them. So opening *writes* both copies again and syncs them
+before the node can promise anything that depends on them. :func:`read_control_state` only reads.
 """
 
 from __future__ import annotations
@@ -54,23 +54,28 @@ _PAGE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlState:
-    """What the control file holds.
+    """The content of the control file.
 
-    ``term`` and ``vote`` ("" = none) are one durable write. ``history`` is the stored term history, (term, first
-    index) pairs; it may run ahead of the log. ``membership`` is the one at the trimmed prefix, b"" = none.
-    ``commit_hint`` is an end below which all was committed, at most the durable end when it was written: a log that
-    ends below it has lost records. ``peers`` are
-    (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its disk.
-    ``recovering_until`` is the pair (last term, end) that the node had advertised, at least, when damage was found:
-    until its log reaches it nothing that it says counts (protocol rule 17); None = nothing is missing. ``member_id`` is
-    what the node is called in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
-    ``installing`` is the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
-    stored before the file gets its name, cleared with the history of the snapshot (``wal/verdict.py``); None = none.
-    ``running`` is (boot id, durability) while the node may hold acknowledged records that are not synced, and None
-    after a clean stop: found under another boot id, the machine lost power, and such records may be gone
-    (docs/design/0007). ``lost_power`` says that ``recovering_until`` was stored for that reason, and not for damage:
-    all that was ever synced is there.
-    ``log_id``, 16 bytes, stands in the headers of the log's segments too; zeros = an older version made the log.
+    Attributes:
+      term, vote: ("" = none); one durable write.
+      history: the stored term history, (term, first index) pairs; it may run ahead of the log.
+      membership: the one at the trimmed prefix, b"" = none.
+      commit_hint: an end below which all was committed, at most the durable end when it was written. A log that ends
+        below it has lost records.
+      peers: (node, incarnation) of the peers met so far: one that comes back with another incarnation has lost its
+        disk.
+      recovering_until: the pair (last term, end) that the node had advertised, at least, when damage was found. Until
+        its log reaches it, the node's votes and acknowledgements do not count (protocol rule 17); None = nothing is
+        missing.
+      member_id: the node's id in its group: its name, or another one since its disk was lost (rule 18); "" = its name.
+      installing: the pair (last term, end) of the newest snapshot of a leader that is being fetched or installed;
+        stored before the file gets its name, cleared with the history of the snapshot (``wal/verdict.py``); None =
+        none.
+      running: (boot id, durability) while the node may hold acknowledged records that are not synced, and None after a
+        clean stop. Found under another boot id, it means that the machine lost power, and such records may be lost
+        (docs/design/0007).
+      lost_power: ``recovering_until`` was stored for that reason, and not for damage: all synced records are there.
+      log_id: 16 bytes, which the headers of the log's segments have too; zeros = an older version created the log.
     """
 
     cluster_id: str
@@ -171,7 +176,7 @@ def _pair(value: object, kind: type) -> tuple[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """What one of the two files holds: ``state`` None = not readable, then ``problem`` says why."""
+    """The content of one of the two files: ``state`` None = not readable, then ``problem`` has the reason."""
 
     exists: bool
     version: int = 0
@@ -259,7 +264,7 @@ class ControlFile:
 
 
 def read_control_state(disk: Disk, directory: str) -> ControlState | None:
-    """Return what the control file holds, None = empty; changes nothing, so it may be a running node's.
+    """Return the content of the control file, None = empty. Changes nothing, so it works on a running node's file.
 
     Raises:
       CorruptionError, ConfigError, StorageError: as :meth:`ControlFile.open`.
@@ -270,7 +275,7 @@ def read_control_state(disk: Disk, directory: str) -> ControlState | None:
 
 
 def is_control_lost(disk: Disk, directory: str) -> bool:
-    """Say whether no copy can be read, be it there or not: then nobody knows what the node has promised.
+    """Return whether no copy can be read, missing or not: then the node's vote and term are unknown.
 
     Raises:
       ConfigError, StorageError: as :meth:`ControlFile.open`.
@@ -329,7 +334,7 @@ def _read(disk: Disk, path: str) -> _Copy:
 
 
 def decode_copy(packed: bytes) -> ControlState | None:
-    """Return what the bytes of one of the two files say; None = they are not readable. For checkers.
+    """Decode the bytes of one of the two files; None = they are not readable. For checkers.
 
     Raises:
       ConfigError: they have a newer format.
@@ -341,7 +346,7 @@ def _decode(packed: bytes, path: str) -> _Copy:
     if len(packed) < _HEADER.size:
         return _Copy(True, problem=f"{len(packed)} bytes")
     magic, checksum, version, body_size = _HEADER.unpack_from(packed)
-    # A torn write of a longer or a shorter state leaves bytes of both: only what this version's own pages hold counts.
+    # A torn write of a longer or a shorter state leaves bytes of both, so only the pages of this version count.
     size = -(-(_HEADER.size + body_size) // _PAGE) * _PAGE
     if magic[:3] != _MAGIC or len(packed) < size:
         return _Copy(True, problem=f"{len(packed)} bytes that start with {magic!r}")
@@ -356,7 +361,7 @@ def _decode(packed: bytes, path: str) -> _Copy:
     try:
         state = ControlState.decode(packed[_HEADER.size : _HEADER.size + body_size])
     except (ValueError, TypeError) as error:
-        return _Copy(True, problem=f"an intact checksum over what is no control state: {error}")
+        return _Copy(True, problem=f"an intact checksum, but the content is not a control state: {error}")
     return _Copy(True, version, packed[:size], state)
 
 

@@ -93,16 +93,16 @@ def is_replaced_name(name: str) -> bool:
 
 @fast_members
 class SpareKind(Enum):
-    """What a file that waits to become a segment holds; the last part of its name."""
+    """The content of a file that waits to become a segment; the last part of its name."""
 
     PREPARED = "prepared"
     """Zeros, synced, in full length."""
     DROPPED = "dropped"
-    """What it held as a segment that was trimmed."""
+    """The bytes of the segment that it was before it was trimmed."""
 
 
 def spare_name(number: int, kind: SpareKind) -> str:
-    """Return the file name of a spare; its number only tells it from others."""
+    """Return the file name of a spare; the number has no other meaning than to make it unique."""
     return f"{number:020d}.{kind.value}"
 
 
@@ -188,12 +188,12 @@ class SegmentHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHeader:
-    """What stands before the batches of one write and one sync.
+    """The header before the batches of one write and one sync.
 
     ``location`` is its own byte in the segment; ``durable`` the byte of the segment below which all was
     durable when this group was written (0 in a segment's first group: not even the segment header was).
-    ``commit_hint`` is an end: all below it was committed. ``first_index`` is that of the first record, in
-    an empty group the end of the log. ``checksums`` are the header checksums of the batches: they tie
+    ``commit_hint`` is an end: all below it was committed. ``first_index`` is that of the first record; in
+    an empty group it is the end of the log. ``checksums`` are the header checksums of the batches: they tie
     exactly these batches to this group. ``body_size`` counts the bytes of the batches.
 
     Invariants:
@@ -233,7 +233,7 @@ class GroupHeader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it only closes what stands before it."""
+        """Whether it only closes the group before it."""
         return not self.checksums
 
     def encode(self) -> bytes:

@@ -1,6 +1,6 @@
 """Reading a log from its files, without the node: in order, one forward pass, changing nothing.
 
-Works on the files of a dead node and of a running one; what a running node writes meanwhile may or may not be seen.
+Works on the files of a dead node and of a running one; concurrent writes of a running node may be included or not.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ WAL_DIRECTORY = "wal"
 def survey_of(disk: Disk, path: str) -> Survey:
     """Return a survey, not yet walked, of a data directory, a log directory or one segment file.
 
-    Where there is a control file it is read too: it says that a log must exist, and with the names of the snapshots up
-    to where it must reach (``known_end``). The log of a data directory must begin at or below the end of one of its
-    snapshots, which their names say; a log alone may begin anywhere.
+    If there is a control file, it is read too, because it proves that a log must exist, and gives, with the names of
+    the snapshots, the end that it must reach (``known_end``). The log of a data directory must begin at or below the
+    end of one of its snapshots; a log alone may begin anywhere.
 
     Raises:
       ConfigError: ``path`` is none of these; or a newer format.
@@ -72,17 +72,17 @@ def _survey_with_control(disk: Disk, data: str, directory: str) -> Survey:
 def read_batches(disk: Disk, path: str) -> Iterator[Batch]:
     """Yield the batches of a log in order, from its first to the last intact one; a torn tail ends it quietly.
 
-    Batches above the commit point are yielded too: whether they are committed is not in the log of one node. Buffers
-    are views: holding one keeps the piece (1 MiB) that it was read with alive.
+    Batches above the commit point are yielded too, because the log of one node does not show whether they are
+    committed. Buffers are views: each keeps the piece (1 MiB) that it was read with in memory.
 
     Args:
-      disk: where the files are.
+      disk: the disk with the files.
       path: a data directory, a log directory or a segment file.
 
     Raises:
       CorruptionError: at the first damage, after everything before it was yielded.
       ConfigError: no log, or one of a newer format.
-      TrimmedError: the node runs, and trimmed its log where it was being read: read again, or from ``first`` on.
+      TrimmedError: the node runs, and trimmed the log at the place of reading: read again, or from ``first`` on.
       StorageError: a file cannot be read.
     """
     survey = survey_of(disk, path)
@@ -94,7 +94,7 @@ def read_batches(disk: Disk, path: str) -> Iterator[Batch]:
 
 
 def _walk(survey: Survey) -> Iterator[Found]:
-    """Walk over the files of a node that may run: tell a segment that it dropped meanwhile from damage."""
+    """Walk over the files of a node that may run, and distinguish a segment that it dropped meanwhile from damage."""
     try:
         yield from survey.walk()
     except FileNotFoundError as error:
@@ -125,8 +125,8 @@ def _check_kept(survey: Survey, name: str) -> None:
 class InspectedItem:
     """One line of the tree that :func:`inspect` draws.
 
-    ``kind`` is "segment" (depth 0), "group" (1), "batch" (2) or "end" (0); ``location`` its byte in the segment;
-    ``fields`` what its header says, by name.
+    ``kind`` is "segment" (depth 0), "group" (1), "batch" (2) or "end" (0); ``location`` is its byte in the segment;
+    ``fields`` are the fields of its header, by name.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class InspectedItem:
 
 
 def inspect(disk: Disk, path: str) -> Iterator[InspectedItem]:
-    """Yield a log as a tree: segments, their groups, their batches, and at the end what recovery would say of it.
+    """Yield a log as a tree: segments, their groups, their batches, and at the end the verdict of recovery.
 
     Raises:
       ConfigError: no log, or one of a newer format.
@@ -212,7 +212,7 @@ _LOOKS_MAX = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What became of every byte of a log. ``last_index`` is inclusive; ``first_index - 1`` where there is no record."""
+    """The verdict on every byte of a log. ``last_index`` is inclusive; ``first_index - 1`` if there is no record."""
 
     path: str
     verdict: LogVerdict
@@ -280,11 +280,11 @@ _PIECE_BYTES = 64 * 1024
 
 
 def scrub_segment(disk: Disk, segment: Segment) -> Generator[int, None, None]:
-    """Read a sealed segment; yield now and then how many bytes were checked since the last time. Blocks in between.
+    """Read a sealed segment; yield regularly the number of bytes that were checked since the last time. Blocking.
 
     Raises:
-      CorruptionError: a byte is not what it was; or the segment was trimmed or cut meanwhile, which the caller knows.
-      FileNotFoundError: there is no such file any more.
+      CorruptionError: a byte has changed; or the segment was trimmed or cut meanwhile, which the caller can check.
+      FileNotFoundError: the file does not exist any more.
       StorageError: it cannot be read.
     """
     file = disk.open_read(segment.path)

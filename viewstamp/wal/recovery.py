@@ -1,4 +1,4 @@
-"""Opening a log: the survey of its files, which only reads, and what follows from the verdict on them.
+"""Opening a log: the survey of its files, which only reads, and the steps that follow from the verdict on them.
 
 A torn tail is cut, a truncation finished; corruption is refused. Each step on the disk can be repeated: after a death
 in between, the next survey gives the same verdict.
@@ -31,18 +31,18 @@ from viewstamp.wire.batch import Batch
 __all__ = ["Found", "Recovery", "Survey", "check_without_log_id", "settle_names", "take_over"]
 
 Found = Segment | GroupHeader | tuple[int, Batch]
-"""What a survey meets, in this order: a segment, its groups, after each its batches with their locations."""
+"""The items of a survey, in this order: a segment, its groups, after each group its batches with their locations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What opening the log found. ``end`` is exclusive; ``torn_bytes`` were cut off.
+    """The result of opening a log. ``end`` is exclusive; ``torn_bytes`` were cut off.
 
     ``commit_hint`` is the highest in any group header that was read: an end below which all was known to be committed.
-    ``batches``, ``records`` and ``term_starts`` are those from the index on from which the log was scanned; the last
-    are the runs of terms in the batch headers, as (term, index of its first record there). ``previous_term`` is the
-    term of the record before that index, as the headers say; 0 = not held: the log ends before it, begins behind it,
-    or has a batch across it.
+    ``batches``, ``records`` and ``term_starts`` count from the index at which the scan of the log began; the last one
+    has the runs of terms in the batch headers, as (term, index of its first record there). ``previous_term`` is the
+    term of the record before that index, according to the headers; 0 = not held: the log ends before it, begins after
+    it, or has a batch across it.
     """
 
     verdict: LogVerdict
@@ -59,17 +59,17 @@ class Recovery:
 
 @dataclass(slots=True, kw_only=True)
 class Survey:
-    """One strict pass over a log directory, and what it learnt. Changes nothing on the disk.
+    """One strict pass over a log directory, and its results. Changes nothing on the disk.
 
-    Iterate :meth:`walk` to its end (or call :meth:`run`), then look at the rest.
+    Iterate :meth:`walk` to its end (or call :meth:`run`), then read the other attributes.
 
     ``known`` is given. An empty log begins at its ``first_index_max``, after a record of ``previous_term``. Below
-    ``scan_from`` nothing is yielded but segments, and of segments wholly below it only the headers are read. ``log_id``
-    is that of the log; ``NO_LOG_ID`` = its control file names none, so that no segment may; None = that of the first
+    ``scan_from`` only segments are yielded, and of segments wholly below it only the headers are read. ``log_id`` is
+    that of the log; ``NO_LOG_ID`` = its control file has none, so no segment may have one; None = that of the first
     segment that has one.
 
-    ``segments`` are those that were written, each with the length that is intact. ``last_group`` is the last group
-    header in the last of them, None = there is none.
+    ``segments`` are the written ones, each with its intact length. ``last_group`` is the last group header in the last
+    of them, None = there is none.
     """
 
     disk: Disk
@@ -90,7 +90,7 @@ class Survey:
 
     @property
     def judgement(self) -> LogJudgement:
-        """What the files mean, after the walk."""
+        """The meaning of the files, after the walk."""
         assert self.judged is not None, "walk comes first"
         return self.judged
 
@@ -112,7 +112,7 @@ class Survey:
         )
 
     def error(self) -> CorruptionError:
-        """Return the error that says where the damage is."""
+        """Return the error that describes the damage."""
         damage = self.judgement.corruption
         assert damage is not None, "there is damage"
         path = f"{self.directory}/{damage.segment}"
@@ -122,8 +122,8 @@ class Survey:
             location=damage.location,
             expected=damage.expected,
             found=damage.found,
-            remedy="nothing was changed; look with `viewstamp wal inspect`. Keep the directory, the others go on "
-            "without this one; never start an older copy of it, which has forgotten what this one promised",
+            remedy="nothing was changed; look with `viewstamp wal inspect`. Keep the directory; the others go on "
+            "without this one. Never start an older copy of it, because it lacks this node's latest votes and records",
         )
 
     def run(self) -> Survey:
@@ -133,10 +133,10 @@ class Survey:
         return self
 
     def walk(self) -> Iterator[Found]:
-        """Read the log once, forward; yield what is intact, up to the end or the first damage.
+        """Read the log once, forward; yield the intact items, up to the end or the first damage.
 
-        A batch's buffer is a view of a piece that was read: valid as long as it is held, but holding it keeps the
-        whole piece (1 MiB) alive, so copy what is to be kept.
+        A batch's buffer is a view of a piece that was read: valid as long as it is held, but it keeps the whole piece
+        (1 MiB) in memory, so copy the bytes that you keep.
 
         Raises:
           ConfigError: a segment has a newer format, or is of another log.
@@ -169,7 +169,7 @@ class Survey:
                     return
 
     def _begin_at(self, mark: Mark) -> None:
-        """Take the log as what a reset has made of it, or is about to."""
+        """Use the log as a reset has left it, or is about to leave it."""
         header, self.last_group = mark.first_segment()
         self.state.enter(header)
         self.state.number = self.last_group.number
@@ -187,7 +187,7 @@ class Survey:
         self._term_before = mark.term if self.scan_from == mark.end else 0
 
     def _is_unused(self, number: int) -> bool:
-        """Say whether a segment holds nothing but zeros: made ready, and never written to."""
+        """Return whether a segment has only zeros: prepared, and never written to."""
         file = self.disk.open_read(f"{self.directory}/{segment_name(number)}")
         try:
             return not file.read(0, 4).strip(b"\0") and rest_of(file, 0, file.size())[0] is not Rest.BYTES
@@ -228,10 +228,10 @@ class Survey:
             file.close()
 
     def _pass_over(self, header: SegmentHeader) -> bool:
-        """Take a segment that ends at or below ``scan_from`` as read; False where it must be read.
+        """Count a segment that ends at or below ``scan_from`` as read; False = it must be read.
 
-        Where the next segment begins, this one ends: the next one's header says so, and the term and the group number
-        too. Where the two headers do not fit together, reading will find out what is wrong.
+        It ends where the next segment begins, and the next header has the term and the group number too. If the two
+        headers do not fit together, the segment is read to find out why.
         """
         if self.scan_from <= header.first_index or self.known.only is not None:
             return False
@@ -247,7 +247,7 @@ class Survey:
         return True
 
     def _take(self, scanner: SegmentScanner, segment: Segment) -> Iterator[Found]:
-        """Run the pass: hand out what it finds, fill the sparse index, count."""
+        """Run the pass: yield its items, fill the sparse index, count."""
         last_term = self.term_starts[-1][0] if self.term_starts else -1
         boundary = 0
         for item in scanner.items():
@@ -274,7 +274,7 @@ class Survey:
         segment.sealed = scan.is_sealed
 
     def _check_log_ids(self) -> None:
-        """Refuse a segment of another log behind the damage, too: a mistake of somebody, which no repair mends."""
+        """Refuse a segment of another log, even after damage, because it is there by mistake and needs no repair."""
         mark = self.scan.mark
         for number in self.scan.numbers if mark is None or not mark.resets else ():
             path = f"{self.directory}/{segment_name(number)}"
@@ -332,7 +332,7 @@ def take_over(
     spares: Spares,
     log_id: bytes,
 ) -> Writer:
-    """Cut what is torn, make the rest durable, and return a writer that goes on behind it."""
+    """Cut the torn tail, make the rest durable, and return a writer that continues after it."""
     fresh = found.scan.unused if found.scan.unused is not None else found.judgement.torn_number
     generation = found.state.generation
     segments = list(found.segments)
@@ -395,10 +395,10 @@ def _cut(disk: Disk, path: str, size: int) -> int:
 
 
 def _settle(disk: Disk, segment: Segment, found: Survey) -> int:
-    """Cut what is torn off the last written segment, and make sure that the rest is on the device.
+    """Cut the torn tail off the last written segment, and make sure that the rest is on the device.
 
-    Where no group calls a byte durable, it may never have been synced, or its sync failed: the page cache can then
-    show bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So from there on all
+    A byte that no group calls durable may never have been synced, or its sync failed. The page cache can then show
+    bytes, as clean ones, that the device does not have, and a sync alone would do nothing. So everything from there on
     is written again. Returns by how many bytes the file is shorter now.
     """
     file = disk.open(segment.path)

@@ -1,15 +1,15 @@
-"""Mending a damaged log: files are set aside, never deleted, and written again from what is left and what peers have.
+"""Repairs a damaged log: files are set aside, never deleted, and written again from their rest and from peers' copies.
 
 Every step can be repeated, and a death between two disk calls leaves the damaged log or the repaired one:
 
 * a segment is written again under a temporary name, synced, and renamed over the old one, of which a copy was set
-  aside before; where several numbers have to be written, the later ones are made empty first, so that what they held
-  is missing between two known places until the first one holds all of it;
-* where the log is to end, what lies behind goes first, the last segment first, each removal synced.
+  aside before. If several numbers have to be written, the later ones are emptied first, so that their records are
+  missing between two known places until the first one holds all of them;
+* if the log ends earlier, the files behind the end are removed first, the last segment first, each removal synced.
 
 The new segment keeps the number of the old one, and has a generation and group numbers between those of its
-neighbours: there are enough, since what stood there before had some, and no more of them are used than a log of the
-same records must have had. What is set aside stands in ``<data_dir>/damaged-<n>/``, one for each run.
+neighbours. There are enough, because the old segment had some, and the new one uses no more than a log of the same
+records must have had. The files that are set aside go to ``<data_dir>/damaged-<n>/``, one directory for each run.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ __all__ = ["Quarantine", "SegmentRewriter", "begin_anew", "cut_behind", "finish_
 
 
 class Quarantine:
-    """Where damaged files go: ``<data_dir>/damaged-<n>``, made when it is first needed. Everything blocks."""
+    """The directory for damaged files: ``<data_dir>/damaged-<n>``, created when first needed. Everything blocks."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk = disk
         self._data_dir = data_dir
         self.directory = ""
-        """Where they are; "" = nothing was set aside."""
+        """The directory; "" = nothing was set aside."""
 
     def move(self, path: str) -> None:
         """Take a file's name away, and give it one there; durable on return."""
@@ -95,8 +95,8 @@ class Quarantine:
 def finish_truncation(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> None:
     """Carry out a truncation or a reset that was decided, so that the log can be assessed; blocking.
 
-    Nothing happens where there is no mark, or it cannot be read. Where the file that was to be cut is not there, what
-    lies behind it is removed all the same: it was cut off. An empty group is written where the log ends, because damage
+    Does nothing if there is no mark, or it cannot be read. If the file to be cut is missing, the files behind it are
+    removed all the same, because they were cut off. An empty group is written at the end of the log, because damage
     before that place would otherwise read as a torn tail once the mark is gone.
 
     Raises:
@@ -116,9 +116,9 @@ def finish_truncation(disk: Disk, directory: str, log_id: bytes = NO_LOG_ID) -> 
 
 
 def _closing_group(disk: Disk, directory: str, mark: Mark) -> GroupHeader | None:
-    """Return the empty group that says of a truncated log where it ends, and that all before was durable.
+    """Return the empty group that marks the end of a truncated log, with everything before it durable.
 
-    None after a reset, and where the file that was to be cut is not there.
+    None after a reset, and if the file to be cut is missing.
     """
     path = f"{directory}/{segment_name(mark.segment)}"
     if mark.resets or not disk.exists(path):
@@ -146,10 +146,10 @@ def _closing_group(disk: Disk, directory: str, mark: Mark) -> GroupHeader | None
 
 
 class SegmentRewriter:
-    """Writes one region again: :meth:`add` what is ``wanted`` until that is None, then :meth:`finish`; blocking.
+    """Writes one region again: :meth:`add` batches that are ``wanted`` until it is None, then :meth:`finish`; blocking.
 
-    Made for a region that ends somewhere: with ``end``, the log is to end there, or the region's own end is known.
-    Until :meth:`finish` nothing of the log has changed; :meth:`abandon` it, or leave it, and the damaged log is there.
+    For a region with an end: either ``end`` is the new end of the log, or the region's own end is known. The log does
+    not change until :meth:`finish`; after :meth:`abandon`, or if it is not finished, the damaged log is unchanged.
 
     Invariants:
       * the new file holds the indices from the region's start to ``at``
@@ -168,18 +168,18 @@ class SegmentRewriter:
         """Begin to write.
 
         Args:
-          disk: where the files are.
-          region: what to write again.
+          disk: the disk with the files.
+          region: the region to write again.
           commit_end: an end below which all is known to be committed, for the group headers.
-          previous_term: of the record before the region, where no part tells.
-          end: where the log is to end: inside the region, or at its end.
+          previous_term: the term of the record before the region, if no part has it.
+          end: the new end of the log: inside the region, or at its end.
           log_id: of the log.
         """
         self._disk = disk
         self._region = region
         self._is_open = end is not None or not region.is_followed
         limit = end if end is not None else region.end
-        assert limit is not None, "what has no end cannot be written again"
+        assert limit is not None, "a region without an end cannot be written again"
         self.end = limit
         self.at = region.start
         """Up to where the new file reaches."""
@@ -204,10 +204,10 @@ class SegmentRewriter:
 
     @property
     def fits(self) -> bool:
-        """Whether what there is so far has its place before what stands behind.
+        """Whether the written batches have their place before the batches that follow.
 
-        Where something stood here before, it always has. The beginning of a log may never have been here: a log that
-        was reset has few numbers, or none, before its own.
+        If records were here before, they always do. The beginning of a log may never have been here: a log that was
+        reset has few numbers, or none, before its own.
         """
         header = self._region.behind.header if self._region.behind is not None else None
         if header is None:
@@ -218,7 +218,7 @@ class SegmentRewriter:
         return first.generation + rest < header.generation and numbers < header.first_group
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Take batches that continue the file, and were checked; what follows and can be read is taken by itself.
+        """Add verified batches that continue the file; the readable batches after them are added automatically.
 
         Raises:
           StorageError: final.
@@ -234,7 +234,7 @@ class SegmentRewriter:
           StorageError: final.
         """
         assert self.wanted is None, f"{self.wanted} are missing"
-        assert self.fits, "it would contradict what stands behind it"
+        assert self.fits, "it would contradict the batches that follow"
         self._write_group()
         first, *rest = self._region.parts
         closing = self._group([], seals=not self._is_open or bool(rest))
@@ -255,7 +255,7 @@ class SegmentRewriter:
         self._file.close()
 
     def _take_own(self) -> None:
-        """Take what can be read of the old files, as far as it continues what is there."""
+        """Add the readable batches of the old files, as long as they continue the new one."""
         for part in self._region.parts:
             if any(start <= self.at < end for start, end in part.runs):
                 for batch in salvage(self._disk, part, self.at, self.end):
@@ -332,7 +332,7 @@ def cut_behind(disk: Disk, parts: Sequence[SegmentAssessment], region: Region, e
     """Set aside every part of a log that holds nothing below ``end``, the last one first; blocking, each durable.
 
     Returns:
-      What is left of ``region``, with which the log now ends: rewrite it with this ``end`` next.
+      The rest of ``region``, with which the log now ends: rewrite it with this ``end`` next.
 
     Raises:
       StorageError: final.

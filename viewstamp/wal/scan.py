@@ -1,14 +1,14 @@
 """The one scanner of segment files: it turns their bytes into a :class:`SegmentScan`. Reads only; decides nothing.
 
-Nothing else parses the headers of segments and groups. What a scan means (end, torn tail, corruption) depends on what
-stands around it, and is decided in `verdict.py`.
+No other module parses the headers of segments and groups. `verdict.py` decides about the meaning of a scan (end, torn
+tail, corruption), which depends on other files too.
 
 A *strict* pass stops at the first byte that is not the next group header or the next batch, because a node must not
-guess. A *tolerant* pass notes that place as the stop, too, and then reads on behind it, for those who have other copies
-of what is lost (repair and replay):
+guess. A *tolerant* pass records that place as the stop, too, and then continues after it, for repair and replay, which
+have other copies of the lost records:
 
-* a group header says the checksums of its batches and their number, so damage in one batch costs that batch;
-* where a group header is damaged, its batches are judged alone, as long as each follows on the one before;
+* a group header has the checksums of its batches and their number, so damage in one batch costs that batch;
+* if a group header is damaged, its batches are checked alone, as long as each follows on the one before;
 * else the next group header of this file, this generation and a higher number is searched.
 
 Everything up to the stop is the same in both.
@@ -62,7 +62,7 @@ _GROUP_HEADER_BYTES_MAX = GROUP_HEADER_SIZE + pad(4 * GROUP_BATCHES_MAX)
 
 @fast_members
 class Rest(Enum):
-    """What stands in a file from some byte to its end."""
+    """The content of a file from some byte to its end."""
 
     NOTHING = "the end of the file"
     ZEROS = "zeros"
@@ -71,12 +71,12 @@ class Rest(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first byte that is not understood, behind the last intact batch or group header, or the end of the file.
+    """The first byte that is not understood, after the last intact batch or group header; or the end of the file.
 
-    ``complete``: everything before it is, so that it can be the end of the log; False inside a group. ``contradicts``:
-    the bytes are intact and tied to their place, and yet do not follow from what stands before them. ``end`` is the
-    index that comes next there, ``term`` that of the record before, ``group`` the highest group number; None = not
-    known, as the segment header is not readable.
+    ``complete``: everything before it is complete, so that it can be the end of the log; False inside a group.
+    ``contradicts``: the bytes are intact and tied to their place, and yet do not follow from the bytes before them.
+    ``end`` is the next index there, ``term`` that of the record before, ``group`` the highest group number; None =
+    unknown, because the segment header is not readable.
     """
 
     location: int
@@ -91,9 +91,9 @@ class Stop:
 
 @dataclass(slots=True)
 class Hole:
-    """A place that is not what should stand there; ``end_location`` is where something readable follows.
+    """A place with other bytes than expected; ``end_location`` is the next readable place.
 
-    ``first`` and ``end`` are the indices that are lost with it, half-open; None = not known on that side.
+    ``first`` and ``end`` are the indices that are lost with it, half-open; None = unknown on that side.
     """
 
     location: int
@@ -112,16 +112,16 @@ class UnreadableBatch(NamedTuple):
 
 
 ScanItem = GroupHeader | tuple[int, Batch] | UnreadableBatch
-"""What a pass meets: group headers, and after each its batches with their locations."""
+"""The items of a pass: group headers, and after each its batches with their locations."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ScanState:
-    """What the next group and batch must follow; carried from segment to segment.
+    """The state that the next group and batch must follow; carried from segment to segment.
 
-    ``end`` is the index that comes next, None before the first segment and behind a hole; ``term`` that of the record
-    before it, None where it is not known; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too.
-    ``log_id`` is the id that every segment must carry that has one; None = that of the first which does.
+    ``end`` is the next index, None before the first segment and after a hole; ``term`` that of the record before it,
+    None = unknown; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too. ``log_id`` is the id that
+    every segment with an id must have; None = that of the first one.
     """
 
     end: int | None = None
@@ -132,10 +132,10 @@ class ScanState:
     log_id: bytes | None = None
 
     def check_log_id(self, header: SegmentHeader, path: str) -> None:
-        """Refuse an intact segment of another log; one of a version that wrote no ids is taken.
+        """Refuse an intact segment of another log; one of a version that wrote no ids is accepted.
 
         Raises:
-          ConfigError: it names the file and both ids. This is no rot: somebody has put the file there.
+          ConfigError: gives the file and both ids. This is no disk damage: the file was put there by mistake.
         """
         found = header.log_id
         if found == NO_LOG_ID:
@@ -153,11 +153,11 @@ class ScanState:
             raise ConfigError(
                 f"{path} is a segment of another log: its log id is {found.hex()}, this log has {self.log_id.hex()}",
                 remedy="put this node's own file back; if it is lost, move the foreign one away: then a member of a"
-                " group fetches from the others what is missing. Nothing was changed",
+                " group fetches the missing records from the others. Nothing was changed",
             )
 
     def enter(self, header: SegmentHeader) -> None:
-        """Take a segment header that follows as what comes next."""
+        """Record a segment header that follows."""
         self.generation = header.generation
         self.end = header.first_index
         self.term = header.previous_term
@@ -165,7 +165,7 @@ class ScanState:
 
 
 def why_not_next(header: SegmentHeader, number: int, state: ScanState) -> str:
-    """Return in what the header found in the file of segment ``number`` does not follow ``state``; "" = it does."""
+    """Return why the header found in the file of segment ``number`` does not follow ``state``; "" = it does."""
     if header.number != number:
         return f"segment {header.number} in the file of segment {number}"
     if header.generation <= state.generation:
@@ -181,17 +181,17 @@ def why_not_next(header: SegmentHeader, number: int, state: ScanState) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentScan:
-    """What one segment file holds.
+    """The content of one segment file.
 
     ``size`` is that of the file, or the limit up to which it was read. ``header`` None = not readable. ``stop`` is the
-    first place that is not understood, or the end of the file; ``rest`` and ``used`` say what stands from there to the
-    end, and how many bytes up to the last one that is not zero. ``later`` is an intact group behind the stop that
-    calls the stop durable: with a readable segment header the first one, else the newest. ``last_group`` is the last
-    group that was read, ``commit_hint`` the highest in any.
+    first place that is not understood, or the end of the file; ``rest`` and ``used`` describe the bytes from there to
+    the end, and the number of bytes up to the last one that is not zero. ``later`` is an intact group after the stop
+    that calls the stop durable: with a readable segment header the first one, else the newest. ``last_group`` is the
+    last group that was read, ``commit_hint`` the highest in any.
 
-    The rest is of a tolerant pass: ``holes``; ``contradiction``, the first place where intact bytes do not follow from
-    those before them; ``tail``, what stands behind all that was read, BYTES also where it ends inside a group; and
-    ``end``, the index after all that was read, None = nothing was.
+    The other fields are of a tolerant pass: ``holes``; ``contradiction``, the first place where intact bytes do not
+    follow from those before them; ``tail``, the bytes after everything that was read, BYTES also if it ends inside a
+    group; and ``end``, the index after everything that was read, None = nothing was.
     """
 
     number: int
@@ -216,7 +216,7 @@ class SegmentScan:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the last group that was read says that another segment follows."""
+        """Whether the last group that was read is a seal, so that another segment follows."""
         return self.last_group is not None and self.last_group.seals
 
     @property
@@ -236,9 +236,9 @@ class SegmentScan:
 
 
 class Window:
-    """Reads a file in large pieces and hands out views of them.
+    """Reads a file in large pieces and returns views of them.
 
-    A view stays valid as long as somebody holds it (and keeps its whole piece alive).
+    A view stays valid as long as it is held, and keeps its whole piece in memory.
     """
 
     def __init__(self, file: File, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -276,16 +276,16 @@ class SegmentScanner:
         chunk_bytes: int = CHUNK_BYTES,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
-        """Know the file; nothing is read yet.
+        """Prepare the pass; nothing is read yet.
 
         Args:
           file: the segment.
-          number: which segment its name says it is.
-          state: what it must follow. What is not known of the segment before, a tolerant pass does without.
-          limit: read as if the file were not longer: a truncation that was decided has cut it there.
-          is_tolerant: read on behind what is not understood.
-          chunk_bytes: how much is read at once.
-          on_bytes: is told how many bytes were dealt with, now and then.
+          number: the segment's number according to its name.
+          state: the state that it must follow. A tolerant pass does without unknown fields of the segment before.
+          limit: read as if the file were not longer, because a decided truncation has cut it there.
+          is_tolerant: continue after bytes that are not understood.
+          chunk_bytes: the size of one read.
+          on_bytes: called regularly with the number of bytes that were processed.
         """
         size = file.size()
         self.scan = SegmentScan(number=number, path=file.path, size=size if limit is None else min(limit, size))
@@ -300,7 +300,7 @@ class SegmentScanner:
         """That of the segment; None = not known yet."""
 
     def read_header(self) -> bool:
-        """Read the segment header; say whether it is there and follows ``state``. False sets the stop.
+        """Read the segment header; return whether it is there and follows ``state``. False sets the stop.
 
         Raises:
           ConfigError: the segment has a newer format, or is of another log.
@@ -339,8 +339,8 @@ class SegmentScanner:
     def items(self, start: int = SEGMENT_HEADER_SIZE) -> Iterator[ScanItem]:
         """Yield each group header, then each of its batches with its location.
 
-        A group can hold fewer batches than its header says where a truncation or a torn tail cut it: the
-        next group header, with a higher number, stands at a batch boundary then. ``start`` is where a group stands.
+        A group can hold fewer batches than its header gives, if a truncation or a torn tail cut it: then the next group
+        header, with a higher number, follows at a batch boundary. ``start`` is the location of a group.
         """
         scan, state, window = self.scan, self.state, self._window
         limit = scan.size
@@ -466,7 +466,7 @@ class SegmentScanner:
             self._on_bytes(at - self._told)
         self._told = at
 
-    # -- what a strict pass needs -----------------------------------------------------------------------
+    # -- for a strict pass -----------------------------------------------------------------------
 
     def _group_at(self, at: int) -> tuple[GroupHeader | None, str]:
         """Return the intact group header that was written for this place, or why there is none.
@@ -483,7 +483,7 @@ class SegmentScanner:
         return (None, problem) if (problem := self._is_stale(group, at)) else (group, "")
 
     def _is_stale(self, group: GroupHeader, at: int) -> str:
-        """Say why an intact group header was written for another place or an earlier time; "" = it was not."""
+        """Return why an intact group header belongs to another place or an earlier time; "" = it does not."""
         if group.location != at:
             return f"a group that was written at byte {group.location}"
         if self._generation is None:
@@ -496,7 +496,7 @@ class SegmentScanner:
         return ""
 
     def _set_stop(self, at: int, complete: bool, expected: str, found: str, *, contradicts: bool = False) -> None:
-        """Note the first place that is not understood, and what stands behind it; later ones are not noted."""
+        """Record the first place that is not understood, and the bytes after it; later places are ignored."""
         scan = self.scan
         if scan.stop is not None:
             return
@@ -506,10 +506,10 @@ class SegmentScanner:
             scan.later = self._later_durable(at)
 
     def _later_durable(self, location: int) -> GroupHeader | None:
-        """Search behind ``location`` for an intact group that calls a byte beyond it durable.
+        """Search after ``location`` for an intact group that calls a byte beyond it durable.
 
-        Such a group was written after everything before it had been synced, so what is unreadable at
-        ``location`` was durable once.
+        Such a group was written after everything before it had been synced, so the unreadable bytes at ``location``
+        were durable once.
         """
         newest: GroupHeader | None = None
         self._window = Window(self._file, self._chunk_bytes)  # A running node may have written since the last read.
@@ -521,7 +521,7 @@ class SegmentScanner:
                 newest = group if newest is None or group.number > newest.number else newest
         return newest
 
-    # -- what only a tolerant pass needs ----------------------------------------------------------------
+    # -- for a tolerant pass only ----------------------------------------------------------------
 
     def _note(self, at: int, end: int, expected: str, found: str) -> None:
         """Note a contradiction: nothing is lost there."""
@@ -530,7 +530,7 @@ class SegmentScanner:
         self.scan.contradiction = self.scan.contradiction or f"{expected}, found {found}, at byte {at}"
 
     def _close_hole(self, index: int) -> None:
-        """Take ``index`` as what comes next; a hole before it that has no end yet ends there."""
+        """Continue at ``index``; a hole before it that has no end yet ends there."""
         holes = self.scan.holes
         if self.state.end is None and holes and holes[-1].end is None:
             holes[-1].end = index
@@ -591,10 +591,10 @@ class SegmentScanner:
             at += len(chunk) - overlap
 
     def _find_orphans(self, at: int, expected: str, found: str) -> int:
-        """Return where the batches behind a damaged group header begin, if they can be told to be what comes next.
+        """Return the beginning of the batches after a damaged group header, if they certainly follow.
 
-        How many there are, and so where the first begins, stood in that header: all places are tried. What is inside
-        a record cannot stand there, and would not follow.
+        Their number, and so the place of the first, was in that header, so all places are tried. Bytes inside a record
+        cannot match at such a place, and would not follow.
         """
         index, term = self.state.end, self.state.term
         if index is None or term is None:
@@ -654,7 +654,7 @@ def batches_from(window: Window, location: int, length: int) -> Iterator[tuple[i
 
 
 def rest_of(file: File, location: int, size: int) -> tuple[Rest, int]:
-    """Say what stands from ``location`` to byte ``size``, and how many bytes up to the last one that is not zero."""
+    """Return the content from ``location`` to byte ``size``, and the length up to the last byte that is not zero."""
     if location >= size:
         return Rest.NOTHING, 0
     used = 0

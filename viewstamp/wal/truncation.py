@@ -1,8 +1,8 @@
 """The truncation mark: a small file that makes cutting the log, or emptying it, one step, although it is many.
 
-Removing files and cutting one to a length are several changes, and even one ``truncate`` is not whole on a disk: the
-page in which the cut lies can arrive with its end zeroed while the old length stays, which would read as a hole
-in the middle of groups that later groups call durable. So what is going to be cut is written down first:
+Removing files and cutting one to a length are several changes, and even one ``truncate`` is not atomic on a disk: the
+page with the cut can arrive with its end zeroed while the old length stays, which would read as a hole in the middle of
+groups that later groups call durable. So the cut is written down first:
 
 1. the mark: temporary name → write → sync → rename → directory sync. From here on the log *is* cut;
 2. later segments are removed, the last one first, each removal synced;
@@ -11,16 +11,16 @@ in the middle of groups that later groups call durable. So what is going to be c
 
 A reset, after which the log is empty and begins elsewhere, is the same with another kind of mark, and other steps:
 
-2. all segments are renamed to ``.replaced``, the last one first, each synced: they are no part of the log any more and
-   stay for somebody who finds that the snapshot should not have been installed. Where the disk is nearly full they are
-   removed at once. ``Spares`` removes them before the next reset, when a spare needs the room, and when the owner says
-   that they are not needed;
+2. all segments are renamed to ``.replaced``, the last one first, each synced. They do not belong to the log any more,
+   and stay for an operator who finds that the snapshot should not have been installed. If the disk is nearly full they
+   are removed at once. ``Spares`` removes them before the next reset, when a spare needs the room, and when the owner
+   declares that they are not needed;
 3. the new first segment, a segment header and an empty group: temporary name → write → sync → rename → directory sync.
 
-A recovery that finds the mark reads no further than it says, and does steps 2 to 4 (again); each can be
-repeated. Before step 1 is done the old log stands untouched.
+A recovery that finds the mark reads no further than its end, and does steps 2 to 4 (again); each can be repeated. Until
+step 1 is done the old log is unchanged.
 
-The file ``truncation.mark``, little-endian; version 1 knew truncations only, its last 16 bytes were reserved::
+The file ``truncation.mark``, little-endian; version 1 had truncations only, its last 16 bytes were reserved::
 
      0  magic "VST" + format version (2)                            4 bytes
      4  checksum, crc32c of bytes 0..4 and 8..64                    u32
@@ -74,7 +74,7 @@ class Mark:
     term: int = 0
 
     def first_segment(self, log_id: bytes = NO_LOG_ID) -> tuple[SegmentHeader, GroupHeader]:
-        """Return what a reset writes into the new segment: its header, and an empty group."""
+        """Return the content of the new segment of a reset: its header, and an empty group."""
         header = SegmentHeader(
             number=self.segment,
             generation=self.generation + 1,
@@ -126,7 +126,7 @@ def place_mark(disk: Disk, directory: str, mark: Mark) -> None:
 
 
 def read_mark(disk: Disk, directory: str) -> Mark | None:
-    """Return the mark of what is unfinished, None = there is none. Raises FrameError: it is not readable."""
+    """Return the mark of an unfinished step, None = there is none. Raises FrameError: it is not readable."""
     try:
         file = disk.open_read(f"{directory}/{MARK_NAME}")
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def carry_out(
 
 
 def _begin_anew(disk: Disk, directory: str, path: str, headers: tuple[SegmentHeader, GroupHeader]) -> None:
-    """Write the first segment of an empty log; whoever finds its name finds it whole."""
+    """Write the first segment of an empty log, so that a file with its name is always whole."""
     temporary = f"{path}.temporary"
     file = create_anew(disk, temporary)
     try:

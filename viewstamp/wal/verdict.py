@@ -1,11 +1,11 @@
-"""What the state of a log's files means: clean, torn tail or corruption. The only place that decides it.
+"""Decides whether a log is clean, has a torn tail, or is corrupt. The only place that decides it.
 
-The decision table (:data:`DECISIONS`) is asked through :func:`decide`. One of its facts is that the log ends below an
-end that it must reach; the second part of this module says which end that is (:func:`known_end`).
+The decision table (:data:`DECISIONS`) is used through :func:`decide`. One of its facts is that the log ends below an
+end that it must reach; the second part of this module finds that end (:func:`known_end`).
 
-Two files beside the log say it. Each is written only after the log was synced up to there on this disk:
+Two files beside the log have it. Each is written only after the log was synced up to there on this disk:
 
-* the control file's commit hint (``LogStore`` says when it is written);
+* the control file's commit hint (``LogStore`` decides when it is written);
 * the name of a snapshot. A node gives its own snapshot a name after the log it covers is synced, and a leader's
   snapshot after the control file says that it is being installed (``ControlState.installing``).
 
@@ -62,7 +62,7 @@ LogVerdict = Literal["clean", "torn-tail", "corruption"]
 
 @fast_members
 class Fact(Enum):
-    """What can be true of the first place that a forward pass does not understand."""
+    """A fact about the first place that a forward pass does not understand."""
 
     MISSING = "a file that must be there is not"
     UNREADABLE_MARK = "the mark of an unfinished truncation or reset is not readable"
@@ -75,7 +75,7 @@ class Fact(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One row: if all of ``facts`` hold and no row above matches, this is the verdict and what is done."""
+    """One row: if all of ``facts`` hold and no row above matches, this is the verdict and the consequence."""
 
     facts: frozenset[Fact]
     verdict: LogVerdict
@@ -98,14 +98,14 @@ DECISIONS = (
 
 
 def decide(facts: Iterable[Fact]) -> Decision:
-    """Return the first row of :data:`DECISIONS` all of whose facts hold."""
+    """Return the first row of :data:`DECISIONS` whose facts all hold."""
     held = frozenset(facts)
     return next(row for row in DECISIONS if row.facts <= held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corruption:
-    """One place that was durable and is wrong or missing: file name, byte, what should and what does stand there."""
+    """One place that was durable and is wrong or missing: file name, byte, expected and found content."""
 
     segment: str
     location: int
@@ -115,11 +115,11 @@ class Corruption:
 
 @dataclass(slots=True, kw_only=True)
 class LogScan:
-    """What the files of a log hold: up to the first segment that is not whole, or all of it.
+    """The content of the files of a log: up to the first segment that is not whole, or all of it.
 
     ``present`` are the numbers of all segment files, ``segments`` the scans of those that belong to the log and were
-    written, in order. ``unused`` is the number of a zero-filled segment behind them, None = there is none. ``mark`` is
-    an unfinished truncation or reset; ``mark_problem`` says why it is not readable.
+    written, in order. ``unused`` is the number of a zero-filled segment after them, None = there is none. ``mark`` is
+    an unfinished truncation or reset; ``mark_problem`` is the reason why it is not readable.
     """
 
     present: list[int] = field(default_factory=list)
@@ -158,11 +158,11 @@ class LogScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What other files say of a log.
+    """Facts about a log from other files.
 
-    ``end``: one below which all is known to be committed; a log that ends below it has lost records. ``must_exist``:
-    there is a log. It may begin at or below ``first_index_max`` (None = wherever it does); above it, files are missing.
-    ``only``: the number of the only segment that is read, whatever stands around it; None = all are.
+    ``end``: an end below which all is known to be committed; a log that ends below it has lost records. ``must_exist``:
+    there is a log. It may begin at or below ``first_index_max`` (None = anywhere); above it, files are missing.
+    ``only``: the number of the only segment that is read, independent of the others; None = all are.
     """
 
     end: int = 0
@@ -172,7 +172,7 @@ class Known:
 
     @classmethod
     def of(cls, disk: Disk, data_dir: str, state: ControlState | None) -> Known:
-        """Return what the control file and the names of the snapshots in a data directory say; blocking."""
+        """Return the facts from the control file and the names of the snapshots in a data directory; blocking."""
         return cls(
             end=known_end(disk, data_dir, state),
             must_exist=state is not None,
@@ -186,7 +186,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogJudgement:
-    """What the files of a log mean.
+    """The verdict on the files of a log.
 
     ``first_index`` and ``end`` (exclusive) are those of the records before the first damage. ``torn_bytes`` are to be
     cut; ``torn_number`` is the number of a segment of which not even the header was written whole, None = there is
@@ -207,7 +207,7 @@ class LogJudgement:
 
 
 def judge(scan: LogScan, known: Known) -> LogJudgement:
-    """Return what the files of a log mean, by :data:`DECISIONS`; the same for a strict and for a tolerant scan."""
+    """Return the verdict on the files of a log, by :data:`DECISIONS`; the same for a strict and for a tolerant scan."""
     return _Judge(scan, known).judgement()
 
 
@@ -217,9 +217,9 @@ def judge_files(scan: LogScan, known: Known) -> LogJudgement | None:
 
 
 def reached_end(scan: LogScan, judged: LogJudgement, known: Known) -> int | None:
-    """Return the index after the last record that the log ever held, None = not known; of a tolerant scan of all.
+    """Return the index after the last record that the log ever held, None = unknown; for a tolerant scan of all.
 
-    Where something is damaged, what reads as a torn tail may be rot too: then the end is not known.
+    If anything is damaged, an apparent torn tail may be damage too, so the end is unknown.
     """
     mark = scan.mark
     if judged.corruption is None:
@@ -244,7 +244,7 @@ def reached_end(scan: LogScan, judged: LogJudgement, known: Known) -> int | None
 class _Judge:
     """Goes through the segments in order up to the first that is not whole.
 
-    ``_end`` is the end of the records so far, ``_has_begun`` says whether a segment was met that belongs to the log.
+    ``_end`` is the end of the records so far, ``_has_begun`` is whether a segment of the log was met.
     """
 
     def __init__(self, scan: LogScan, known: Known) -> None:
@@ -272,7 +272,7 @@ class _Judge:
         return self._find_missing_number() if known.only is None else None
 
     def _judge_reset(self, mark: Mark) -> LogJudgement:
-        """Take the log as what a reset has made of it, or is about to."""
+        """Use the log as a reset has left it, or is about to leave it."""
         if not self._known.allows(mark.end):
             return self._missing(mark.segment - 1, self._beginning(mark.end))
         self._first_index = self._end = mark.end
@@ -291,7 +291,7 @@ class _Judge:
         return None
 
     def _judge_segment(self, segment: SegmentScan) -> LogJudgement | None:
-        """Decide what the place is at which the pass over a segment stopped; None = the log goes on."""
+        """Decide about the place at which the pass over a segment stopped; None = the log continues."""
         scan, state, header, stop = self._scan, self._state, segment.header, segment.stop
         assert stop is not None, "a pass ends with a reason"
         if header is not None:
@@ -342,13 +342,13 @@ class _Judge:
     def _lacks_end(self) -> bool:
         """Whether the log ends below an end that it has reached once.
 
-        A log of which nothing is written ends where a snapshot says that it may begin, whatever it held before.
+        A log without any written record ends where a snapshot allows it to begin, whatever it held before.
         """
         end = self._end if self._has_begun else 1
         return end < max(self._known.end, self._state.commit_hint)
 
     def _judge_behind(self) -> LogJudgement:
-        """Look for what is missing behind the last segment."""
+        """Look for missing files after the last segment."""
         scan, known = self._scan, self._known
         if not self._has_begun:
             is_hidden = scan.unused is not None and scan.unused != 1
@@ -385,7 +385,7 @@ class _Judge:
 
 
 _SNAPSHOT = re.compile(r"(\d{20})-(\d+)\.snapshot", re.ASCII)
-"""A snapshot's file: the end of what it covers, and the term of the record before that."""
+"""A snapshot's file name: the end that it covers, and the term of the record before that end."""
 
 
 def snapshot_names(disk: Disk, data_dir: str) -> list[tuple[int, int]]:
@@ -403,12 +403,12 @@ def is_being_installed(state: ControlState | None, end: int, term: int) -> bool:
 
 
 def known_end(disk: Disk, data_dir: str, state: ControlState | None) -> int:
-    """Return the end that the log of a data directory must reach; 0 = nothing is known. Blocking, reads names only.
+    """Return the end that the log of a data directory must reach; 0 = unknown. Blocking, reads names only.
 
     Args:
-      disk: where the files are.
+      disk: the disk with the files.
       data_dir: the node's directory.
-      state: what its control file holds; None = there is none.
+      state: the content of its control file; None = there is none.
     """
     ends = [end for end, term in snapshot_names(disk, data_dir) if not is_being_installed(state, end, term)]
     return max([state.commit_hint if state is not None else 0, *ends])
