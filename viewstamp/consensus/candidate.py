@@ -1,8 +1,8 @@
 """Elections, from both sides: a candidate asks for pre-votes, which change nothing, then for votes; a voter answers.
 
-Every role answers candidates in the same way, and so does a member that is no voter in its own membership. It may be a
-voter and not have the record of that yet; if it did not answer, the group could wait for it for ever (protocol rule
-14). Candidates count only the voters that their own membership names.
+Every role answers candidates in the same way. So does a member that is no voter in its own membership, because it may
+be a voter and not have that record yet: if it did not answer, the group could wait for it for ever (protocol rule 14).
+Candidates count only the voters that their own membership names.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = [
 
 
 def is_up_to_date(core: Core, message: PreVoteRequest | VoteRequest) -> bool:
-    """Return whether the candidate's advertised pair is at least the own one (design §4): never "the longer log"."""
+    """Return whether the candidate's advertised pair is at least the own one (design §4); lengths do not decide."""
     return standing.is_up_to_date((message.last_term, message.end), core.pair)
 
 
 def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
-    """Answer whether this member would vote; nothing changes here, not even a timer (rule 13)."""
+    """Respond whether this member would vote; this changes nothing here, not even a timer (rule 13)."""
     if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
         return
     granted = message.term > core.term and not core.has_live_leader and is_up_to_date(core, message)
@@ -64,13 +64,14 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
         core.answer_term(message)
         return
     if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
-        return  # What it lost may be a record that the candidate lacks (rule 17).
+        return  # This member may have lost a record that the candidate lacks (rule 17).
     if message.term > core.term and core.has_live_leader and not message.transfers:
         return  # A candidate that cannot reach the leader must not depose it (Raft §6, thesis 4.2.3).
     if not core.is_synced:
         core.stash_until_synced(message)
         return
-    is_given = message.term == core.term and core.vote == message.source  # A given vote stays, whatever came since.
+    # A vote that was given stays, even if this log has grown since.
+    is_given = message.term == core.term and core.vote == message.source
     may_vote = message.term > core.term or core.vote == ""
     granted = is_given or (may_vote and is_up_to_date(core, message))
     if message.term > core.term:
@@ -100,12 +101,12 @@ def _send_vote(core: Core, candidate: NodeId, *, granted: bool) -> None:
 
 
 def start(core: Core) -> None:
-    """Ask for pre-votes. A member whose log is not synced, or which is installing, waits one more tick."""
+    """Ask for pre-votes. If the log is not synced, or the member is installing, it waits one more tick."""
     if not _may_stand(core):
         return
     before = core.state
     if isinstance(before, Campaign) and before.phase is CampaignPhase.VOTE:
-        # A majority would have voted and has not answered in time: the next vote gets longer.
+        # A majority had granted the pre-vote but did not answer in time, so the next vote gets more time.
         for voter in _other_voters(core):
             if voter not in before.votes:
                 core.patience.note(voter, core.ticks_since_leader)
@@ -125,7 +126,7 @@ def start(core: Core) -> None:
 
 
 def on_timeout_now(core: Core, message: TimeoutNow) -> None:
-    """Stand for election at once: the leader itself asks for it, so pre-votes are not needed."""
+    """Ask for votes immediately, without pre-votes, because the leader itself requests the election."""
     if message.source != core.leader or not _may_stand(core):
         return
     follower.step_down(core, core.term)
@@ -147,7 +148,7 @@ def on_pre_vote_response(core: Core, message: PreVoteResponse) -> None:
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
-    """Count a vote. Late and doubled ones elect nobody; a changed one is a broken peer."""
+    """Count a vote. Late and doubled votes change nothing; a changed vote is refused, because its sender is broken."""
     core.note_vote_delay(message)
     campaign = core.state
     if not isinstance(campaign, Campaign) or campaign.phase is not CampaignPhase.VOTE:
@@ -167,9 +168,9 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
 
 
 def _maybe_give_up(core: Core, campaign: Campaign) -> bool:
-    """Step down if so many have refused that no quorum is left; return whether.
+    """Step down if the members that have not refused are no quorum; return whether this happened.
 
-    At once, without waiting for the timeout, because a follower answers and follows others without delay.
+    It does not wait for the timeout, because a follower answers and follows others without delay.
     """
     refused = _voted(campaign, granted=False)
     if standing.is_majority(core.membership, core.membership.electors.keys() - refused):
@@ -190,7 +191,7 @@ def _wins(core: Core, campaign: Campaign) -> bool:
 
 
 def _missing(core: Core, campaign: Campaign) -> tuple[NodeId, ...]:
-    """Return the voters that did not vote for the winner, if votes of members that lost power were needed; else ()."""
+    """Return the voters without a granted vote, if the votes of members that lost power were needed; else ()."""
     granted = _voted(campaign, granted=True)
     is_sure = standing.wins(core.membership, granted, campaign.recovering_votes, has_waited=False)
     return () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
@@ -198,7 +199,7 @@ def _missing(core: Core, campaign: Campaign) -> tuple[NodeId, ...]:
 
 def _start_vote(core: Core, *, transfers: bool) -> None:
     core.become(Campaign(CampaignPhase.VOTE))
-    core.restart_election_timer()  # The time that the pre-vote took is not taken from the vote.
+    core.restart_election_timer()  # The vote gets a full timeout, because the pre-vote may have used most of the last.
     core.announced_number = 0
     core.store_term(Term(core.term + 1), core.me)
     core.vote_term, core.vote_ticks = core.term, 0
@@ -215,7 +216,10 @@ def _counts(core: Core, voter: NodeId) -> bool:
 
 
 def _may_stand(core: Core) -> bool:
-    """Return whether this member may campaign now: an elector, synced, able to lead, nothing lost (rules 2, 14, 17)."""
+    """Return whether this member may campaign now: it is an elector, synced, able to lead, and lost nothing.
+
+    See rules 2, 14 and 17.
+    """
     is_able = core.is_synced and not core.installing and core.has_room
     return is_able and standing.may_stand(core.me, core.memberships, core.recovering_until, lost_power=core.lost_power)
 

@@ -1,4 +1,4 @@
-"""Following: taking a leader's announcement, its batches and its commit index. Learners do the same."""
+"""Following: accepting a leader's announcement, its batches and its commit index. Learners do the same."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _NEWS_TICKS = 2
 
 
 def step_down(core: Core, term: Term, *, vote: str = "") -> None:
-    """Follow in ``term``, without a leader so far; a higher term is stored.
+    """Become a follower in ``term``, without a leader so far; a higher term is stored.
 
-    A leader's tail that is not synced stays, in memory and in the queue of the disk: it may be on other disks
-    and may win. Only an announcement cuts it (rule 10).
+    If a leader steps down, its unsynced tail stays in memory and in the queue of the disk, because it may be on other
+    disks and may win. Only an announcement cuts it (rule 10).
     """
     if not isinstance(core.state, Following):
         core.restart_election_timer()
@@ -60,10 +60,11 @@ def step_down(core: Core, term: Term, *, vote: str = "") -> None:
 
 
 def note_leader(core: Core, message: Message) -> None:
-    """Note a message of the leader of this term: follow it, with the vote of this term fixed to it (rule 11)."""
+    """Follow the sender of a leader's message, and fix the vote of this term to it (rule 11)."""
     if core.leader is None:
         if core.last_leader == (core.term, message.source):
-            core.patience.note(message.source, core.ticks_since_message)  # It was given up too early.
+            # This member gave up the leader too early, so the delay is noted.
+            core.patience.note(message.source, core.ticks_since_message)
         step_down(core, core.term)
         core.become(Following(message.source))
         core.last_leader = core.term, message.source
@@ -81,9 +82,9 @@ def note_leader(core: Core, message: Message) -> None:
 def lose_leader(core: Core, member: NodeId) -> None:
     """Stop waiting for a leader that seems to be dead; see :meth:`Raft.lost_leader`.
 
-    The first successor stands after ``_NEWS_TICKS``, because until then others may not have noticed, and would refuse
-    their votes. Each further one stands a heartbeat later, so that votes do not split, and so that a member with a
-    better log than the first follows soon.
+    The first successor campaigns after ``_NEWS_TICKS``, because until then others may not have noticed, and would
+    refuse their votes. Each further one campaigns a heartbeat later, so that votes do not split, and so that a member
+    with a better log than the first gets its turn soon.
     """
     if member != core.leader or member == core.me:
         return
@@ -95,7 +96,7 @@ def lose_leader(core: Core, member: NodeId) -> None:
 
 
 def on_history_request(core: Core, message: HistoryRequest) -> None:
-    """Report the history and end of this log to the leader, once it is synced and the term is durable."""
+    """Send the history and end of this log to the leader, once the log is synced and the term is durable."""
     note_leader(core, message)
     _report_history(core, message, number=message.number)
 
@@ -103,13 +104,13 @@ def on_history_request(core: Core, message: HistoryRequest) -> None:
 def on_announcement(core: Core, message: Announcement) -> None:
     """Make this log a prefix of the leader's.
 
-    A member that is told to cut below its own commit end has met a broken peer, except in interval mode: there a
+    An announcement that would cut below the own commit end comes from a broken peer, except in interval mode: there a
     majority may have lost power and with it acknowledged records, and the group went on without them. Then the node
-    sets the log aside; nothing is answered, so the leader repeats its announcement until that is done.
+    sets the log aside; this member does not answer, so the leader repeats its announcement until that is done.
 
     The writes, in this order: term (if it is new), truncation, history. A crash between any two leaves the old
-    history on a log that is the same or shorter, which is safe; the history first would describe records of
-    an old term as ones of the new, and loses a committed record in 10 steps (model-checked).
+    history on a log that is the same or shorter, which is safe. If the history were written first, it would describe
+    records of an old term as records of the new one; that loses a committed record in 10 steps (model-checked).
     """
     check_announcement(core, message)
     note_leader(core, message)
@@ -138,30 +139,30 @@ def on_announcement(core: Core, message: Announcement) -> None:
 
 
 def _continue_from(core: Core, message: Announcement) -> Index | None:
-    """Compute, from one's *own present* state, where this log parts from the leader's."""
+    """Return the common point with the leader's log, computed from this member's *own present* state."""
     end = core.log.durable_end
     return common_point(message.history, end, core.advertised, end)
 
 
 def check_announcement(core: Core, message: Announcement) -> None:
-    """Check all of an announcement against this log, before its term is taken and before anything is cut.
+    """Check all of an announcement against this log, before its term is adopted and before anything is cut.
 
-    Where both histories know a term, they have to agree where it begins. A disagreement on a term whose records are
-    committed here is a contradiction: the leader's log does not hold what this member has applied. So is a cut of
-    committed records, except in interval mode. Everything else that does not fit says something of the message only,
-    which is refused.
+    If both histories contain a term, its begin must be the same in both. A difference in a term with records that are
+    committed here is a contradiction, because the leader's log does not hold records that this member has applied. A
+    cut of committed records is one too, except in interval mode. After any other mismatch only the message is refused,
+    because it may be the message that is wrong.
 
     Raises:
       BrokenRuleError: the message is refused.
       ContradictionError: the node stops.
     """
     if message.number <= core.announced_number and message.term == core.term:
-        return  # Doubled or late: it is not taken.
+        return  # Doubled or late: on_announcement ignores it.
     for term, begin in core.advertised.starts:
         found = message.history.begin_of(term)
         if found is None or found == begin:
             continue
-        complaint = f"{message.source} says that term {term} begins at {found}, here it begins at {begin}"
+        complaint = f"{message.source} announced that term {term} begins at {found}, here it begins at {begin}"
         if begin < core.log.commit_end:
             core.contradict(f"{complaint}, and its records are committed")
         core.refuse(message.source, "history", complaint)
@@ -169,32 +170,35 @@ def check_announcement(core: Core, message: Announcement) -> None:
         message.history.preceded_by(core.history)
         start = _continue_from(core, message)
     except PeerError as error:
-        core.refuse(message.source, "history", f"{message.source} announced a history that this log denies: {error}")
+        core.refuse(
+            message.source, "history", f"{message.source} announced a history that contradicts this log: {error}"
+        )
     if start is None or start != message.start or not core.is_synced:
-        return  # It is not taken as it stands; this member reports its state instead.
+        return  # on_announcement does not accept it as it is: it reports this member's state instead, or waits.
     if start < core.log.commit_end and core.options.may_lose_acknowledged:
         return  # The node sets the log aside.
     if start < core.log.commit_end:
         core.contradict(
-            f"{message.source} says to cut to {start}, but everything before {core.log.commit_end} is committed"
+            f"{message.source} announced a cut to {start}, but everything before {core.log.commit_end} is committed"
         )
     if not core.log.is_boundary(start):
-        core.refuse(message.source, "boundary", f"{message.source} says to cut to {start}, inside a batch")
+        core.refuse(message.source, "boundary", f"{message.source} announced a cut to {start}, inside a batch")
 
 
 def on_snapshot_offer(core: Core, message: SnapshotOffer) -> None:
-    """Have the leader's snapshot fetched, unless everything in it is known to be committed here."""
+    """Let the node fetch the leader's snapshot, unless everything in it is known to be committed here."""
     note_leader(core, message)
     if message.end > core.log.commit_end:
         core.output.offer = message
 
 
 def install(core: Core, point: SnapshotPoint) -> bool | None:
-    """Put a snapshot in the place of the log; see :meth:`Raft.install`.
+    """Replace the log by a snapshot; see :meth:`Raft.install`.
 
-    The file is durable; the writes, in this order: the log is reset, then the history is stored. A crash between any
-    two leaves the file with a log that does not hold its last record, or whose history says another term for it:
-    recovery resets it again. The history first would describe the old tail as records of other terms (rule 19).
+    The file is already durable. The writes, in this order: the log is reset, then the history is stored. A crash
+    between any two leaves the file with a log that does not hold its last record, or with a history that gives another
+    term for it: recovery resets the log again. If the history were stored first, it would describe the old tail as
+    records of other terms (rule 19).
     """
     log = core.log
     _check_point(core, point)
@@ -212,7 +216,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     core.log_time = max(core.log_time, point.log_time)
     core.output.writes.append(ResetLog(point.end, point.last_term))
     core.store_history(point.history)
-    core.announced_number = 0  # The leader must announce again: what it sent under the old announcement is void.
+    core.announced_number = 0  # The leader must announce again, because its appends do not fit the new log.
     core.begin_installing()
     return True
 
@@ -222,11 +226,11 @@ def _check_point(core: Core, point: SnapshotPoint) -> None:
     for term, begin in core.history.starts:
         found = point.history.begin_of(term)
         if found not in (None, begin) and begin < core.log.commit_end:
-            core.contradict(f"a snapshot says that term {term} begins at {found}, here it begins at {begin}")
+            core.contradict(f"in a snapshot term {term} begins at {found}, here it begins at {begin}")
 
 
 def on_append_request(core: Core, message: AppendRequest) -> None:
-    """Append what starts exactly at the end, in the announced term; the answer follows the sync."""
+    """Append batches that start exactly at the end, in the announced term; the answer is sent after the sync."""
     note_leader(core, message)
     if not is_announced(core, message):
         return
@@ -237,16 +241,20 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
             core.append(batch)
     else:
         check_commit(core, message.source, message.commit_end)
-        # Wholly below the end: doubled or late. Beyond it: one was lost, or the end moved. Neither is an error.
+        # Wholly below the end, it is doubled or late. Beyond it, an append was lost, or the end moved. Neither is an
+        # error.
         end = message.batches[-1].end if message.batches else message.start
         _answer_append(core, rejected=end > log.end)
     take_commit(core, message.commit_end)
 
 
 def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
-    """Return whether ``message`` belongs to the announcement taken; ask for a new one where none was taken."""
+    """Return whether ``message`` belongs to the accepted announcement.
+
+    If its announcement is a newer one, report this member's state, so that the leader announces again.
+    """
     if message.number == core.announced_number:
-        return message.number > 0  # Both are 0: no leader sends that, and nothing was announced.
+        return message.number > 0  # If both are 0, nothing was announced. No leader sends 0.
     if message.number > core.announced_number:
         _report_history(core, message, number=0)
     return False
@@ -255,7 +263,7 @@ def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
 def _check_batches(core: Core, message: AppendRequest) -> None:
     """Check all batches of an append, before the first of them reaches the log. Raises BrokenRuleError.
 
-    Their checksums are checked as they are decoded (``node/peers/codec.py``).
+    The decoder has already checked their checksums (``node/peers/codec.py``).
     """
     source, end, commit_end = message.source, message.start, message.commit_end
     newest, newest_begin = core.history.starts[-1]
@@ -278,7 +286,7 @@ def _check_batches(core: Core, message: AppendRequest) -> None:
         end = batch.end
         is_boundary = is_boundary or commit_end == end
     if not is_boundary and commit_end < end:
-        core.refuse(source, "boundary", f"{source} says that {commit_end}, in a batch, is committed")
+        core.refuse(source, "boundary", f"{source} sent the commit end {commit_end}, which is inside a batch")
 
 
 def _check_membership(core: Core, source: NodeId, batch: Batch) -> None:
@@ -291,13 +299,13 @@ def _check_membership(core: Core, source: NodeId, batch: Batch) -> None:
 
 
 def check_commit(core: Core, source: NodeId, commit_end: Index) -> None:
-    """Check that a commit end is between two batches, as far as it is news and within this log."""
+    """Check that a commit end is between two batches, if it is above the own one and within this log."""
     if core.log.commit_end < commit_end < core.log.end and not core.log.is_boundary(commit_end):
-        core.refuse(source, "boundary", f"{source} says that {commit_end}, in a batch, is committed")
+        core.refuse(source, "boundary", f"{source} sent the commit end {commit_end}, which is inside a batch")
 
 
 def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
-    """Answer at once; the answer promises nothing that is not durable already."""
+    """Answer immediately, because the answer promises only state that is already durable."""
     note_leader(core, message)
     if not is_announced(core, message):
         return
@@ -319,7 +327,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
 
 
 def on_durable(core: Core, *, was_installing: bool) -> None:
-    """Report to the leader, if there still is one, that the log is durable further, or the announcement is."""
+    """Report the new durable end, or the durable announcement, to the leader, if there still is one."""
     if core.recovering_until is not None:
         core.maybe_end_recovery()
     if core.leader is None or core.announced_number == 0:
@@ -340,7 +348,7 @@ def on_durable(core: Core, *, was_installing: bool) -> None:
 
 
 def _answer_append(core: Core, *, rejected: bool) -> None:
-    """Answer the leader, once a turn: an answer holds all that an earlier one of the same turn held."""
+    """Answer the leader, once a turn, because a later answer of the same turn includes the earlier one."""
     assert core.leader is not None
     before = core.output.messages[-1] if core.output.messages else None
     if isinstance(before, AppendResponse):
@@ -378,7 +386,7 @@ def _report_history(core: Core, message: Message, *, number: int) -> None:
 
 
 def take_commit(core: Core, commit_end: Index) -> None:
-    """Take the leader's commit end, whatever is durable here; never backwards, never beyond the log (rule 8)."""
+    """Adopt the leader's commit end, durable here or not; never backwards, never beyond the log (rule 8)."""
     core.log.commit_end = max(core.log.commit_end, min(commit_end, core.log.end))
     if len(core.memberships) > 1:
         core.forget_committed_memberships()

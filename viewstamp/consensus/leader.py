@@ -1,4 +1,4 @@
-"""Leading: announcing the term to each member, replicating the log, committing what a quorum holds.
+"""Leading: announcing the term to each member, replicating the log, committing the records that a quorum holds.
 
 ``reads`` confirms reads by this leader's heartbeats, ``reconfigure`` changes the membership and hands over.
 """
@@ -57,8 +57,9 @@ __all__ = [
 def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[NodeId, ...] = ()) -> None:
     """Win the election: extend the *advertised* history by the own term, durably, before anything is announced.
 
-    What ran ahead of the log is dropped: extended as stored, the history could go backwards (rule 3). Announced
-    before it is durable, a crash would leave records of a term that the own history does not know.
+    Entries of the stored history that ran ahead of the log are dropped, because with them the extended history could
+    go backwards (rule 3). The announcement waits until the history is durable, because a crash would otherwise leave
+    records of a term that the own history does not contain.
     """
     assert core.is_synced, "votes were asked for with a synced log, and nothing was accepted since"
     leading = Leading(
@@ -76,7 +77,7 @@ def become_leader(core: Core, campaign: Campaign, *, elected_without: tuple[Node
 
 
 def on_tick(core: Core, leading: Leading, ticks: int) -> None:
-    """Check that a quorum still answers; send heartbeats; ask the members whose state is not known."""
+    """Check that a quorum still answers, send heartbeats, and ask members in an unknown state for their history."""
     leading.ticks_since_check += ticks
     if leading.ticks_since_check >= core.patience.ticks:
         active = [member for member, progress in leading.progress.items() if progress.has_responded]
@@ -87,12 +88,12 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
                 core.patience.note(member, delay)
             progress.slowest_response_ticks = 0
         if not has_majority:
-            follower.step_down(core, core.term)  # Check-quorum: a leader that reaches no majority makes room.
+            follower.step_down(core, core.term)  # Check-quorum, because another candidate may reach a majority.
             return
         leading.ticks_since_check = 0
         for progress in leading.progress.values():
             progress.has_responded = False
-    # A disk with room for one tick starts the count again: else every later full tick would cost the leadership.
+    # One tick with room resets the count. Otherwise every later full tick would cost the leadership.
     leading.full_ticks = 0 if core.has_room else leading.full_ticks + ticks
     if core.installing:
         return
@@ -108,7 +109,7 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
         if progress.state is ProgressState.REPLICATING:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)
-            # A commit end that no append will carry is sent at the next tick, not only at the next heartbeat.
+            # If no append will carry the commit end, it is sent at the next tick, because members apply only up to it.
             if is_due or (progress.sent_commit_end < core.log.commit_end and progress.next_end == core.log.end):
                 send_heartbeat(core, leading, member, progress)
         elif is_due if progress.state is ProgressState.ASKING else progress.ticks_in_state > patience:
@@ -125,11 +126,11 @@ def on_durable(core: Core, leading: Leading, *, was_installing: bool) -> None:
                     _announce(core, member, progress, _point(core, response))
                     continue
             except BrokenRuleError:
-                pass  # Its vote counts. The history in it is refused, so the member is asked for a new one.
+                pass  # The vote counts. Only its history is refused, so the member is asked for a new one.
             _ask(core, member, progress)
         core.maybe_end_recovery()
         if not core.options.sync_only:
-            # The one in force, as a record of the own term: it gates RUNNING, never the commit index.
+            # The membership in force becomes a record of the own term. It gates RUNNING, never the commit index.
             append_membership(core, leading, core.membership)
     _maybe_commit(core, leading)
 
@@ -138,7 +139,7 @@ def on_durable(core: Core, leading: Leading, *, was_installing: bool) -> None:
 
 
 def on_vote_response(core: Core, message: VoteResponse) -> None:
-    """Announce to a voter whose vote came after the majority: the vote holds the history that was asked for."""
+    """Announce to a voter that voted after the election was won, because its vote holds the history asked for."""
     core.note_vote_delay(message)
     progress = core.leading.progress.get(message.source)
     if progress is not None and progress.state is ProgressState.ASKING:
@@ -146,7 +147,11 @@ def on_vote_response(core: Core, message: VoteResponse) -> None:
 
 
 def on_history_response(core: Core, message: HistoryResponse) -> None:
-    """Announce to a member that reports its state: asked, refusing an announcement, or started anew (number 0)."""
+    """Announce to a member that reports its state.
+
+    It was asked, it refuses an announcement, or it has not accepted the present announcement (number 0), for example
+    because it was restarted.
+    """
     progress = core.leading.progress.get(message.source)
     if progress is None:
         return
@@ -162,10 +167,11 @@ def on_history_response(core: Core, message: HistoryResponse) -> None:
 
 
 def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
-    """Replicate to a member that has taken the announcement durably: from now on its ends count (rule 7).
+    """Replicate to a member that has accepted the announcement durably: from now on its ends count (rule 7).
 
-    Also if it took so long that the leader has asked it again meanwhile: as long as no newer announcement has been
-    sent, this is the state that the member is in. Otherwise a member with a slow disk would be asked for ever.
+    The response is also accepted if the leader has asked the member again meanwhile. While no newer announcement has
+    been sent, the response still describes the member's state. If it were dropped, a member with a slow disk would be
+    asked for ever.
     """
     leading = core.leading
     progress = leading.progress.get(message.source)
@@ -178,24 +184,26 @@ def on_announcement_response(core: Core, message: AnnouncementResponse) -> None:
 
 
 def _point(core: Core, message: VoteResponse | HistoryResponse) -> Index | None:
-    """Compute where a member's log parts from this leader's, by what it reports; None = only a snapshot helps it.
+    """Return the common point of this leader's log and the reported one; None = the member needs a snapshot.
 
     Raises:
-      BrokenRuleError: the report denies this leader's log. Nothing is sent to that member, and nothing is committed
-        with its help.
+      BrokenRuleError: the report contradicts this leader's log. Nothing is sent to that member, and its ends do not
+        count towards a commit.
     """
     try:
         start = common_point(core.history, core.log.end, message.history, message.end)
     except PeerError as error:
-        core.refuse(message.source, "history", f"{message.source} reports a history that this log denies: {error}")
+        core.refuse(message.source, "history", f"{message.source} reports a history that contradicts this log: {error}")
     if start is not None and not core.log.is_boundary(start):
-        core.refuse(message.source, "boundary", f"{message.source} reports a log that parts at {start}, in a batch")
+        core.refuse(
+            message.source, "boundary", f"{message.source} reports a log that differs from {start} on, inside a batch"
+        )
     return start
 
 
 def _announce(core: Core, member: NodeId, progress: Progress, start: Index | None, *, life: int = 0) -> None:
     if start is None or start < core.first_index:
-        progress.become_asking()  # Only a snapshot helps; it is asked again at each heartbeat, until it has one.
+        progress.become_asking()  # The member needs a snapshot. It is asked again at each heartbeat, until it has one.
         if core.base is not None:
             end, last_term = core.base
             core.output.messages.append(
@@ -225,17 +233,17 @@ def _ask(core: Core, member: NodeId, progress: Progress) -> None:
 
 
 def send_appends(core: Core, leading: Leading) -> None:
-    """Send every member what it lacks, as far as its window allows. Called once a turn: that is the batching."""
+    """Send every member the batches that it lacks, up to its window. Called once a turn, so that appends are joined."""
     log = core.log
     start, batches = Index(0), None
     for member, progress in leading.progress.items():
         if progress.state is not ProgressState.REPLICATING:
             continue
         if progress.next_end < core.first_index:
-            _ask(core, member, progress)  # Trimmed meanwhile: what it lacks is in a snapshot only.
+            _ask(core, member, progress)  # The log was trimmed: the records that it lacks are only in a snapshot.
             continue
         while progress.next_end < log.end and progress.has_room(core.options.in_flight_bytes_max):
-            if progress.next_end != start:  # The others usually lack the same.
+            if progress.next_end != start:  # The slice is kept, because the members usually lack the same batches.
                 start = progress.next_end
                 batches = log.slice(start, core.options.append_bytes_max)
             if batches is None:
@@ -270,7 +278,7 @@ def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple
 
 
 def send_heartbeat(core: Core, leading: Leading, member: NodeId, progress: Progress) -> None:
-    """Send the commit end and the round of reads to a member that replicates."""
+    """Send the commit end and the round of reads to a member in state REPLICATING."""
     progress.sent_commit_end = core.log.commit_end
     core.output.messages.append(
         HeartbeatRequest(
@@ -286,7 +294,7 @@ def send_heartbeat(core: Core, leading: Leading, member: NodeId, progress: Progr
 
 
 def on_append_response(core: Core, message: AppendResponse) -> None:
-    """Note that the member is durable up to ``end``, or asks to be sent from ``received_end`` on."""
+    """Note that the member is durable up to ``end``; if it rejected an append, probe from ``received_end`` on."""
     leading = core.state
     assert isinstance(leading, Leading)
     progress = replicating(leading, message.source, message.number)
@@ -302,13 +310,14 @@ def on_append_response(core: Core, message: AppendResponse) -> None:
 
 
 def on_batches_read(core: Core, message: BatchesRead) -> None:
-    """Send batches that came from disk to the member that is far behind."""
+    """Send batches that were read from disk to the member that is far behind."""
     progress = replicating(core.leading, message.member, message.number)
     if progress is None:
         return
     progress.is_fetching = False
     if message.batches and message.batches[0].first_index != message.start:
-        _ask(core, message.member, progress)  # It had named an end inside a batch that is not in memory here.
+        # The member had reported an end inside a batch that is not in memory here.
+        _ask(core, message.member, progress)
     elif message.start == progress.next_end and message.batches:
         _send_batches(core, message.member, progress, message.batches)
 
@@ -324,11 +333,11 @@ def replicating(leading: Leading, member: NodeId, number: int) -> Progress | Non
 def acknowledge(
     core: Core, leading: Leading, member: NodeId, progress: Progress, end: Index, *, is_recovering: bool
 ) -> None:
-    """Note that ``member`` is durable up to ``end``; commit, or go on with a transfer, if that makes a difference."""
+    """Note that ``member`` is durable up to ``end``; if that changes anything, commit or continue a transfer."""
     if end != core.log.end:
         _check_end(core, member, end)
     if progress.acknowledged(end, is_recovering=is_recovering):
-        if end > core.log.commit_end or not leading.is_reached:  # Else a quorum holds it without this member.
+        if end > core.log.commit_end or not leading.is_reached:  # Otherwise a quorum holds it without this member.
             _maybe_commit(core, leading)
         if member == leading.transferee:
             continue_transfer(core, leading, is_due=True)
@@ -337,18 +346,18 @@ def acknowledge(
 def _check_end(core: Core, member: NodeId, end: Index) -> None:
     log = core.log
     if end > log.end:
-        core.refuse(member, "end", f"{member} says it holds {end}, the leader holds {log.end}")
+        core.refuse(member, "end", f"{member} reports the end {end}, the leader's log ends at {log.end}")
     if end != log.end and not log.is_boundary(end):
-        core.refuse(member, "boundary", f"{member} says it holds {end}, which is inside a batch")
+        core.refuse(member, "boundary", f"{member} reports the end {end}, which is inside a batch")
 
 
 def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
-    """Let the transferee stand as soon as it has everything; give the transfer up after an election timeout."""
+    """Ask the transferee to campaign once it holds the whole log; give the transfer up after an election timeout."""
     target = leading.transferee
     assert target is not None
     progress = leading.progress.get(target)
     if progress is None or leading.transfer_ticks > core.patience.ticks:
-        leading.transferee = None  # This member leads on, and takes proposals again.
+        leading.transferee = None  # This member stays the leader, and accepts proposals again.
     elif is_due and progress.counted_end == core.log.end:
         core.output.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
 
@@ -357,7 +366,7 @@ def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
 
 
 def check_propose(core: Core, size: int) -> Leading:
-    """Refuse what :meth:`Raft.propose` would refuse, before anything is done for it; return the leader's state."""
+    """Return the leader's state, or raise the error that :meth:`Raft.propose` would raise; nothing is changed."""
     leading = core.state
     if not isinstance(leading, Leading):
         raise not_leader(core)
@@ -379,11 +388,11 @@ def check_propose(core: Core, size: int) -> Leading:
 
 
 def not_leader(core: Core) -> NotLeaderError:
-    """Return the error that names the leader, if this member has one."""
+    """Return a NotLeaderError, which names the leader and its address if they are known."""
     address = core.membership.addresses.get(core.leader) if core.leader else None
     if core.leader is None or core.leader == core.me:
         return NotLeaderError(
-            f"{core.me} does not lead, and knows no leader at present", remedy="try again in a moment"
+            f"{core.me} does not lead, and there is no known leader at present", remedy="try again in a moment"
         )
     return NotLeaderError(
         f"{core.me} does not lead, {core.leader} does", leader=core.leader, address=address, remedy=f"ask {address}"
@@ -391,7 +400,7 @@ def not_leader(core: Core) -> NotLeaderError:
 
 
 def append_own(core: Core, leading: Leading, batch: Batch) -> None:
-    """Stamp a batch of this leader and append it to its log."""
+    """Stamp ``batch`` with term, index and log time, and append it to this leader's log."""
     first_index = core.log.end
     is_first = first_index == leading.term_start
     batch.stamp(
@@ -406,7 +415,7 @@ def append_own(core: Core, leading: Leading, batch: Batch) -> None:
 
 
 def append_membership(core: Core, leading: Leading, membership: Membership) -> Viewstamp:
-    """Replicate ``membership``, which is in force from here on; a member that leaves is sent the record too."""
+    """Append ``membership``, which is in force from here on; return where. Members that leave get the record too."""
     membership = membership.naming(core.incarnations)
     batch = build_batch([membership.encode()], kind=Kind.MEMBERSHIP)
     append_own(core, leading, batch)
@@ -418,10 +427,11 @@ def append_membership(core: Core, leading: Leading, membership: Membership) -> V
 
 
 def _maybe_commit(core: Core, leading: Leading) -> None:
-    """Move the commit end to the quorum-th largest durable end of those that have reached the term start (rule 7).
+    """Move the commit end to the largest end that a quorum holds durably, once it is at or above the term start.
 
-    From the moment a quorum has reached it, records of old terms are committed by that end too: the announcement
-    works like a record of the own term without length. Counting before it is figure 8 of the Raft paper.
+    From the moment a quorum has reached the term start, that end commits records of old terms too, because the
+    announcement works like a record of the own term without length (rule 7). Counting earlier would lose committed
+    records (Raft paper, figure 8).
     """
     own_end = core.log.durable_end if core.recovering_until is None else Index(0)
     entry, progress = core.memberships[-1], leading.progress
@@ -433,9 +443,9 @@ def _maybe_commit(core: Core, leading: Leading) -> None:
         and len(progress) + 1 == len(membership.addresses)
         and core.me in membership.addresses
     ):
-        # Nearly always: the one membership has only voters, it names their disks, and they are this member and those in
-        # `progress`. Then all ends count alike, as far as they are beyond that membership's record, and the middle one
-        # is what `standing.commit_end` finds.
+        # The usual case is computed here, because it is cheaper: the one membership has only voters, it names their
+        # disks, and they are this member and those in `progress`. Then all ends above that membership's record count
+        # alike, and the middle one is the result of `standing.commit_end`.
         ends = [own_end]
         for each in progress.values():
             ends.append(each.counted_end)

@@ -1,7 +1,7 @@
-"""The core's view of its log: where it ends, what of it is durable and committed, and the batches still in memory.
+"""The core's view of its log: its end, its durable end, its commit end, and the batches in memory.
 
-The bytes are in the WAL. This keeps the newest batches, because followers and the applier will soon need them. The node
-reads evicted batches back from the WAL (``Fetch``).
+All bytes are in the WAL. The newest batches are also kept here, because followers and the applier will soon need them.
+The node reads evicted batches back from the WAL (``Fetch``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from viewstamp.wire.batch import Batch
 __all__ = ["RaftLog"]
 
 _COMPACT_AT = 32
-"""Evicted batches that are removed from the lists at once, because each deletion moves all that stay. They are removed
-earlier if they are more than half of the lists, because an evicted batch stays in memory until then."""
+"""Evicted batches that are removed from the lists together, because each deletion moves all remaining items. They are
+removed earlier if they are more than half of the lists, because an evicted batch stays in memory until then."""
 
 
 class RaftLog:
@@ -23,7 +23,7 @@ class RaftLog:
 
     Invariants:
       * ``durable_end <= end`` and ``handed_end <= commit_end <= end``; ``commit_end <= durable_end`` is *not* an
-        invariant of one member: a quorum may do without its disk
+        invariant of one member, because a quorum may commit without its disk
       * every end is a batch boundary
       * the batches in memory are a contiguous run up to ``end``; all from ``handed_end`` on are in memory
     """
@@ -43,7 +43,7 @@ class RaftLog:
         self._starts = [batch.first_index for batch in tail]
         self._evicted = 0
         assert tail == [] or tail[-1].end == end, f"the tail ends at {tail[-1].end}, the log at {end}"
-        assert (tail[0].first_index if tail else end) <= commit_end <= end, "what is not committed is in memory"
+        assert (tail[0].first_index if tail else end) <= commit_end <= end, "uncommitted batches are not in memory"
 
     def append(self, batch: Batch) -> None:
         """Add ``batch``, which starts exactly at the end."""
@@ -54,7 +54,7 @@ class RaftLog:
         self.end = batch.end
 
     def truncate(self, end: Index) -> None:
-        """Forget everything from ``end`` on, a batch boundary; what was durable beyond is not durable any more."""
+        """Forget everything from ``end`` on, a batch boundary; the durable end is at most ``end`` afterwards."""
         assert self.commit_end <= end <= self.end, f"cut to {end}: committed {self.commit_end}, end {self.end}"
         while self._starts and self._starts[-1] >= end:
             self.cache_bytes -= self._batches.pop().size
@@ -64,17 +64,17 @@ class RaftLog:
         self.durable_end = min(self.durable_end, end)
 
     def reset(self, end: Index) -> None:
-        """Forget every batch: a snapshot stands for all before ``end``, which is committed and applied by it."""
+        """Forget every batch, because a snapshot holds all before ``end``: it is committed, and applied by it."""
         assert end > self.commit_end, f"a snapshot up to {end} for a log committed up to {self.commit_end}"
         self._batches = []
         self._starts = []
         self._evicted = 0
         self.cache_bytes = 0
         self.end = self.commit_end = self.handed_end = end
-        self.durable_end = Index(1)  # Nothing, until the reset is durable: meanwhile this member answers nothing.
+        self.durable_end = Index(1)  # Until the reset is durable, nothing is. Meanwhile this member answers nothing.
 
     def is_boundary(self, end: Index) -> bool:
-        """Return whether a batch ends at ``end``; True also below the oldest batch in memory, where it is not known."""
+        """Return whether a batch ends at ``end``; True also below the oldest batch in memory, where it is unknown."""
         if end >= self.end:
             return end == self.end
         at = bisect_left(self._starts, end)
@@ -103,7 +103,7 @@ class RaftLog:
         return self._batches[at:]
 
     def hand_out(self) -> list[Batch]:
-        """Return what has been committed since the last call, in order."""
+        """Return the batches that were committed since the last call, in order."""
         if self.handed_end == self.commit_end:
             return []
         at = bisect_right(self._starts, self.handed_end, self._evicted) - 1
@@ -115,7 +115,7 @@ class RaftLog:
         return batches
 
     def evict(self) -> None:
-        """Drop the oldest batches from memory while they take too much; never what is not applied and durable."""
+        """Drop the oldest batches that are applied and durable, while the cache is above ``cache_bytes_max``."""
         safe_end = min(self.handed_end, self.durable_end)
         while self.cache_bytes > self.cache_bytes_max and self._evicted < len(self._batches):
             batch = self._batches[self._evicted]

@@ -1,24 +1,24 @@
-"""How long a member waits for another before it takes it to have failed: timeouts that adapt to a slow network.
+"""Election timeouts that adapt to a slow network: the time a member waits before it considers another as failed.
 
-Shorter than a round trip, a timeout makes every election fail and deposes every leader. Pre-vote does not help there:
-each pre-vote is granted, because nobody has a leader, then the vote of the new term expires before its answers come,
-and so the term climbs. Therefore a member remembers, of each peer, the longest delay of the last moments, and its
-timeout is twice the longest of these, within bounds:
+If the timeout is shorter than a round trip, every election fails and every leader is deposed. Pre-vote does not help
+then: each pre-vote is granted, because no member has a leader, then the vote of the new term expires before its answers
+arrive, and so the term climbs. Therefore a member remembers the longest recent delay of each peer, and its timeout is
+twice the longest of these, within bounds:
 
-* at least ``election_timeout_ticks``, the setting: no delay below half of it is even noted, so on a good network
-  nothing of this is ever called
-* at most ``election_stretch_max`` times the setting; a delay of more than twice that is taken for an outage
+* at least ``election_timeout_ticks``, the setting. Delays below half of it are not noted, so that this module costs
+  nothing on a good network
+* at most ``election_stretch_max`` times the setting; a delay of more than twice that is considered an outage
 
-Delays are measured in messages that flow anyway:
+Delays are measured with messages that are sent anyway:
 
 | on | delay |
 | --- | --- |
-| a follower | ticks between two messages of the same leader, also where it was given up in between |
-| a candidate | ticks from asking for votes to a vote; for the missing ones, its timeout, when that is over |
-| a leader | ticks between two answers of a follower; for how long no majority answered, when it steps down for that |
+| a follower | ticks between two messages of the same leader, even if it was given up in between |
+| a candidate | ticks from asking for votes to a vote; for a missing vote, the candidate's timeout, once it is over |
+| a leader | ticks between two answers of a follower; if it steps down, the ticks without a majority of answers |
 
-A delay is forgotten after one to two windows. All of this is in the memory of one member: it is lost with the process,
-and safety does not need it.
+A delay is forgotten after one to two windows. Delays are kept only in the memory of one member and lost with its
+process, because safety does not depend on them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from viewstamp.ids import NodeId
 __all__ = ["Patience"]
 
 _WINDOW_TIMEOUTS: Final = 50
-"""A window, in least timeouts: 15 s with the default settings."""
+"""Length of a window, in timeouts of the setting: 15 s by default."""
 
 
 @dataclass(slots=True)
 class Patience:
-    """The election timeout in force, and the delays that it follows from.
+    """The election timeout in force, and the delays from which it is computed.
 
     Invariants:
       * ``least <= ticks <= most``
@@ -48,7 +48,7 @@ class Patience:
     ticks: int = 0
     """The election timeout in force: a follower waits from this to twice this, a leader this for its quorum."""
     slow: int = 0
-    """A delay above this is worth a call of :meth:`note`."""
+    """Only delays above this have an effect, so callers skip :meth:`note` for shorter ones."""
     delays: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
     """The longest delay of each peer, in the present window and in the one before, in ticks."""
     age: int = 0
@@ -59,7 +59,7 @@ class Patience:
         self.slow = self.least // 2
 
     def note(self, peer: NodeId, delay: int) -> None:
-        """Take a delay of ``delay`` ticks in what a peer sends."""
+        """Note that a message of ``peer`` came ``delay`` ticks late, and adapt the timeout."""
         if not self.slow < delay <= 2 * self.most:
             return
         worst, before = self.delays.get(peer, (0, 0))
@@ -73,7 +73,7 @@ class Patience:
         return _WINDOW_TIMEOUTS * self.least - self.age
 
     def tick(self, ticks: int = 1) -> bool:
-        """Let ticks pass; return whether the timeout has changed. Called only while there are delays."""
+        """Advance the time by ``ticks``; return whether the timeout has changed. Called only while there are delays."""
         self.age += ticks
         if self.age < _WINDOW_TIMEOUTS * self.least:
             return False
@@ -84,13 +84,13 @@ class Patience:
         return self.ticks != before
 
     def forget(self) -> None:
-        """Drop all delays: the timeout is the setting again."""
+        """Drop all delays, so that the timeout is the setting again."""
         self.delays.clear()
         self.age = 0
         self._adapt()
 
     def scaled(self, ticks: int) -> int:
-        """Return a wait of ``ticks`` on a good network, stretched by as much as the election timeout is."""
+        """Return ``ticks``, stretched by the same factor as the election timeout."""
         return ticks * self.ticks // self.least
 
     def _adapt(self) -> None:

@@ -1,10 +1,10 @@
-"""The state of one member: what is stored, what every role has, and one value with what its present role has.
+"""The state of one member: the stored state, the state of every role, and one value for the state of the present role.
 
 ``Core.state`` is a :class:`Following`, a :class:`Campaign` or a :class:`Leading`. :meth:`Core.become` replaces it as a
 whole at each change of role, leader or term. So a role starts with the defaults of its class, nothing has to be
-cleared, and what belongs to one role cannot be read in another.
+cleared, and no field of one role can be read in another.
 
-The decisions stand in ``follower``, ``candidate``, ``leader``, ``reads`` and ``reconfigure``, whose functions take a
+The decisions are in ``follower``, ``candidate``, ``leader``, ``reads`` and ``reconfigure``, as functions that take a
 :class:`Core`. Nothing here awaits, or uses a clock, a disk or a socket.
 """
 
@@ -43,11 +43,11 @@ __all__ = [
 
 
 _make = tuple.__new__
-"""Makes a named tuple as its class does, but without a Python function: each round makes one on every member."""
+"""Creates a named tuple without calling a Python function, because each round creates one on every member."""
 
 
 class Entropy(Protocol):
-    """The only randomness of the core: election timeouts."""
+    """The only source of randomness of the core, for election timeouts."""
 
     def randrange(self, start: int, stop: int) -> int:
         """Return a number in ``[start, stop)``."""
@@ -65,32 +65,33 @@ class RaftOptions:
     heartbeat_ticks: int = 5
     """Ticks between two heartbeats of a leader."""
     append_bytes_max: int = 1024 * 1024
-    """The most bytes of batches in one AppendRequest; a larger single batch goes alone."""
+    """Limit of bytes of batches in one AppendRequest; a larger single batch is sent alone."""
     in_flight_bytes_max: int = 8 * 1024 * 1024
-    """A member that has not acknowledged this many bytes is sent no more: the bound is this plus one AppendRequest."""
+    """A member with this many unacknowledged bytes is sent no append. The bound is this plus one AppendRequest."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """A leader refuses proposals above this many bytes that are not committed."""
     cache_bytes_max: int = 16 * 1024 * 1024
-    """Bytes of the newest batches that stay in memory; what is not applied and durable stays in any case."""
+    """Bytes of the newest batches that stay in memory. Batches that are not both applied and durable stay anyway."""
     campaign_at_once: bool = False
-    """Campaign at the first tick: the hinted leader of a new group."""
+    """Campaign at the first tick. Set on the hinted leader of a new group."""
     may_lose_acknowledged: bool = False
-    """Whether this member acknowledges before it syncs (interval mode). If it is then told to cut committed records, it
-    asks the node to set its log aside; in sync mode such a message can only come from a broken peer."""
+    """Whether this member acknowledges before it syncs (interval mode). If an announcement would then cut committed
+    records, it asks the node to set its log aside. In sync mode such a message can only come from a broken peer."""
     wait_all_ticks: int = 30_000
-    """How long a candidate waits for every voter to answer before it counts the votes of members that lost power."""
+    """Ticks without a leader before a candidate counts the votes of members that lost power, although voters are
+    missing."""
     sync_only: bool = False
-    """Propose nothing when leading: bring a quorum to the own term, commit what they hold (Neon's sync-safekeepers)."""
+    """Propose nothing when leading: bring a quorum to the own term and commit its records (Neon's sync-safekeepers)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a member finds on its disk when it starts.
+    """The content of a member's disk when it starts.
 
-    ``tail`` holds the batches in memory: all from ``commit_end`` on at least. ``memberships`` are those of the
-    log, in order, preceded by the hint (or the one at the trimmed prefix). ``first_index`` is where the log begins.
-    ``recovering_until`` is the pair that this member advertised before its disk lost something, at least; None =
-    nothing was lost, or all of it has been regained.
+    ``tail`` holds the batches in memory, at least all from ``commit_end`` on. ``memberships`` are those of the
+    log, in order, preceded by the hint (or the one at the trimmed prefix). ``first_index`` is the first index of the
+    log. ``recovering_until`` is a pair that is at least the one that this member advertised before its disk lost data;
+    None = nothing was lost, or all of it has been regained.
     """
 
     term: Term = Term(0)
@@ -104,12 +105,13 @@ class Stored:
     memberships: list[MembershipEntry]
     recovering_until: tuple[Term, Index] | None = None
     lost_power: bool = False
-    """Whether ``recovering_until`` is due to a power loss in interval mode: what was synced is there, the vote too."""
+    """Whether ``recovering_until`` is due to a power loss in interval mode: then all synced data and the vote are
+    intact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPoint:
-    """What a snapshot says of the log: it stands for everything before ``end``, all of it committed.
+    """The position of a snapshot: it stands for everything before ``end``, all of it committed.
 
     ``last_term`` is the term of the last record covered, ``history`` the terms up to there, ``membership`` the one in
     force there, ``log_time`` that of the last batch.
@@ -122,15 +124,15 @@ class SnapshotPoint:
     log_time: int
 
 
-# -- What one role has -------------------------------------------------------------------------------------------------
+# -- The state of one role ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Following:
-    """A follower, a learner, or a member that takes no part, all of which do the same with each message."""
+    """A follower, a learner or a non-participant. They handle each message in the same way."""
 
     leader: NodeId | None = None
-    """Whom it follows in this term; None = it has received nothing from a leader of this term since it follows."""
+    """The leader of this term; None = this member has received nothing from it since it became a follower."""
 
 
 @fast_members
@@ -148,15 +150,15 @@ class Campaign:
     leader: ClassVar[None] = None
     phase: CampaignPhase
     votes: dict[NodeId, bool] = field(default_factory=dict)
-    """Whether each member that answered grants its vote, or its pre-vote."""
+    """Whether each member that answered granted its vote, or its pre-vote."""
     recovering_votes: set[NodeId] = field(default_factory=set)
-    """Those of ``votes`` that came from members which lost power and have not regained their log."""
+    """The voters in ``votes`` that lost power and have not regained their log."""
     vote_responses: dict[NodeId, VoteResponse] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class PendingRead:
-    """A read on the leader: who asked (None = this node), and from which round a response confirms it."""
+    """A read on the leader, from the member ``source`` (None = this node); responses from ``round`` on confirm it."""
 
     token: int
     source: NodeId | None
@@ -173,31 +175,31 @@ class Leading:
     term_start: Index
     """The first index of the term: the log's end when the election was won."""
     progress: dict[NodeId, Progress]
-    """Every other member, and those that were removed and may not have received the record of that yet."""
+    """All other members, and removed members that may not have received the record of their removal yet."""
     vote_responses: dict[NodeId, VoteResponse] = field(default_factory=dict)
-    """Those of its campaign: the announcements start from the histories in them."""
+    """The responses of its campaign. The first announcements use the histories in them."""
     elected_without: tuple[NodeId, ...] = ()
     """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
     acknowledged records may be lost; () = their votes were not needed."""
     is_reached: bool = False
-    """Whether a quorum has reached ``term_start``: only then is anything committed, or read (rule 7)."""
+    """Whether a quorum has reached ``term_start``. Before that, nothing is committed and no read starts (rule 7)."""
     uncommitted_bytes: int = 0
     ticks_since_check: int = 0
     """Ticks since it last checked that a quorum answers."""
     heartbeat_elapsed: int = 0
     """Ticks since the last heartbeat that was due."""
     full_ticks: int = 0
-    """Ticks without a break for which there was no room on its disk."""
+    """Consecutive ticks without room on its disk."""
     transferee: NodeId | None = None
-    """The member that is to lead next. Until it has everything and stands, or an election timeout is over, nothing is
-    proposed."""
+    """The member that is to lead next. Nothing is proposed until it holds the whole log and campaigns, or an election
+    timeout is over."""
     transfer_ticks: int = 0
     """Ticks since the transfer began."""
     round: int = 0
     """The number of the newest round of heartbeats that confirms reads."""
     reads: list[PendingRead] = field(default_factory=list)
     reads_waiting: list[tuple[int, NodeId | None]] = field(default_factory=list)
-    """Reads without a round: they came this turn, or before a quorum reached the term start."""
+    """Reads without a round, because they came this turn, or before a quorum reached the term start."""
 
 
 # -- The member --------------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class Core:
 
     Invariants (asserted by ``sim/checkers``, after every event):
       * HistoryTrue: ``history.term_at(i)`` is the term in the header of the batch that holds i
-      * ``accept_term`` is the term under which the newest batches were taken: announced to this member, or led by it
+      * ``accept_term`` is the term under which the newest batches were accepted: announced to this member, or led by it
       * ``announced_number`` > 0 exactly while appends of ``term`` may be accepted (or ``installing``)
       * ``leader`` is ``state.leader``; it is this member exactly if ``state`` is a :class:`Leading`
     """
@@ -218,11 +220,11 @@ class Core:
         self.options = options
         self.entropy = entropy
         self.state: Following | Campaign | Leading = Following()
-        """What the present role has; only :meth:`become` replaces it."""
+        """The state of the present role; only :meth:`become` replaces it."""
         self.leader: NodeId | None = None
-        """The leader of ``term``, None = it is not known. The same as ``state.leader``, and shorter to reach."""
+        """The leader of ``term``, None = it is not known. A copy of ``state.leader``, because it is read often."""
 
-        # What is stored, as it will be once the writes handed out so far are durable.
+        # The stored state, as it will be once the writes handed out so far are durable.
         self.term = stored.term
         self.vote = stored.vote
         self.history = stored.history
@@ -236,47 +238,48 @@ class Core:
         """The log time of the newest batch, microseconds; the next is never earlier."""
         self.memberships = list(stored.memberships)
         self.first_index = stored.first_index
-        """Where the log on disk begins: what is before it stands in a snapshot only."""
+        """The first index of the log on disk. Earlier records are only in a snapshot."""
         self.incarnations: dict[NodeId, str] = {}
-        """The disks of the members that were met, and the own one; {} = disks have no names here."""
+        """The names of the disks of the members that were met, and of the own one; {} = disks have no names here."""
         self.base: tuple[Index, Term] | None = None
-        """(end, last term) of the snapshot that is offered to members that need what is before ``first_index``."""
+        """(end, last term) of the snapshot that is offered to members that need records before ``first_index``."""
         self.recovering_until = stored.recovering_until
-        """The pair to be regained before anything that this member sends counts (rule 17); None = it counts."""
+        """The pair to be regained before messages of this member count (rule 17); None = they count."""
         self.lost_power = stored.lost_power
-        """Whether that is due to a power loss in interval mode: then it votes, and its votes say so."""
+        """Whether that is due to a power loss in interval mode: then it votes, and marks its votes as recovering."""
         self.recovery_completions_left = 0
         """Disk completions still to arrive before the end of recovering is durable; 0 = no such write is in flight."""
         self.life = entropy.randrange(1, 1 << 62) if stored.lost_power else 0
-        """Which start of this member it is, drawn where it lost power; the leader's announcement has to repeat it."""
+        """A random number of this start of a member that lost power, 0 on others; the announcement has to repeat it."""
         self.unfinished = 0
         """Readys that were handed out and wait for the disk."""
 
-        # The announcement of the present term. It outlasts a pre-vote, so it belongs to no role.
+        # The announcement of the present term belongs to no role, because it outlasts a pre-vote.
         self.accept_term = Term(0)
         self.announced_number = 0
-        """The number of the announcement of ``term`` that this member has taken; 0 = none since it started."""
+        """The number of the announcement of ``term`` that this member has accepted; 0 = none since it started."""
         self.installing = False
-        """True from taking an announcement or a snapshot, or winning, until its writes are durable. Meanwhile this
+        """True from accepting an announcement or a snapshot, or winning, until its writes are durable. Meanwhile this
         member answers nothing (rule 5)."""
         self.completions_left = 0
-        """While ``installing``: disk completions until that of its writes. Earlier ones do not end it."""
+        """While ``installing``: disk completions up to and including that of its writes. Earlier ones do not end it."""
         self.stash: dict[tuple[type[Message], NodeId], Message] = {}
         """Requests that wait until the log is synced: the latest of each kind from each member."""
 
         # Time.
         self.has_room = True
-        """Whether the disk has room for the record of a leader: without it none stands, and a leader hands over."""
+        """Whether the disk has room for the record of a leader. Without it a member does not campaign, and a leader
+        hands over."""
         self.wall_us = 0
         self.patience = Patience(
             options.election_timeout_ticks, options.election_stretch_max * options.election_timeout_ticks
         )
         self.ticks_since_leader = 0
-        """Ticks since the election timer began: with each message of the leader, each campaign and each vote."""
+        """Ticks since the election timer was restarted by a message of the leader, a campaign or a vote."""
         self.leaderless_ticks = 0
         """Ticks since this member last had a leader."""
         self.last_leader: tuple[Term, NodeId | None] = (Term(0), None)
-        """The term and the leader of the last message of a leader, whatever has become of it since."""
+        """The term and the source of the last message of a leader, even if it was given up since."""
         self.ticks_since_message = 0
         """Ticks since that message."""
         self.vote_term = Term(0)
@@ -286,18 +289,18 @@ class Core:
         self.election_ticks = 1 if options.campaign_at_once else self.draw_election_ticks()
 
         self.output = Ready()
-        """What the next Ready will hold."""
+        """The next Ready, as far as it is filled."""
 
     def become(self, state: Following | Campaign | Leading) -> None:
-        """Take another role, or follow another leader: ``state`` replaces all that belonged to the role before."""
+        """Change the role, or the leader that is followed: ``state`` replaces all state of the role before."""
         self.state = state
         self.leader = state.leader
 
-    # -- What follows from the state ------------------------------------------------------------------------
+    # -- Derived from the state -----------------------------------------------------------------------------
 
     @property
     def leading(self) -> Leading:
-        """What this member has as the leader; it must lead. Where each call counts, narrow ``state`` instead."""
+        """The state of the leader; this member must lead. On hot paths narrow ``state`` instead, to save the call."""
         assert isinstance(self.state, Leading), f"{self.me} does not lead term {self.term}"
         return self.state
 
@@ -308,7 +311,7 @@ class Core:
 
     @property
     def role(self) -> Role:
-        """Derived; see :func:`role_of`. Who is being removed leads, or stands, until its removal is committed."""
+        """The role; see :func:`role_of`. A member may lead or campaign until its removal is committed."""
         if isinstance(self.state, Leading):
             return Role.LEADER
         if isinstance(self.state, Campaign):
@@ -325,24 +328,24 @@ class Core:
 
     @property
     def advertised(self) -> TermHistory:
-        """The part of the history that the durable log has reached (rule 1): computed, never stored."""
+        """The part of the history that the durable log has reached (rule 1). It is computed, never stored."""
         return self.history.advertised(self.log.durable_end)
 
     @property
     def pair(self) -> tuple[Term, Index]:
-        """The advertised pair (last term, end): what a voter compares. Never "the longer log"."""
+        """The advertised pair (last term, end). Voters compare this pair, never the lengths of logs."""
         return self.advertised.last_term, self.log.durable_end
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything in the log is durable: a vote, a campaign and an announcement wait for it (rule 2)."""
+        """Whether everything in the log is durable. A vote, a campaign and an announcement wait for it (rule 2)."""
         return self.log.durable_end == self.log.end
 
     @property
     def has_live_leader(self) -> bool:
-        """Whether a leader sent something, or this leader had its quorum, within an election timeout.
+        """Whether the leader sent a message, or this leader had its quorum, within an election timeout.
 
-        Then votes are withheld (check-quorum's other half).
+        Then this member gives no votes (the other half of check-quorum).
         """
         state = self.state
         ticks = state.ticks_since_check if isinstance(state, Leading) else self.ticks_since_leader
@@ -352,24 +355,25 @@ class Core:
     def is_newcomer(self) -> bool:
         """Whether no membership in this log names this member's own disk.
 
-        Then nothing that this member has acknowledged counts (``standing.counting_ends``), and this member cannot know
-        who its group is: its log may hold no membership yet, and the settings only say who belonged to it once.
+        Then no acknowledgement of this member counts (``standing.counting_ends``), and it cannot determine the members
+        of its group, because its log may hold no membership yet, and the settings name only the first members.
         """
         return not any(self.me in entry.membership.incarnations for entry in self.memberships)
 
     def is_known(self, member: NodeId) -> bool:
         """Return whether ``member`` belongs to a membership of this log, from the committed one on.
 
-        A later record may be cut, and then an earlier one is in force again. Both halves of a joint one count.
+        Earlier memberships are included, because a later record may be cut, and then an earlier one is in force again.
+        So are both halves of a joint one.
         """
         return any(member in entry.membership.addresses for entry in self.memberships)
 
     # -- Moves ----------------------------------------------------------------------------------------------
 
     def draw_election_ticks(self) -> int:
-        """Draw the next election timeout, in ticks: redrawn each time, so that split votes do not repeat."""
+        """Draw the next election timeout, in ticks. It is random each time, so that split votes do not repeat."""
         if self.options.campaign_at_once and self.term == 0:
-            return self.options.heartbeat_ticks  # Alone in a new group: the others may not be up yet, ask again soon.
+            return self.options.heartbeat_ticks  # In a new group it asks again soon, because the others may start late.
         return self.entropy.randrange(self.patience.ticks, 2 * self.patience.ticks)
 
     def restart_election_timer(self) -> None:
@@ -378,16 +382,16 @@ class Core:
         self.election_ticks = self.draw_election_ticks()
 
     def note_vote_delay(self, message: VoteResponse) -> None:
-        """Note how long a vote of this term took, even if it is too late to count."""
+        """Note the delay of a vote of this term, even if it is too late to count."""
         if message.term == self.vote_term and message.source != self.me:
             self.patience.note(message.source, self.vote_ticks)
 
     def send_after_durable(self, message: Message) -> None:
-        """Send ``message`` when all writes handed out so far, and in this turn, are durable."""
+        """Send ``message`` once all writes handed out so far, and in this turn, are durable."""
         self.output.messages_after_durable.append(message)
 
     def store_term(self, term: Term, vote: str) -> None:
-        """Take ``term`` and ``vote`` and write them, as one."""
+        """Set ``term`` and ``vote`` and write them as one durable write."""
         assert term > self.term or (term == self.term and self.vote in ("", vote)), "a vote is given once in a term"
         self.term = term
         self.vote = vote
@@ -403,10 +407,10 @@ class Core:
     def maybe_end_recovery(self) -> None:
         """Write that this member has recovered, once its durable pair is at least the one from before the damage.
 
-        Its acknowledgements count only when that write is durable (rule 17): until then the disk names the old pair,
-        which would not cover what this member acknowledges now, should the disk lose something again. Reaching the
-        leader's commit end is not enough, because an earlier acknowledgement of this member may be the very one that
-        commits a later record.
+        Its acknowledgements count only when that write is durable (rule 17). Until then the disk names the old pair,
+        and if the disk lost data again, that pair would not cover the records that this member acknowledges now.
+        Reaching the leader's commit end is not enough, because an earlier acknowledgement of this member may be the
+        very one that commits a later record.
         """
         is_ending = self.recovery_completions_left > 0
         if self.recovering_until is None or is_ending or self.installing:
@@ -417,10 +421,10 @@ class Core:
         self.output.writes.append(EndRecovery())
 
     def bound_recovery(self, announcement: Announcement) -> None:
-        """Lower the pair that has to be regained to what the announcement shows to be possible.
+        """Lower the pair that has to be regained to the bound that the announcement gives.
 
-        The leader of this term had sent whatever this member acknowledged in it, and a leader's log only grows in its
-        term. So the lost end is at most ``leader_end``, which the leader took after this process had started.
+        The leader of this term had sent every record that this member acknowledged in it, and a leader's log only grows
+        in its term. So the lost end is at most ``leader_end``, which the leader read after this process had started.
         Acknowledgements of earlier terms were synced before the history of this term was stored. The lower pair is not
         stored, because after a restart the next announcement brings it again.
         """
@@ -430,7 +434,7 @@ class Core:
             self.recovering_until = min(self.recovering_until, (self.term, announcement.leader_end))
 
     def store_history(self, history: TermHistory) -> None:
-        """Take ``history`` and write it."""
+        """Set ``history`` and write it."""
         self.history = history
         self.output.writes.append(WriteHistory(history))
 
@@ -454,15 +458,16 @@ class Core:
             self.memberships.pop()
 
     def forget_committed_memberships(self) -> None:
-        """Drop memberships that nothing can bring back: all before the newest committed one."""
+        """Drop all memberships before the newest committed one, because they cannot come into force again."""
         while len(self.memberships) > 1 and self.memberships[1].index < self.log.commit_end:
             del self.memberships[0]
 
     def durable_viewstamp(self) -> Viewstamp:
-        """Name the present end of the log for the completion of a write: by the term it was *accepted* under (rule 9).
+        """Return the viewstamp by which the completion of this turn's writes is reported (rule 9).
 
-        Not by the term in the record's header: the same record, same term and index, can be cut and appended
-        again under a later leader, and a completion of the first write would then speak for the second.
+        It holds the last index of the log and the term under which its end was *accepted*, not the term in the
+        record's header, because the same record, same term and index, can be cut and appended again under a later
+        leader, and a completion of the first write would then acknowledge the second.
         """
         return _make(Viewstamp, (self.accept_term, self.log.end - 1))
 
@@ -471,20 +476,20 @@ class Core:
         self.output.messages.append(TermResponse(source=self.me, target=message.source, term=self.term))
 
     def stash_until_synced(self, message: Message) -> None:
-        """Keep a request until the log is synced; one of each kind from each member, so this is bounded."""
+        """Keep a request until the log is synced. Only the latest of each kind from each member is kept, as a bound."""
         self.stash[type(message), message.source] = message
 
     def refuse(self, source: NodeId, rule: str, complaint: str) -> NoReturn:
-        """Refuse a message that breaks ``rule``. Called before the message has changed anything here.
+        """Refuse a message that breaks ``rule``. Must be called before the message has changed anything here.
 
         Raises:
-          BrokenRuleError: always. The caller drops the message, ends its connection, and goes on.
+          BrokenRuleError: always. The caller drops the message, closes its connection, and continues.
         """
         raise BrokenRuleError(
             f"{self.me} in term {self.term}: {complaint} (rule {rule})",
             source=source,
             rule=rule,
-            remedy="a member broke the protocol, or another process passes for one; the message was dropped",
+            remedy="a member broke the protocol, or another process uses its name; the message was dropped",
         )
 
     def contradict(self, complaint: str) -> NoReturn:
