@@ -123,6 +123,8 @@ def ask(answer: Answer, work: Callable[[Refetcher, SnapshotStore, PeerSession], 
         progress = RepairProgress(sentence="")
         refetcher = Refetcher(
             {PEER: "n2:1"},
+            generation=0,
+            me=NodeId("n1"),
             node=NodeId("n1"),
             hello=HELLO,
             network=network,

@@ -315,10 +315,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record("impatient", Case("tests/sim/test_liveness.py::test_slow_links_cost_a_few_terms_and_then_a_leader_stays")),
-    Record(
-        "oversleep",
-        Case("tests/consensus/test_quiet.py::test_a_leader_with_something_uncommitted_does_not_sleep"),
-    ),
+    Record("oversleep", Case("tests/consensus/test_quiet.py::test_a_leader_with_something_uncommitted_does_not_sleep")),
     Record(
         "stand-unread",
         Case(
@@ -667,6 +664,10 @@ RECORDS: tuple[Record, ...] = (
         "read-anything-first", Case("tests/node/test_crowd.py::test_before_a_hello_nothing_larger_than_a_hello_is_read")
     ),
     Record(
+        "ask-removed-members",
+        Case("tests/node/test_refetch.py::test_a_repair_does_not_wait_for_a_member_that_was_removed_meanwhile"),
+    ),
+    Record(
         "grow-without-snapshot",
         Case(
             "tests/integration/test_bounded_log.py::test_a_log_that_grew_while_no_snapshot_could_be_taken_goes_on_by_itself"
@@ -706,10 +707,7 @@ RECORDS: tuple[Record, ...] = (
         "abort-for-all",
         Case("tests/client/test_links.py::test_closing_one_among_many_in_mid_append_fails_its_calls_alone"),
     ),
-    Record(
-        "distrust-all",
-        Case("tests/client/test_connection.py::test_a_wrong_answer_cuts_off_its_own_session_only"),
-    ),
+    Record("distrust-all", Case("tests/client/test_connection.py::test_a_wrong_answer_cuts_off_its_own_session_only")),
     Record(
         "share-for-ever",
         Case("tests/client/test_links.py::test_a_server_that_closes_on_one_bad_request_harms_its_session_alone"),

@@ -12,6 +12,7 @@ from viewstamp.actors.replicated import ActorHost
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import Position
 from viewstamp.node.node import Node
+from viewstamp.node.repair.refetch import Refetcher
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.commands import Command
@@ -60,6 +61,11 @@ def read_anything_first() -> AbstractContextManager[None]:
     return patched(FrameDecoder, __init__=init)
 
 
+def ask_removed_members() -> AbstractContextManager[None]:
+    """A repair keeps asking the members that it knew when its log was damaged."""
+    return patched(Refetcher, _close_after_refusal=Refetcher.close)
+
+
 def grow_without_snapshot() -> AbstractContextManager[None]:
     """A bounded log grows to its bound while no snapshot can be taken."""
     original = Snapshotter.is_behind.fget
@@ -81,6 +87,12 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
             "a node reads as many bytes before a HELLO as after it",
             read_anything_first,
             rule="§10",
+        ),
+        Mutant(
+            "ask-removed-members",
+            "a repair waits for a member that was removed",
+            ask_removed_members,
+            rule="§8",
         ),
         Mutant(
             "grow-without-snapshot",

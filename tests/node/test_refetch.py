@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,6 +123,8 @@ async def test_a_repair_skips_a_peer_that_sends_wrong_batches(tmp_path: Path, li
         listener = await network.listen("127.0.0.1:0", liar.accept)
         refetcher = Refetcher(
             {NodeId("n0"): listener.address, NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
+            generation=0,
+            me=NodeId("n3"),
             node=NodeId("n3"),
             hello=hello_of(group, "n3"),
             network=network,
@@ -188,6 +191,8 @@ async def test_a_repair_reports_and_does_not_wait_when_all_members_have_dropped_
         await group.stop("n3")
         refetcher = Refetcher(
             {NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
+            generation=0,
+            me=NodeId("n3"),
             node=NodeId("n3"),
             hello=hello_of(group, "n3"),
             network=RealNetwork(),
@@ -196,4 +201,27 @@ async def test_a_repair_reports_and_does_not_wait_when_all_members_have_dropped_
         )
         with pytest.raises(GoneError):
             await refetcher.fetch(0, 2, HISTORY)
+        refetcher.close()
+
+
+async def test_a_repair_does_not_wait_for_a_member_that_was_removed_meanwhile(tmp_path: Path) -> None:
+    """The damaged member knows an old membership. The members that answer have replaced n9, which never answers."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        await fill(group, 2)
+        await group.caught_up()
+        await group.stop("n3")
+        refetcher = Refetcher(
+            {NodeId("n1"): group.members[NodeId("n1")], N9: "127.0.0.1:1"},
+            generation=-1,
+            me=NodeId("n3"),
+            node=NodeId("n3"),
+            hello=hello_of(group, "n3"),
+            network=group.board.network("n3"),
+            progress=RepairProgress(sentence=""),
+            log=group.journal.logger(),
+        )
+        with pytest.raises(GoneError):
+            async with asyncio.timeout(20):
+                await refetcher.fetch(0, 2, HISTORY)
         refetcher.close()

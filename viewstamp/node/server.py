@@ -222,7 +222,9 @@ class _ServerConnection:
             self._server.complaints.warning("! refused", self._connection.peer, error)
             self.close()
             return
-        members = member_fields(self.service.membership) if not self._peer else None
+        # A member that repairs its log gives no address. It may know only members that have been removed since.
+        is_link = bool(self._peer and hello.address)
+        members = None if is_link else member_fields(self.service.membership)
         self._told = members if hello.members else None
         welcome = Welcome(
             cluster=self._server.cluster,

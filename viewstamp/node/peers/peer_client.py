@@ -11,7 +11,7 @@ from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import NodeId
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.handshake import Opening
+from viewstamp.wire.handshake import Opening, read_members
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["LostError", "PeerSession", "refusal_of"]
@@ -50,6 +50,16 @@ class PeerSession:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await network.connect(address, session._accept)
         return session
+
+    @property
+    def members(self) -> tuple[dict[str, str], int] | None:
+        """The members (id to address) and their generation, as the other side's WELCOME named them; None = it did not.
+
+        Raises:
+          PeerError: it names them in another form.
+        """
+        welcome = self._opening.welcome
+        return read_members(welcome.members) if welcome is not None and welcome.members is not None else None
 
     async def ask(self, request: RequestBody) -> Frame:
         """Ask, and return the answer.

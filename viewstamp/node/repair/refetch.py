@@ -7,6 +7,7 @@ only as far as it can be checked: checksums, indices without a gap, and the term
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -65,6 +66,9 @@ class RepairProgress:
 class Refetcher:
     """Asks the other members in turn, until one answers: for ever.
 
+    Members may have been removed and added since this node's log was damaged. A removed one may never answer again, so
+    each answer of a member with a newer membership replaces the addresses.
+
     Invariants:
       * at most one connection is open; who has answered is asked again first
     """
@@ -73,14 +77,20 @@ class Refetcher:
         self,
         addresses: Mapping[NodeId, str],
         *,
+        generation: int,
+        me: NodeId,
         node: NodeId,
         hello: dict[str, object],
         network: Network,
         progress: RepairProgress,
         log: Logger,
     ) -> None:
-        """Know the other members, who are at ``addresses``."""
-        self._addresses = dict(addresses)
+        """Begin with the members at ``addresses`` of a membership's ``generation``; ``me`` is this member's own id."""
+        self._addresses = {peer: address for peer, address in addresses.items() if peer != me}
+        self._generation = generation
+        self._me = me
+        self._newer: dict[str, str] = {}
+        """The members of ``_generation`` if they are not in ``_addresses`` yet, where the next round takes them."""
         self._node = node
         self._hello = hello
         self._network = network
@@ -102,7 +112,7 @@ class Refetcher:
                     return await self._fetch_from(peer, start, end, history)
                 except _REFUSALS as error:
                     refusals[peer] = error
-                    self.close()
+                    self._close_after_refusal()
             if _is_gone(refusals):
                 raise GoneError(f"no member keeps the records from index {start} to {end - 1}")
             self._say_stalled(f"the records from index {start} to {end - 1}", refusals)
@@ -138,7 +148,7 @@ class Refetcher:
                     raise
                 except (*_REFUSALS, ConfigError, CorruptionError) as error:
                     refusals[peer] = error
-                    self.close()
+                    self._close_after_refusal()
             if _is_gone(refusals):
                 raise GoneError(f"no member has a snapshot that ends from index {begin - 1} to {end - 1}")
             self._say_stalled(f"a snapshot that ends at index {begin - 1} or later", refusals)
@@ -151,8 +161,19 @@ class Refetcher:
             self._session.close()
             self._session = None
 
+    def _close_after_refusal(self) -> None:
+        """Note the members that the session's other side named, for the next round; then end the connection."""
+        with contextlib.suppress(PeerError):
+            found = self._session.members if self._session is not None else None
+            if found is not None and found[1] > self._generation:
+                self._newer, self._generation = found
+        self.close()
+
     def _in_turn(self) -> list[NodeId]:
-        """Return the members, the one to which a connection is open first."""
+        """Begin a round: return the members, the one to which a connection is open first."""
+        if self._newer:
+            self._addresses = {NodeId(peer): at for peer, at in self._newer.items() if peer != self._me}
+            self._newer = {}
         first = self._session.peer if self._session is not None else None
         return sorted(self._addresses, key=lambda peer: (peer != first, peer))
 

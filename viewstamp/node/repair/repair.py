@@ -249,7 +249,9 @@ class Repairer:
     def _refetcher(self, state: ControlState, membership: Membership, progress: RepairProgress) -> Refetcher:
         own = _id_of(state)
         return Refetcher(
-            {peer: at for peer, at in membership.addresses.items() if peer != own},
+            membership.addresses,
+            generation=membership.generation,
+            me=own,
             node=self._node,
             # Without an address: it only asks, and does so also members that are repairing as well.
             hello={**self._hello(), "node": own, "incarnation": state.incarnation, "address": ""},
