@@ -28,7 +28,7 @@ async def test_a_history_that_contradicts_the_log_is_corruption_and_nothing_is_g
         assert control.state is not None
         (base, (term, begin)) = control.state.history
         control.write(replace(control.state, history=(base, (term, begin + 1))))
-        with pytest.raises(CorruptionError, match=r"the log in .* holds terms from .* the control file says"):
+        with pytest.raises(CorruptionError, match=r"the log in .* holds terms from .* the control file has"):
             await group.start("n1")
 
 

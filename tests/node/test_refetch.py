@@ -176,7 +176,7 @@ async def test_only_committed_batches_are_sent_and_trimmed_ones_are_reported_as_
 
         assert [batch.end for batch in await ask(1, end)][-1] == end
         assert (await ask(2, 3))[-1].end == 3
-        with pytest.raises(PeerError, match="is known to be committed here"):
+        with pytest.raises(PeerError, match="are known to be committed here"):
             await ask(1, end + 1)
         with pytest.raises(TrimmedError):
             await ask(0, end)

@@ -1,64 +1,69 @@
-"""One member of a cluster: where consensus, the WAL and the actors meet, and nowhere else.
+"""One member of a cluster: the only package that combines consensus, the WAL and the actors.
 
-| file | owns | knows nothing of |
+| file | owns | does not depend on |
 | --- | --- | --- |
-| ``node`` | the life of a member: start, stop, begin again; what the server asks | how anything works |
-| ``parts`` | the parts of a running member, and the order in which they are made | when |
-| ``ports`` | what the parts ask of each neighbour: Protocols | who implements them |
-| ``reading`` | what is asked of the state, and how up to date it must be | frames |
-| ``server`` | connections that were accepted: frames in, answers out | consensus |
-| ``service`` | a handler for each request of ``wire/requests.py``; what one request may be | connections |
-| ``answers`` | what bodies of answers hold | connections |
+| ``node`` | the life of a member: start, stop, restart; the calls of the server | the work of the parts |
+| ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
+| ``ports`` | the Protocols by which the parts call their neighbours | their implementations |
+| ``reading`` | reads of the state, and how up to date an answer must be | frames |
+| ``server`` | accepted connections: decodes frames, writes answers | consensus |
+| ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
+| ``answers`` | the fields in the bodies of answers | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
-| ``inbox`` | the messages that the replica's neighbours leave in its mailbox | what is done about them |
-| ``ticker`` | the count of ticks, and the sleep through those that only count | what is done in a tick |
+| ``inbox`` | the messages that the replica's neighbours put into its mailbox | their handling |
+| ``ticker`` | the count of ticks, and the sleep through ticks without work | the work of a tick |
 | ``read_index`` | linearizable reads that wait for a leader to confirm an index | the state |
 | ``log_space`` | whether a batch still fits into the log | connections |
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
-| ``applier`` | the applied index, and everybody who waits for it | where batches come from |
-| ``log_reader`` | batches read back, from memory or disk | why they are wanted |
+| ``applier`` | the applied index, and the calls that wait for it | the origin of batches |
+| ``log_reader`` | reading batches back, from memory or disk | the use of the batches |
 | ``log_clock`` | the time that a leader gives its records, bounded by the other members' clocks | connections |
-| ``data_dir`` | control file, snapshots and log of one directory: opening it | what runs |
-| ``replay`` | from an open directory to what a core starts from | other members |
-| ``running_mark`` | why a member is recovering at its start, and what it has to regain | the log |
+| ``data_dir`` | control file, snapshots and log of one directory: opening it | the running node |
+| ``replay`` | the initial state of the core, from an open directory | other members |
+| ``running_mark`` | the reason why a member is recovering at its start, and the end that it must reach | the log |
 | ``address_check`` | whether a node may start at the address of its settings | the log |
-| ``changes`` | changes of members and leader, followed to their end for the caller | how they are made |
-| ``crowd``, ``complaints`` | limits and log lines about accepted connections | what is asked over them |
-| ``options`` | the settings of a node, and which release it runs | |
+| ``changes`` | changes of members and leader, until they are complete | how they are made |
+| ``crowd``, ``complaints`` | limits and log lines about accepted connections | their requests |
+| ``options`` | the settings of a node, and its release | |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
-| ``health`` | comparing states, room left, latency, the watchdog | |
-| ``state_machine`` | the Protocol of what is replicated, and its queries | actors |
+| ``health`` | comparing states, free space, latency, the watchdog | |
+| ``state_machine`` | the Protocol of the replicated state machine, and its queries | actors |
 
-**The life of an append** is six owners long. Two of them are outside: the client's session (1) and the WAL's
-writer (5). Here: ``server`` decodes the frame and admits it (2); ``replica`` gathers proposals and messages, steps
-them and takes one ``Ready`` (3); the core's leader stamps the batch and appends it (4); ``applier`` applies it
-when it is committed and answers (6). A follower's path is 3 to 5, on an AppendRequest that ``server`` handed over.
+**An append** has six owners, one after the other. Two of them are in other packages: the client's session (1) and the
+WAL's writer (5). In this one, ``server`` decodes the frame and admits it (2); ``replica`` gathers proposals and
+messages, steps them and takes one ``Ready`` (3); the core's leader stamps the batch and appends it (4); ``applier``
+applies it when it is committed, and answers (6). On a follower the owners are 3 to 5, for an AppendRequest of
+``server``.
 
-What it promises
-  * A proposal is answered once: with its result after it is committed *and applied here*; with an error that says
-    that nothing was written; or, when this node stops leading, with OutcomeUnknownError, after which the same
-    session's retry tells what became of it.
-  * The order of effects of a turn: what may leave at once leaves; then the writes; what promises durability leaves
-    when they are durable; what is committed is applied. The process may die between any two of these.
-  * Nothing per record: a batch is one object, one buffer, one apply. Actors' commands are the exception: they are
-    what the user's code is called with, a bounded piece of them a turn.
-  * The log is bounded: what a durable snapshot covers, and no topic holds, is dropped. A member that is away holds
-    nothing; it gets a snapshot, on a connection of its own.
-  * Members whose states differ are found by comparing chains; the odd one stops, and names the first command.
-  * A node whose files are damaged repairs itself from the others, before its core runs: exactly what is missing, where
-    that is known to be committed; else it follows silently until it has what it may have promised.
-  * Half a node is worse than none: the first part that fails stops all others. A failed write or sync is final.
-  * A node that lost its disk is noticed by its peers and joins anew, under another id (``peers.identity``).
+Guarantees
+  * A proposal is answered once: with its result after it is committed *and applied here*; with an error that means
+    that nothing was written; or, if this node stops leading, with OutcomeUnknownError. After that, a retry in the
+    same session gets the outcome.
+  * The order of effects of a turn: messages without a promise are sent; then the writes are handed to the log; then
+    messages that promise durability are sent when the writes are durable; then committed batches are applied. The
+    process may die between any two of these.
+  * The work is done for each batch and not for each record: a batch is one object, one buffer, one apply. Commands of
+    actors are the exception, because each is a call of the user's code. A turn applies a limited number of them.
+  * The log is bounded: batches that a durable snapshot covers, and that no topic keeps, are deleted. A member that is
+    down does not keep them from being deleted, because it gets a snapshot, on a connection of its own.
+  * Members whose states differ are found by comparing chains. The member that differs from a majority stops, and its
+    log line names the first command that differed.
+  * A node whose files are damaged repairs itself from the others, before its core runs. If the missing records are
+    known to be committed, it fetches exactly these. Otherwise it follows without voting or acknowledging until it has
+    all records that it may have acknowledged.
+  * The first part that fails stops all others, because a node of which only some parts run could harm the group. A
+    failed write or sync is final.
+  * Peers notice a node that lost its disk, and it joins again under another id (``peers.identity``).
   * A leader that is stopped cleanly hands over first.
   * A directory is used by one process, and by the node and cluster that it was made for.
 
-What it assumes
+Assumptions
   * One event loop; blocking work happens in executors of ``host`` only.
   * The state machine is deterministic, quick, and never awaits.
 
-What it lacks, and where it would go
+Not supported, and its place
   * TLS and tokens: in ``server`` and ``peers``, at the handshake.
 """
 

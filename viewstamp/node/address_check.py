@@ -1,22 +1,22 @@
-"""Whether a node may start at the address that its settings name: the membership record is what counts.
+"""Decides whether a node may start at the address in its settings. The membership record decides.
 
 A node that the record has at another address may be a copy of a member. It has that member's identity, so the others
-would take its votes and acknowledgements for the member's: two disks would count as one voter. So it starts nothing.
+would count its votes and acknowledgements as the member's: two disks would count as one voter. So it does not start.
 
 | the record of the node's own log (newest, committed or not) | the node |
 | --- | --- |
 | none: the directory is new, and ``[cluster] members`` has the address, or does not name the node | starts |
 | none, and ``[cluster] members`` has another address | refuses: the settings contradict themselves |
-| does not name the node: a newcomer, or one that was removed | starts; the others decide |
+| does not name the node: it is new, or was removed | starts; the others decide |
 | has the address | starts |
 | has another address, and a member names a newer record with this one: it was moved while it was down | starts |
-| has another address, and nobody names such a record | refuses |
-| has another address, and the node is the only member | refuses: it may be a copy, and nobody else can tell |
+| has another address, and no member names such a record | refuses |
+| has another address, and the node is the only member | refuses: it may be a copy, and no other member can decide |
 
-The others are asked at the addresses of the node's own record, by a client's handshake, which changes nothing. Who does
-not answer is asked again for ``_ASK_SECONDS``, because all nodes may be starting at the same time. Two records of
-another generation are compared by their generation; one that is not committed yet, and never will be, makes the node
-start where nobody looks for it, which is harmless.
+The others are asked at the addresses of the node's own record, by a client's handshake, which changes nothing. A node
+that does not answer is asked again for ``_ASK_SECONDS``, because all nodes may be starting at the same time. Of two
+records the one of the higher generation counts. If that one is never committed, the node starts at an address that no
+member uses, which is harmless.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def _ask(network: Network, address: str, cluster: str, member: str, genera
             if found >= generation:
                 return False
         except (OSError, TimeoutError, ViewstampError):
-            pass  # It is down, starting, or no member of ours: it may say more later.
+            pass  # It is down, starting, or in another cluster: it is asked again.
         finally:
             question.close()
         if loop.time() > deadline:
@@ -112,7 +112,7 @@ async def _ask(network: Network, address: str, cluster: str, member: str, genera
 
 
 class _Question:
-    """A connection on which a client's HELLO is sent, to learn the members from the WELCOME."""
+    """A connection that sends a client's HELLO, because the WELCOME names the members."""
 
     def __init__(self, cluster: str) -> None:
         self.answer: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
@@ -122,7 +122,7 @@ class _Question:
         self._connection: Connection | None = None
 
     def accept(self, connection: Connection) -> _Question:
-        """Take the connection, and say hello."""
+        """Take the connection, and send the HELLO."""
         self._connection = connection
         connection.send(self._opening.frame)
         return self
@@ -134,16 +134,16 @@ class _Question:
         self.answer.cancel()
 
     def on_bytes(self, data: bytes) -> None:
-        """Take what came. Raises FrameError: it is no WELCOME that names members."""
+        """Decode the bytes. Raises FrameError if the answer is not a WELCOME that names members."""
         for frame in self._decoder.feed(data):
             if self._opening.receive(frame) and not self.answer.done():
                 self.answer.set_result(_members_of(self._opening.welcome))
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Tell who waits."""
+        """Fail ``answer``, if it is not done."""
         if not self.answer.done():
             self.answer.set_exception(error or FrameError("the connection was closed"))
-            self.answer.exception()  # Nobody may be waiting.
+            self.answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.
 
 
 def _members_of(welcome: Welcome | None) -> tuple[int, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""What an answer's body holds: who belongs to the group, what became of a batch. Pure."""
+"""The fields in the bodies of answers: the members of the group, the outcome of a batch. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["member_fields", "outcome_fields", "result_fields"]
 
 
 def member_fields(membership: Membership) -> dict[str, object]:
-    """Return who belongs to the group, for MEMBERS, WELCOME and the errors that name a leader."""
+    """Return the members of the group, for MEMBERS, WELCOME and the errors that name a leader."""
     return {"members": dict(membership.addresses), "generation": membership.generation}
 
 
 def outcome_fields(result: Result) -> dict[str, object]:
-    """Return the fields of an answer to a batch: its receipt, None = fenced, and what its commands came to."""
+    """Return the fields of an answer to a batch: its receipt, None = fenced, and the results of its commands."""
     if isinstance(result, CommandResults):
         return {**outcome_fields(result.receipt), "results": result.results}
     if not isinstance(result, Placement):

@@ -1,7 +1,7 @@
-"""The applier: runs committed batches through the state machine, in order, and answers those who wait for them.
+"""The applier: runs committed batches through the state machine, in order, and answers the calls that wait for them.
 
-Actors' commands are code of the user's, and a member that catches up is handed thousands of them at once. So a turn
-applies a bounded piece of what is committed, and heartbeats, votes and appends pass in between.
+Actors' commands call the user's code, and a member that catches up gets thousands of them at a time. So a turn applies
+only a part of the committed batches, and heartbeats, votes and appends are handled in between.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from viewstamp.wire.batch import Batch, Kind
 __all__ = ["Answer", "Applier", "resolve"]
 
 Answer = Callable[[Result | ViewstampError], None]
-"""Told once what became of a proposal."""
+"""Called once with the outcome of a proposal."""
 
 _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
 _CHAINS_KEPT = 8192
-"""Batches whose chains are remembered: an older report of another member is not compared, its next one is."""
+"""Batches whose chains are kept. Older reports of other members are not compared, because the next report can be."""
 
 
 class Applier:
@@ -37,8 +37,8 @@ class Applier:
 
     Invariants:
       * ``applied_end`` only grows; every batch before it has been applied once, or is in the snapshot that was adopted
-      * what is committed and not applied is in ``pending``, in order
-      * whoever waits is answered once: by a result, by ``fail``, or by ``applied_end`` passing their index
+      * committed batches that are not applied are in ``pending``, in order
+      * each waiting call is answered once: by a result, by ``fail``, or when ``applied_end`` passes its index
     """
 
     def __init__(self, machine: StateMachine, clock: Clock) -> None:
@@ -49,13 +49,13 @@ class Applier:
         self.log_time = 0
         """The log time of the last batch applied."""
         self.membership: MembershipEntry | None = None
-        """The membership in force at ``applied_end``, where a record or a snapshot has said one."""
+        """The membership in force at ``applied_end``; None = no record and no snapshot had one yet."""
         self.unsaved_bytes = 0
-        """Bytes of the batches applied since the newest snapshot's cut: what a restart has to apply again."""
+        """Bytes of the batches applied since the newest snapshot's cut, which a restart has to apply again."""
         self.unsaved_seconds = 0.0
-        """How long applying those took here, so about how long it will take again."""
+        """Seconds that applying those took here, and will take about again."""
         self.due_bytes = math.inf
-        """From so many ``unsaved_bytes`` on, ``due`` is set, once."""
+        """``due`` is set, once, when ``unsaved_bytes`` reaches this."""
         self.due = asyncio.Event()
         """Set when a snapshot is due; its waiter clears it."""
         self.pending: deque[Batch] = deque()
@@ -69,15 +69,15 @@ class Applier:
         self._waiting: list[tuple[Index, int, _Waiter]] = []
         self._tiebreak = count()
         self._gone = 0
-        """How many of those in ``_waiting`` do not wait any more."""
+        """Number of entries of ``_waiting`` that were given up."""
 
     def apply_turn(self) -> None:
-        """Apply as much as one turn may take. Never awaits.
+        """Apply a part of ``pending``, limited by ``_TURN_BYTES``. Never awaits.
 
         Raises:
           CorruptionError: a batch contradicts the state; the node stops.
-          OutdatedCodeError: it holds a command that this code does not know; the node stops.
-          anything else: user code met this machine's limits, not its state's: the node stops.
+          OutdatedCodeError: it holds a command that this release does not have; the node stops.
+          anything else: user code failed for a reason of this machine, for example its memory; the node stops.
         """
         pending, machine = self.pending, self.machine
         left = _TURN_BYTES
@@ -123,7 +123,7 @@ class Applier:
                 retry(result)
 
     def adopt(self, prepared: object, point: SnapshotPoint) -> None:
-        """Go on from a snapshot's state: it stands for everything before its end. Who waits for that is called."""
+        """Replace the state by a snapshot's, which holds everything before its end. Calls waiting for that are made."""
         self.pending.clear()
         self.chains = deque(maxlen=_CHAINS_KEPT)
         self.machine.adopt(prepared)
@@ -148,13 +148,14 @@ class Applier:
         self._proposals[index] = answer
 
     def answer_retry(self, session: SessionId, sequence: Sequence, answer: Answer) -> None:
-        """Answer a retry when the batch it repeats, which is in the log, is applied."""
+        """Answer a retry when the original batch, which is in the log, is applied."""
         self._retries.setdefault((session, sequence), []).append(answer)
 
     def call_when_applied(self, index: Index, call: Callable[[], None]) -> Callable[[], None]:
-        """Call ``call`` as soon as ``index`` has been applied; at once if it has. Return what gives that up.
+        """Call ``call`` when ``index`` has been applied, now if it has been. Returns a function that gives it up.
 
-        Who gives up is forgotten, however far the index is: a log may be idle for days, and readers come and go.
+        Calls that were given up are dropped soon, also if the index is far away, because a log may be idle for days
+        while readers come and go.
         """
         if index < self.applied_end:
             call()
@@ -176,11 +177,11 @@ class Applier:
 
     @property
     def held_waiters(self) -> int:
-        """How many that wait for an index are held, those included that have given up and were not cleared yet."""
+        """Number of calls that wait for an index, including those that were given up and are not dropped yet."""
         return len(self._waiting)
 
     def fail(self, error: ViewstampError) -> None:
-        """Tell everybody who waits for a proposal that this node will not answer it; ``error`` does not say "no"."""
+        """Fail all waiting proposals with ``error``, which leaves open whether they are committed."""
         answers = [*self._proposals.values(), *(answer for retries in self._retries.values() for answer in retries)]
         self._proposals = {}
         self._retries = {}
@@ -189,7 +190,7 @@ class Applier:
 
 
 class _Waiter:
-    """Somebody who waits for an index; ``call`` None = called, or given up."""
+    """A call that waits for an index; ``call`` None = made, or given up."""
 
     __slots__ = ("call",)
 
@@ -204,4 +205,4 @@ def resolve(future: asyncio.Future[None]) -> None:
 
 
 def _nothing() -> None:
-    """There is nothing to give up: it has been called."""
+    """Do nothing, because the call has been made and cannot be given up."""

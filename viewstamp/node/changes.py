@@ -1,4 +1,4 @@
-"""Changes of the membership and of the leader: begun by the core, followed to their end for those who asked."""
+"""Changes of the membership and of the leader: begun by the core, and answered when they are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Told = Callable[[dict[str, object] | ViewstampError], None]
 
 @dataclass(frozen=True, slots=True)
 class ChangeMembers:
-    """Change the membership; ``told`` hears once what came of it: {"membership": ...}, or an error."""
+    """Change the membership; ``told`` is called once, with {"membership": ...} or an error."""
 
     change: Change
     told: Told
@@ -27,7 +27,7 @@ class ChangeMembers:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the leadership over to ``target`` (None = who is closest); ``told`` hears {"leader": ...}, or an error."""
+    """Hand the leadership over to ``target`` (None = the most up to date); ``told`` gets {"leader": ...} or error."""
 
     target: NodeId | None
     told: Told
@@ -43,17 +43,17 @@ class _Begun:
 
 
 class MembershipChanges:
-    """What was asked of this member's core and is not over.
+    """The changes that this member's core has begun and that are not complete.
 
     Invariants:
-      * everybody is told exactly once; who asked a leader that steps down is told that the outcome is unknown
+      * each request is answered exactly once; with OutcomeUnknownError if this member stops leading before the end
     """
 
     def __init__(self, raft: Raft) -> None:
         self._raft = raft
         self._begun: list[_Begun] = []
         self.waiting = False
-        """Whether a change or a transfer may be over: :meth:`note` is to be called after the turn."""
+        """Whether a change or a transfer may be complete, so that :meth:`note` must be called after the turn."""
         self._transfers: list[tuple[NodeId, Told]] = []
 
     def begin(self, item: ChangeMembers) -> None:
@@ -67,7 +67,7 @@ class MembershipChanges:
         self._begun.append(_Begun(viewstamp.index, self._raft.core.term, item.told))
 
     def begin_transfer(self, item: Transfer) -> None:
-        """Begin to hand over."""
+        """Begin to hand the leadership over."""
         try:
             target = self._raft.transfer(item.target)
         except ViewstampError as error:
@@ -77,14 +77,14 @@ class MembershipChanges:
         self._transfers.append((target, item.told))
 
     def note(self) -> None:
-        """Look, after a turn, what is over."""
+        """Answer the changes that are complete after a turn."""
         self._begun = [begun for begun in self._begun if not self._has_told(begun)]
         if self._transfers:
             self._note_transfers()
         self.waiting = bool(self._begun or self._transfers)
 
     def fail(self, error: ViewstampError) -> None:
-        """Tell everybody who waits that this member goes no further."""
+        """Fail all pending changes, because this member does not go on with them."""
         begun, self._begun = self._begun, []
         transfers, self._transfers = self._transfers, []
         for told in [*(each.told for each in begun), *(told for _, told in transfers)]:
@@ -125,10 +125,10 @@ class MembershipChanges:
 
 
 async def answered(begin: Callable[[Told], None]) -> dict[str, object]:
-    """Have ``begin`` ask for what is answered once; return the answer. Cancelled, it may be done all the same.
+    """Call ``begin`` and return the answer. If cancelled, the change may be made all the same.
 
     Raises:
-      ViewstampError: that was the answer, or ``begin`` has raised it.
+      ViewstampError: the answer was an error, or ``begin`` raised it.
     """
     future: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
 
@@ -145,33 +145,33 @@ async def answered(begin: Callable[[Told], None]) -> dict[str, object]:
 
 
 def check_address(address: str) -> None:
-    """Check an address before it stands in the log, where every member would meet it again at each start.
+    """Check an address before it enters the log, because every member would read a wrong one at each start.
 
     Raises:
-      RequestError: nobody can listen there.
+      RequestError: no node can listen there.
     """
     try:
         _, port = parse_address(address)
     except ConfigError as error:
         raise RequestError(error.message, remedy=error.remedy) from error
     if port == 0:
-        raise RequestError(f"{address!r} has port 0, where nobody can listen", remedy="name the node's real port")
+        raise RequestError(f"{address!r} has port 0, on which no node can listen", remedy="name the node's real port")
 
 
 _NAME_MAX = 256
-"""Characters of a node's id. It stands in each status and in each record of the membership."""
+"""Longest id of a node, in characters, because each status and each membership record contains it."""
 
 
 def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
     """Read a request for a change: "add", "learn" (a learner that stays one), "replace" or "remove".
 
     Raises:
-      RequestError: it is none.
+      RequestError: it is not a valid change.
     """
     if not node or (not address) != (action == "remove") or bool(replaces) != (action == "replace"):
         raise RequestError(
             f"a change {action!r} of node {node!r} at {address!r} in the place of {replaces!r}",
-            remedy="add, learn and replace need a node and its address, replace also whom it replaces; remove a node",
+            remedy="add, learn and replace need a node and its address, replace also the replaced node; remove a node",
         )
     if max(len(node), len(replaces)) > _NAME_MAX:
         size = max(len(node), len(replaces))

@@ -1,4 +1,4 @@
-"""Log lines about other processes, of which no process can cause more than a few."""
+"""Log lines about other processes, limited so that no process can fill the log."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from viewstamp.host.logger import Logger
 __all__ = ["Complaints"]
 
 _QUIET_SECONDS = 10.0
-"""How long the same complaint about the same process is counted only."""
+"""Time after a line in which further complaints of its kind are only counted."""
 _KINDS_MAX = 256
-"""How many kinds of complaints are told apart; further ones count as one kind."""
+"""Number of kinds of complaints that are distinguished; further ones count as one kind."""
 
 
 class Complaints:
-    """Warnings about what came over connections: the first of each kind at once, then one in ten seconds.
+    """Logs warnings about connections: the first of each kind immediately, then one in ten seconds.
 
     A kind is the event, the other side, and the rule that was broken. The port of the other side does not count,
     because each connection comes from another one.
@@ -27,7 +27,7 @@ class Complaints:
         self._kinds: dict[tuple[str, str, str], _Kind] = {}
 
     def warning(self, event: str, peer: str, error: ViewstampError) -> None:
-        """Logger ``event`` with the reason, or count it. ``peer`` is an id, or an address. Never awaits."""
+        """Log ``event`` with the reason, or count it. ``peer`` is an id, or an address. Never awaits."""
         rule = error.rule if isinstance(error, BrokenRuleError) else type(error).__name__
         key = (event, peer.rpartition(":")[0] or peer, rule)
         if key not in self._kinds and len(self._kinds) >= _KINDS_MAX:
@@ -43,7 +43,7 @@ class Complaints:
 
 
 class _Kind:
-    """When the next complaint of a kind is logged, and how many have not been since the last one."""
+    """The time of the next log line of a kind, and the number of complaints since the last one."""
 
     def __init__(self) -> None:
         self.quiet_until = 0.0

@@ -1,15 +1,15 @@
-"""What all connections of a server take together: descriptors, memory, waiting requests.
+"""Limits of the resources that all connections of a server use together: descriptors, memory, waiting requests.
 
-| bound | what happens beyond it |
+| limit | effect if it is exceeded |
 | --- | --- |
 | connections that have not sent a HELLO | the oldest of them ends |
 | connections of clients | a HELLO is refused, with OverloadedError |
-| connections of one peer | the oldest of them ends: what is left of a broken network looks like one that lives |
-| connections of all peers | the HELLO is refused likewise |
-| bytes of unfinished frames, and of answers that are not taken, of clients | the connection that holds most ends |
+| connections of one peer | the oldest of them ends, because after a network failure old ones look alive |
+| connections of all peers | the HELLO is refused with OverloadedError too |
+| bytes of unfinished frames, and of unread answers, of clients | the connection that holds most ends |
 | requests that wait | a request is refused, with OverloadedError |
 
-Peers have a share of their own, because a member must reach the others whatever clients do.
+Peers have limits of their own, because a member must reach the others however many clients are connected.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrowdLimits:
-    """What connections may take, all together unless said otherwise."""
+    """Limits of connections, for all of them together unless stated otherwise."""
 
     clients_max: int = 8192
     """Connections of clients."""
     peers_max: int = 64
     """Connections of peers."""
     one_peer_max: int = 8
-    """Connections of one peer: its link, and what it asks for repairs and snapshots."""
+    """Connections of one peer: its link, and those for repairs and snapshots."""
     handshakes_max: int = 128
     """Connections that have not sent a HELLO."""
     hello_bytes_max: int = 4096
     """Bytes of a HELLO."""
     hello_seconds: float = 5.0
-    """How long a connection may take to send its HELLO."""
+    """Seconds in which a connection must send its HELLO."""
     buffered_bytes_max: int = 512 * _MIB
-    """Bytes of unfinished frames, and of answers that clients have not taken."""
+    """Bytes of unfinished frames, and of answers that clients have not read."""
     requests_max: int = 65_536
     """Requests of clients that wait: for a record, for a leader, for the disk."""
 
     @classmethod
     def within(cls, descriptors: int, *, connections_max: int, buffered_bytes_max: int) -> CrowdLimits:
-        """Return limits with which a process that may have ``descriptors`` of them never runs out.
+        """Return limits with which a process with at most ``descriptors`` file descriptors never runs out of them.
 
-        Up to half, at most 256, are kept for the log, the snapshots, the peers and what is just being accepted.
+        Up to half, at most 256, are kept for the log, the snapshots, the peers and connections being accepted.
         """
         left = descriptors - min(256, descriptors // 2)
         handshakes = max(2, min(128, left // 8))
@@ -62,23 +62,23 @@ class CrowdLimits:
 
 
 class Guest(Protocol):
-    """One connection, as the crowd sees it."""
+    """One connection that the crowd counts."""
 
     counted_bytes: int
-    """What the crowd has counted for it."""
+    """The bytes that the crowd has counted for it."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that it holds now: of an unfinished frame, and of answers that were not taken."""
+        """Bytes that it holds now: of an unfinished frame, and of unread answers."""
         ...
 
     def cut(self, reason: str) -> None:
-        """End it at once."""
+        """End it immediately."""
         ...
 
 
 class Crowd:
-    """Counts what connections take.
+    """Counts connections, their bytes and their requests.
 
     Invariants:
       * a connection is in exactly one of ``_greeting``, ``_clients`` and ``_peers`` from ``arrived`` to ``left``
@@ -139,7 +139,7 @@ class Crowd:
         guest.counted_bytes = 0
 
     def count(self, guest: Guest, size: int) -> None:
-        """Take note of what a connection holds now; end the one that holds most where all together hold too much."""
+        """Count the bytes of a connection. If all together hold too many, end the one that holds most."""
         if guest not in self._clients and guest not in self._greeting:
             return
         self._bytes += size - guest.counted_bytes
@@ -148,7 +148,7 @@ class Crowd:
             self._relieve()
 
     def _relieve(self) -> None:
-        # What has been sent since it was counted is counted still.
+        # Count again, because bytes that were sent since the last count are still included.
         guests = [*self._clients, *self._greeting]
         for guest in guests:
             guest.counted_bytes = guest.buffered_bytes
@@ -164,7 +164,7 @@ class Crowd:
             largest.cut(reason)
 
     def check_requests(self) -> None:
-        """Raises OverloadedError: too many requests wait already."""
+        """Raise OverloadedError if too many requests wait already."""
         if self.requests >= self.limits.requests_max:
             raise OverloadedError(
                 f"{self.requests} requests wait on this node", remedy="try another node, or a little later"
@@ -172,7 +172,7 @@ class Crowd:
 
     @property
     def status(self) -> dict[str, int]:
-        """How many connections there are: {"clients", "clients_max", "peers", "handshakes"}."""
+        """Return the numbers of connections: {"clients", "clients_max", "peers", "handshakes"}."""
         return {
             "clients": len(self._clients),
             "clients_max": self.limits.clients_max,

@@ -5,10 +5,10 @@
 | ``control-a``, ``control-b`` | term, vote, history and identity (``wal/control_file.py``) |
 | ``snapshots/`` | images of the state machine (``snapshots/store.py``) |
 | ``wal/`` | the log (``wal/log.py``) |
-| ``damaged-<n>/`` | what a repair has set aside |
+| ``damaged-<n>/`` | files that a repair has set aside |
 
-Opening it removes leftovers of snapshots that were being written. A log of a version that wrote no log ids gets one,
-durable in the control file before the first segment carries it. A death in between changes nothing for the next start.
+Opening it removes leftovers of unfinished snapshots. A log of a version without log ids gets one, which is durable in
+the control file before the first segment has it. So a process that dies in between does not affect the next start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DataDir:
     """An open data directory; blocking.
 
     Invariants:
-      * ``state`` is what the control file holds; None = the directory is new
+      * ``state`` is the content of the control file; None = the directory is new
     """
 
     def __init__(self, disk: Disk, path: str, control: ControlFile, snapshots: SnapshotStore, log_id: bytes) -> None:
@@ -41,7 +41,7 @@ class DataDir:
         self.state = control.state
         self.snapshots = snapshots
         self.log_id = log_id
-        """The identity of the log, which each of its segments carries."""
+        """The identity of the log, which each of its segments contains."""
 
     @classmethod
     def open(cls, host: Host, path: str, *, node: NodeId, cluster: ClusterId) -> DataDir:
@@ -80,14 +80,14 @@ class DataDir:
         return f"{self.path}/wal"
 
     def write(self, state: ControlState) -> ControlState:
-        """Store ``state``, if it is another one, and return it; durable on return."""
+        """Store ``state`` if it has changed, and return it; durable on return."""
         if state != self.state:
             self.control.write(state)
             self.state = state
         return state
 
     def orphan(self, found: str) -> CorruptionError:
-        """Describe data without a control file, before anything of them is changed."""
+        """Return the error about data without a control file. Nothing has been changed."""
         return CorruptionError(
             f"{self.path} holds {found}, but no control file",
             path=self.path,

@@ -1,4 +1,4 @@
-"""What the replica's neighbours leave in its mailbox, and how they do it before the replica exists."""
+"""The messages that other parts put into the replica's mailbox, and an address that exists before the replica does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class FromPeer:
-    """A consensus message has arrived; ``refuse`` ends the connection that it came over, None = it came over none."""
+    """A consensus message has arrived; ``refuse`` ends its connection, None = it has none."""
 
     message: Message
     refuse: Callable[[ViewstampError], None] | None = None
@@ -47,7 +47,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class WaitForIndex:
-    """A linearizable read: ``reader`` is resolved when this node has applied all that was committed when it asked.
+    """A linearizable read: ``reader`` is resolved when this node has applied all that was committed before the read.
 
     Readers whose future is already done (cancelled or timed out) are dropped.
     """
@@ -57,7 +57,7 @@ class WaitForIndex:
 
 @dataclass(frozen=True, slots=True)
 class RememberPeer:
-    """A peer was met for the first time: from now on it is known by this incarnation."""
+    """A peer has connected for the first time; from now on it must have this incarnation."""
 
     peer: NodeId
     incarnation: str
@@ -65,14 +65,14 @@ class RememberPeer:
 
 @dataclass(frozen=True, slots=True)
 class LostPeer:
-    """The process of a peer seems to be dead: its connection has ended, and nobody answers there."""
+    """The process of a peer seems to be dead: its connection has ended, and no process listens at its address."""
 
     peer: NodeId
 
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot:
-    """A leader's snapshot is durable here as a file, and ``prepared`` from it: it replaces the log before its end."""
+    """A leader's snapshot is a durable file, and ``prepared`` was built from it. It replaces the log before its end."""
 
     point: SnapshotPoint
     prepared: object
@@ -88,7 +88,7 @@ class LogTrimmed:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A reborn node asks to be added; ``is_direct``: by itself, so a member that does not lead passes it on."""
+    """A node that lost its disk asks to be added; ``is_direct``: not through a member, so a follower forwards it."""
 
     member: NodeId
     address: str
@@ -111,10 +111,10 @@ Item = (
 
 
 class Inbox:
-    """The address of a replica that is made after the parts that write to it.
+    """The address of a replica that is created after the parts that write to it.
 
     Invariants:
-      * an item that is put before :meth:`open`, or after :meth:`close`, is dropped: the replica does not run
+      * an item that is put before :meth:`open`, or after :meth:`close`, is dropped, because the replica does not run
     """
 
     def __init__(self) -> None:
@@ -129,6 +129,6 @@ class Inbox:
         self._ref = None
 
     def put(self, item: Item) -> None:
-        """Leave an item, which is never refused. Never awaits."""
+        """Put an item into the mailbox, which never refuses it. Never awaits."""
         if self._ref is not None:
             self._ref.put(item)

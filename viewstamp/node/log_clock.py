@@ -1,27 +1,27 @@
-"""The time that a leader gives to its records: its own wall clock, within a bound of a majority's, and never at rest.
+"""The log time that a leader stamps on records: its wall clock, kept near a majority's clocks, and always advancing.
 
-Logger time decides when leases, sessions and timers end and which records ``--retain-age`` deletes. It never goes back,
-so one leader whose clock is years ahead would move it there for good. Two rules prevent that:
+Log time decides when leases, sessions and timers end and which records ``--retain-age`` deletes. It never goes back.
+So a leader whose clock is years ahead would move it there for ever. Two rules prevent that:
 
 1. *Bounded.* Every member reports its wall clock to every other one, when a connection is made and once a second
    (``health.digests``). A report is extrapolated with this machine's uptime. The *reference* is the largest time that a
    majority of the voters has reached, in both halves of a joint membership. So at least one right clock has reached it,
-   as long as a majority of the clocks is right. A record is stamped at most ``bound_seconds`` away from the reference,
-   in either direction.
-2. *Never at rest.* While the last record is later than the bounded clock, log time advances at half the rate of real
-   time. So leases and retention go on, and the lead shrinks.
+   if a majority of the clocks is right. A record is stamped at most ``bound_seconds`` away from the reference, in
+   either direction.
+2. *Always advancing.* While the last record is later than the bounded clock, log time advances at half the rate of
+   real time. So leases and retention go on, and the lead shrinks.
 
-| case | what happens |
+| case | effect |
 | --- | --- |
-| a report is lost or late | the earlier one is extrapolated; a late one seems to come from a clock that is behind |
+| a report is lost or late | the earlier one is extrapolated; a late one looks like a clock that is behind |
 | a voter reports no clock: it is down, or of an older version | it counts as time 0: the reference is earlier |
 | a learner reports its clock | it does not count |
 | fewer than a majority have reported | real time goes on from the last record, and after five seconds of leading the |
 | | own clock counts: the others are of an older version |
-| the log is empty and nobody has reported | the own clock counts: there is no record that could be followed by a leap |
-| one voter | nothing to compare with, but its clock must agree with its uptime; a jump counts after ten minutes |
-| this member restarts | all of this is memory; the last record's time comes from the log |
-| a member lies | a majority has to, before the reference moves ahead of all right clocks |
+| the log is empty and there are no reports | the own clock counts, because no earlier record has a log time |
+| one voter | its clock is compared with its uptime, because there is no other; a jump counts after ten minutes |
+| this member restarts | reports are lost, because they are only in memory; the last record's time is in the log |
+| a member reports a false clock | only a majority of false clocks can move the reference ahead of all right ones |
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ from viewstamp.ids import Index, NodeId
 __all__ = ["BOUND_SECONDS", "SLEWED", "LogClock"]
 
 BOUND_SECONDS: Final = 10.0
-"""The default of how far a stamp may be from the reference."""
+"""Default of the largest difference between a stamp and the reference."""
 SLEWED: Final = 0.5
-"""How fast log time goes while it is ahead, as a part of real time."""
+"""Rate of log time while it is ahead, relative to real time."""
 _ALONE_SECONDS: Final = 5.0
-"""A leader of which no majority has reported a clock within this takes its own."""
+"""A leader uses its own clock if no majority has reported one within this time."""
 _COUNT_AGAIN_US: Final = 1000
-"""How far this machine's wall clock may move against its uptime before the reference is counted again."""
+"""Change of this machine's wall clock against its uptime after which the reference is computed again."""
 _JUMP_SECONDS: Final = 600.0
-"""A jump of an only voter's clock is taken after this: time for a person to set the clock right before data expires."""
+"""Delay before a jump of a single voter's clock counts, so that it can be corrected before data expires."""
 
 
 class LogClock:
-    """One member's view of the time; only the stamps of a leader come from it.
+    """One member's estimate of log time; it is used only while the member leads.
 
     Invariants:
-      * while this member leads, :meth:`tick` never returns less than before, and more whenever real time has passed
-      * with a reference, :meth:`tick` returns more than reference + bound only where the log was there already
+      * while this member leads, :meth:`tick` never returns less than before, and returns more if real time has passed
+      * with a reference, :meth:`tick` returns more than reference + bound only if the log had that time already
     """
 
     def __init__(self, clock: Clock, core: Core, *, bound_seconds: float, log: Logger) -> None:
-        """Begin without any report.
+        """Begin without reports.
 
         Args:
           clock: this machine's.
-          core: only looked at: who votes and leads, and the time of the last record.
-          bound_seconds: how far a stamp may be from the reference.
-          log: where a clock that is off is reported, once each time.
+          core: only read: the voters, the leader, and the time of the last record.
+          bound_seconds: the largest difference between a stamp and the reference.
+          log: for a line each time this machine's clock becomes wrong.
         """
         self._clock = clock
         self._core = core
@@ -73,19 +73,19 @@ class LogClock:
         self._reports: dict[NodeId, tuple[int, float]] = {}
         """Each member's wall clock when its last report arrived, and this machine's uptime then."""
         self._counted: tuple[Membership, int] | None = None
-        """For which membership, and for which difference of wall clock and uptime here, ``_ahead_us`` was counted."""
+        """The membership, and the difference of wall clock and uptime here, for which ``_ahead_us`` was computed."""
         self._ahead_us: int | None = None
         """The reference less this machine's uptime; None = too few members have reported."""
         self._time_us = 0
         self._at = clock.uptime()
         self._leading_since: float | None = None
         self._known: tuple[int, float] | None = None
-        """Wall clock and uptime of an only voter when they last agreed."""
+        """Wall clock and uptime of a single voter when they last agreed."""
         self._jumped_at: float | None = None
         self._is_off = False
 
     def heard(self, member: NodeId, wall_us: int) -> None:
-        """Take a report of a member's wall clock. Those of others are dropped, so this is bounded."""
+        """Take a report of a member's wall clock. Reports of other nodes are dropped, to limit memory."""
         if member in self._core.membership.addresses:
             self._reports[member] = wall_us, self._clock.uptime()
             self._counted = None
@@ -93,13 +93,13 @@ class LogClock:
                 del self._reports[each]
 
     def tick(self) -> int:
-        """Return the time of records that are stamped from now on, microseconds since 1970. Called once a tick."""
+        """Return the log time for records from now on, in microseconds since 1970. Called once each tick."""
         core, now, wall_us = self._core, self._clock.uptime(), self._clock.wall_us()
         elapsed_us = max(0, int((now - self._at) * 1e6))
         self._at = now
         reference_us = self._reference(wall_us, now)
         if core.leader != core.me:
-            self._leading_since, self._time_us = None, 0  # What it did not stamp is no log time.
+            self._leading_since, self._time_us = None, 0  # A time that no record was stamped with is not log time.
         elif self._leading_since is None:
             self._leading_since = now
         floor_us = max(self._time_us, core.log_time)
@@ -115,7 +115,7 @@ class LogClock:
 
     @property
     def status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows: seconds, ``offset`` None where no majority has reported a clock."""
+        """Return the fields of ``viewstamp status``, in seconds; ``offset`` None = no majority has reported a clock."""
         now, wall_us = self._clock.uptime(), self._clock.wall_us()
         reference_us = self._reference(wall_us, now)
         ahead_us = self._core.log_time - (wall_us if reference_us is None else reference_us)
@@ -130,8 +130,8 @@ class LogClock:
     def _reference(self, wall_us: int, now: float) -> int | None:
         """Return the largest time that a majority of the voters has reached; None = too few have reported.
 
-        All reports go on with this machine's uptime, and so does its own clock unless it is set. So the majority is
-        counted once for each report, and when the membership or this machine's clock changes: not in every tick.
+        All reports advance with this machine's uptime, and so does its own clock unless it is set. So the majority is
+        computed only for each report, and when the membership or this machine's clock changes, not in every tick.
         """
         core = self._core
         membership = core.membership
@@ -142,13 +142,13 @@ class LogClock:
             self._known = self._jumped_at = None
             self._counted = membership, own_us
             times = {member: Index(at + int((now - since) * 1e6)) for member, (at, since) in self._reports.items()}
-            # Counted as it is for the log; a missing voter counts as 0 there, too.
+            # Computed by the rule for the commit index, in which a missing voter counts as 0 too.
             reference_us = standing.majority_end(membership, {**times, core.me: Index(wall_us)}) or None
             self._ahead_us = None if reference_us is None else reference_us - int(now * 1e6)
         return None if self._ahead_us is None else self._ahead_us + int(now * 1e6)
 
     def _alone(self, wall_us: int, now: float) -> int:
-        """Return the time of an only voter: its clock, but after a jump what its uptime says, for a while."""
+        """Return the time of a single voter: its clock, but for ten minutes after a jump the time by its uptime."""
         known_us, known_at = self._known or (wall_us, now)
         expected_us = known_us + int((now - known_at) * 1e6)
         if abs(wall_us - expected_us) > self._bound_us:
@@ -159,7 +159,7 @@ class LogClock:
         return wall_us
 
     def _report(self, offset_us: int) -> None:
-        """Log once that this machine's clock is off, and once that it is right again."""
+        """Log once when this machine's clock becomes wrong, and once when it is right again."""
         if not self._is_off and abs(offset_us) > self._bound_us:
             self._is_off = True
             self._logger.warning(

@@ -1,4 +1,4 @@
-"""Reading batches back: from the core's memory where they are new, else from disk, off the event loop."""
+"""Reads batches back: new ones from the core's memory, others from disk, off the event loop."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 __all__ = ["LogFetches", "LogReader", "TopicMap"]
 
 _SCAN_BYTES = 1024 * 1024
-"""How much of the log is looked at in one go."""
+"""Bytes of the log that are read in one step."""
 _SMALL_BYTES = 64 * 1024
-"""Staged batches are read together with what stands behind them, up to so many bytes."""
+"""Staged batches are read together with the batches after them, up to this number of bytes."""
 
 
 class TopicMap(Protocol):
-    """Where the records of one topic are, as far as the log has been applied."""
+    """Finds the records of one topic in the applied part of the log."""
 
     def locate(self, position: Position) -> tuple[Index, Position]:
         """Return an index from which a forward scan finds ``position``, and the first position visible there."""
         ...
 
     def has_effect(self, index: Index) -> bool:
-        """Say whether the COMMIT at ``index`` gave positions."""
+        """Return whether the COMMIT at ``index`` gave positions."""
         ...
 
 
@@ -45,19 +45,19 @@ class _Job:
 
 
 def _ignore(_: CorruptionError) -> None:
-    """Who asked is told."""
+    """Do nothing, because the caller gets the error."""
 
 
 class LogReader:
-    """Reads for clients and for members that are far behind. Only what is applied, or asked for by the core.
+    """Reads for clients and for members that are far behind: applied batches, or batches that the core requests.
 
-    One executor of its own: a long scan never delays an append.
+    It has an executor of its own, so that a long scan never delays an append.
     """
 
     def __init__(
         self, disk: Disk, wal: Wal, log: RaftLog, name: str, *, on_rot: Callable[[CorruptionError], None] = _ignore
     ) -> None:
-        """Read ``wal``, of which ``log`` holds the newest batches; ``on_rot`` hears of bytes that are not intact."""
+        """Read ``wal``, of which ``log`` holds the newest batches; ``on_rot`` is called with each damage found."""
         self._wal = wal
         self._log = log
         self._on_rot = on_rot
@@ -71,13 +71,13 @@ class LogReader:
         """Return committed batches from ``start`` on, none beyond ``end``, for a member that repairs its log.
 
         Raises:
-          UnavailableError: not all before ``end`` is known to be committed here.
+          UnavailableError: not all batches before ``end`` are known to be committed here.
           TrimmedError: the log here begins above ``start``.
           StorageError, CorruptionError: as :meth:`read_log`.
         """
         if end > self._log.commit_end:
             raise UnavailableError(
-                f"only what is before index {self._log.commit_end} is known to be committed here",
+                f"only records before index {self._log.commit_end} are known to be committed here",
                 remedy="ask another member, or again later",
             )
         return [batch for batch in await self.read_log(Index(start), bytes_max) if batch.end <= end]
@@ -87,22 +87,22 @@ class LogReader:
     ) -> list[Buffer]:
         """Return the topic's batches from the one that holds ``position`` on, up to ``bytes_max``, at least one.
 
-        They are bytes to be sent one behind the other. A staged batch has the position and the log time of its COMMIT.
+        The bytes are to be sent one after the other. A staged batch has the position and the log time of its COMMIT.
 
         Args:
-          topic: whose batches.
-          topic_map: where they are.
-          position: the first position wanted; it exists, before ``end``.
-          end: the end of what has been applied: nothing from here on is looked at.
-          bytes_max: stop before this many bytes are exceeded.
+          topic: the topic.
+          topic_map: the locations of its records.
+          position: the first position to return; it exists, before ``end``.
+          end: the end of the applied records: nothing from here on is read.
+          bytes_max: stop before this number of bytes is exceeded.
 
         Raises:
-          TrimmedError: the position is gone, or the log that held it; or what comes next, meanwhile.
+          TrimmedError: the position was trimmed, or the next one was meanwhile.
           StorageError, CorruptionError: as :meth:`read_log`.
         """
         found = _Found(bytes_max)
         await self._find(found, topic, topic_map, position, end)
-        # Where the position was trimmed meanwhile, COMMITs without effect may not have been known as such any more.
+        # If the position was trimmed meanwhile, has_effect() may have been wrong about COMMITs. This raises then.
         topic_map.locate(position)
         return found.buffers
 
@@ -121,7 +121,7 @@ class LogReader:
                 elif batch.kind is Kind.COMMIT and topic_map.has_effect(batch.first_index):
                     at = await self._add_committed(found, batch, topic, at, position)
                     if found.buffers and not found.is_full:
-                        # What comes next may lie far behind what others stage meanwhile.
+                        # The next record of the topic may be far behind, after batches that others staged.
                         following, following_at = topic_map.locate(at)
                         if following > index:
                             index, at = following, following_at
@@ -130,7 +130,7 @@ class LogReader:
     async def _add_committed(
         self, found: _Found, commit: Batch, topic: TopicId, at: Position, position: Position
     ) -> Position:
-        """Add what a COMMIT placed in ``topic``, whose part of it begins at ``at``; return the position behind it."""
+        """Add the batches that a COMMIT placed in ``topic`` from position ``at`` on; return the next position."""
         near: dict[int, Batch] = {}
         for _, entries in decode_commit(commit).parts:
             for entry in entries_of(entries):
@@ -152,7 +152,7 @@ class LogReader:
         return await self.read_log(index, bytes_max) if batches is None else list(batches)
 
     async def close(self) -> None:
-        """Finish what is being read, then stop."""
+        """Finish the reads that have begun, then stop."""
         await self._executor.close()
 
     def _call(self, work: Callable[[], list[Batch]]) -> asyncio.Future[list[Batch]]:
@@ -174,7 +174,7 @@ class LogReader:
 
 
 class LogFetches:
-    """Reads from disk what the core wants to send to members that are far behind: ``Ready.fetches``."""
+    """Reads batches from disk that the core sends to members that are far behind: ``Ready.fetches``."""
 
     def __init__(self, reader: LogReader, me: NodeId, inbox: Inbox, fail: Callable[[BaseException], None]) -> None:
         """Answer into ``inbox``, in the name of ``me``; ``fail`` stops the node."""
@@ -191,7 +191,7 @@ class LogFetches:
         task.add_done_callback(self._tasks.pop)
 
     def cancel(self) -> None:
-        """Give up all reads."""
+        """Cancel all reads."""
         for task in list(self._tasks):
             task.cancel()
 
@@ -201,9 +201,9 @@ class LogFetches:
         except TrimmedError:
             batches = []  # The member needs a snapshot by now.
         except CorruptionError:
-            return  # It is being repaired; the member will be asked where it is.
+            return  # The log is being repaired; afterwards the leader probes the member again.
         except Exception as error:
-            # Whatever it is: without an answer the core would wait for these batches for ever.
+            # Every other error stops the node, because without an answer the core would wait for ever.
             self._fail(error)
             return
         message = BatchesRead(
@@ -219,7 +219,7 @@ class LogFetches:
 
 
 class _Found:
-    """What is going to be answered; once a batch did not fit, none is taken any more."""
+    """The buffers of an answer; after a batch that did not fit, no other is added."""
 
     def __init__(self, bytes_max: int) -> None:
         self.buffers: list[Buffer] = []
@@ -227,12 +227,12 @@ class _Found:
         self._left = bytes_max
 
     def has_room(self, size: int) -> bool:
-        """Say whether a batch of this size is taken; if not, it was one too many."""
+        """Return whether a batch of this size fits; if not, the answer is full."""
         self.is_full = self.is_full or (bool(self.buffers) and size > self._left)
         return not self.is_full
 
     def add(self, size: int, *buffers: Buffer) -> None:
-        """Take one batch, unless it is one too many."""
+        """Add one batch, if it fits."""
         if self.has_room(size):
             self.buffers += buffers
             self._left -= size
@@ -240,7 +240,7 @@ class _Found:
 
 
 def _placed(batch: Batch, entry: StagedBatch, position: Position, commit: Batch) -> tuple[Buffer, Buffer]:
-    """Return a staged batch as readers get it. Raises CorruptionError where it is not what the COMMIT says."""
+    """Return a staged batch as readers get it. Raises CorruptionError if the COMMIT describes another one."""
     found = (batch.first_index, batch.topic, batch.count, batch.size)
     if batch.kind is not Kind.STAGED or found != tuple(entry):
         raise CorruptionError(
@@ -251,7 +251,7 @@ def _placed(batch: Batch, entry: StagedBatch, position: Position, commit: Batch)
 
 
 def _run(jobs: list[_Job]) -> list[list[Batch] | Exception]:
-    """Do the jobs; an error belongs to its job alone, since nothing was written."""
+    """Do the jobs; an error fails only its job, because jobs only read."""
     results: list[list[Batch] | Exception] = []
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""The room that is left in a member's log: what may be admitted, what is kept for records that make room."""
+"""The free space of a member's log: for which batches it suffices, and the reserve for records that free space."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ _URGENT = frozenset(
         Kind.MEMBERSHIP,
     }
 )
-"""Records that make room, and the record of a new leader, without which none of them is admitted: they may use the
-last of the room."""
+"""Records that may use the reserve: those that free space, and the record of a new leader, because a leader must write
+it before it admits any other."""
 
 _QUIET_SECONDS = 10.0
 _LEADING_BYTES = 4096
-"""What a leader may have to write without being able to refuse it: the membership record of its term."""
+"""Bytes that a new leader must be able to write: the membership record of its term."""
 
 
 class LogSpace:
     """Decides whether a batch fits, before it enters the log.
 
     Invariants:
-      * what was taken in one turn is counted in ``turn_bytes``: its room is reserved only at the end of the turn
+      * batches admitted in this turn are counted in ``turn_bytes``, because the log reserves their space at its end
     """
 
     def __init__(
         self, raft: Raft, wal: Wal, headroom: Headroom, snapshots: SnapshotPort, *, tick_seconds: float, log: Logger
     ) -> None:
         self.full: StorageFullError | None = None
-        """Why this member takes no batches at present; None = it does."""
+        """The reason why this member refuses batches at present; None = it does not."""
         self.turn_bytes = 0
-        """Bytes of batches that this turn has taken, from a leader or from clients; the replica resets it."""
+        """Bytes of batches admitted in this turn, from a leader or from clients; the replica resets it."""
         self.tick = 0
         """The replica's count of ticks."""
         self._raft = raft
@@ -55,10 +55,10 @@ class LogSpace:
         self._snapshots = snapshots
         self._logger = log
         self._explained = (0, "")
-        """The tick in which the snapshots were last asked what would make room, and their answer."""
+        """The tick in which ``explain_full`` was last called, and its answer."""
         self._quiet_ticks = round(_QUIET_SECONDS / tick_seconds)
         self._silent_until = 0
-        """Until this tick "full" is not logged again, because a small batch may have fitted in between."""
+        """Before this tick "full" is not logged again, because small batches that fit in between would repeat it."""
 
     def takes(self, batches: tuple[Batch, ...]) -> bool:
         """Return whether a leader's batches fit; they are counted in ``turn_bytes``."""
@@ -81,7 +81,7 @@ class LogSpace:
 
         Raises:
           OverloadedError: a bounded log has to wait for a snapshot.
-          StorageFullError: there is no room, or the snapshot could not be taken; pass it to :meth:`note_full`.
+          StorageFullError: there is no space, or the snapshot could not be taken; pass it to :meth:`note_full`.
         """
         is_urgent = batch.kind in _URGENT
         if not self._is_bounded:
@@ -112,7 +112,7 @@ class LogSpace:
 
     @property
     def can_lead(self) -> bool:
-        """Whether this member could write what a new leader must write: elected without room for it, it would fail."""
+        """Return whether the first record of a new leader fits, because a leader that cannot write it would fail."""
         try:
             self._wal.check_room(_LEADING_BYTES, urgent=True)
         except StorageFullError as error:
@@ -121,7 +121,7 @@ class LogSpace:
         return True
 
     def note_full(self, error: StorageFullError) -> None:
-        """Note that a batch did not fit; add to the error's remedy what would make room."""
+        """Note that a batch did not fit, and add to the error's remedy how to free space."""
         if self.full is None or self._explained[0] != self.tick:  # Once a tick, because it looks at every topic.
             self._explained = self.tick, self._snapshots.explain_full()
         if self._explained[1]:
@@ -133,7 +133,7 @@ class LogSpace:
 
     @property
     def status(self) -> list[str] | None:
-        """Why this member takes no batches, and what would help; checked again, because nothing may have come since."""
+        """Return why this member refuses batches, and the remedy. Checks again, as no batch may have arrived since."""
         if self.full is not None:
             with suppress(StorageFullError):
                 self._wal.check_room(_LEADING_BYTES)

@@ -5,12 +5,12 @@ log is idle, every two seconds at least while it is not, with each new segment a
 (``wal/upkeep.py``). It is min(commit end, synced end), taken on the writer thread inside the job that stores it, and
 the writer syncs before every job. So:
 
-* power fails before the job: the old hint, which was true, and the log only grew;
-* between the log's sync and the first copy, or between the two copies: the old hint or the new one. Both are below
-  what the log's sync has returned for. The control file's own rules say which of its copies counts;
-* a truncation handed over before the job has been carried out, one handed over behind it has not: neither cuts what is
-  committed, and the hint is never above the commit end (protocol rule 8);
-* a sync fails: the writer does nothing any more, jobs neither.
+* If power fails before the job, the old hint stays. It is still true, because the log only grew.
+* If it fails between the log's sync and the first copy, or between the two copies, the old or the new hint is found.
+  Both are below the synced end of the log. The rules of the control file decide which of its copies counts.
+* A truncation that was handed over before the job has been carried out, a later one has not. Neither cuts committed
+  records, and the hint is never above the commit end (protocol rule 8).
+* After a failed sync the writer does nothing any more, and runs no jobs.
 
 A node that loses nothing durable therefore never finds its log below its hint.
 """
@@ -39,30 +39,30 @@ Done = Callable[[BaseException | None], None]
 class LogStore:
     """Makes the core's writes durable, in exactly the order in which it handed them out.
 
-    Everything goes through the WAL's one executor, the control file too: a write is durable no earlier than all
-    those before it. A failed write is final; the WAL reports it once and refuses everything afterwards.
+    All writes go through the WAL's executor, also those of the control file. So a write is never durable before an
+    earlier one. A failed write is final; the WAL reports it once and refuses everything afterwards.
 
     Invariants:
-      * the stored commit hint never falls, and is at most what was synced when it was stored
+      * the stored commit hint never falls, and is at most the synced end at the time when it was stored
     """
 
     def __init__(self, wal: Wal, control: ControlFile, state: ControlState) -> None:
         self._wal = wal
         self._control = control
         self.state = state
-        """What the control file will hold, but for the commit hint, which the writer thread fills in."""
+        """The newest state for the control file, without the commit hint, which the writer thread fills in."""
         self._reset: tuple[Term, Index] | None = None
-        """(term, end) of a reset that was handed over, and whose history was not yet."""
+        """(term, end) of a reset that was handed to the log before its history was; else None."""
 
     @property
     def durable_state(self) -> ControlState | None:
-        """What the control file holds durably now; for checkers."""
+        """The durable content of the control file; for checkers."""
         return self._control.state
 
     def persist(self, writes: Sequence[Write], done: Done) -> None:
         """Queue ``writes``; ``done`` is called when the last is durable, and all before it are.
 
-        Never awaits. Dying on the way leaves a prefix of the writes, each of them whole or absent.
+        Never awaits. If the process dies, a prefix of the writes is durable, each of them complete or absent.
         """
         left, wal = len(writes), self._wal
         for write in writes:
@@ -87,14 +87,14 @@ class LogStore:
                     self._write_history(history, told)
 
     def remember_peer(self, node: str, incarnation: str) -> None:
-        """Store the incarnation of a peer in the place of any other; see ``ControlState.peers``."""
+        """Store the incarnation of a peer, replacing an earlier one; see ``ControlState.peers``."""
         if (node, incarnation) in self.state.peers:
             return
         others = tuple(peer for peer in self.state.peers if peer[0] != node)
         self._write_control(replace(self.state, peers=(*others, (node, incarnation))), _ignore)
 
     def keep_hint(self, end: int) -> None:
-        """Store a commit hint that the log has made out, if it is news. Blocking, on the writer thread.
+        """Store a commit hint that the log has computed, if it is higher. Blocks; on the writer thread.
 
         Raises:
           StorageError: final.
@@ -105,9 +105,9 @@ class LogStore:
             self._control.write(replace(state, commit_hint=end))
 
     async def store_hint(self) -> None:
-        """Store how much is committed and durable here; on return it is.
+        """Store the end of the records that are committed and durable here; the hint is durable on return.
 
-        Cancelled, it may be stored all the same.
+        If cancelled, it may be stored all the same.
 
         Raises:
           StorageError: final.
@@ -116,9 +116,9 @@ class LogStore:
         await self._do(lambda: self.keep_hint(self._wal.durable_commit_end))
 
     async def mark_installing(self, end: Index, term: Term) -> None:
-        """Store that a leader's snapshot is about to get its name here; on return it is durable.
+        """Store that a leader's snapshot is about to be renamed to its name; the mark is durable on return.
 
-        Cancelled, it may be stored all the same: a mark without a file has no effect (``wal/verdict.py``).
+        If cancelled, it may be stored all the same: a mark without a file has no effect (``wal/verdict.py``).
 
         Raises:
           StorageError: final.
@@ -128,7 +128,7 @@ class LogStore:
         await self._do(lambda: self._write(state))
 
     async def _do(self, job: Callable[[], None]) -> None:
-        """Run a job on the writer thread, behind everything handed over so far, and wait for it."""
+        """Run a job on the writer thread, after all earlier writes, and wait for it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None) -> None:
@@ -143,17 +143,17 @@ class LogStore:
         await future
 
     def mark_stopped(self) -> None:
-        """Clear the running mark: the log is closed, and all of it is synced. Blocking, when nothing else writes.
+        """Clear the running mark, after the log was synced and closed. Blocks; nothing else may write.
 
         Raises:
-          StorageError: the mark may be there still, so a power cut will cost time, and no record.
+          StorageError: the mark may remain. Then a power cut costs time for recovery, and no record is lost.
         """
         if self.state.running is not None:
             self.state = mark_stopped(self.state)
             self._write(self.state)
 
     def _write_history(self, history: TermHistory, done: Done) -> None:
-        """Store a history; behind a reset it ends the installation, and all below the snapshot's end is committed."""
+        """Store a history. After a reset this completes the installation, and all before the snapshot is committed."""
         state = replace(self.state, history=history.starts)
         reset, self._reset = self._reset, None
         if reset is None:
@@ -161,7 +161,7 @@ class LogStore:
             return
         term, end = reset
         if state.installing is not None and state.installing <= (term, end):
-            state = replace(state, installing=None)  # Not that of a newer one, which is being fetched by now.
+            state = replace(state, installing=None)  # A mark of a newer snapshot, which is being fetched by now, stays.
         self._write_control(state, done, floor=end)
 
     def _write_control(self, state: ControlState, done: Done, *, floor: int = 0) -> None:
@@ -169,7 +169,7 @@ class LogStore:
         self._wal.run(partial(self._write, state, floor), done)
 
     def _write(self, state: ControlState, floor: int = 0) -> None:
-        """Write a state with the newest commit hint, ``floor`` at least; on the writer thread, where all is synced."""
+        """Write a state with the newest commit hint, at least ``floor``. On the writer thread, after a sync."""
         stored = self._control.state
         before = stored.commit_hint if stored is not None else 0
         hint = max(before, self._wal.durable_commit_end, floor)
@@ -177,7 +177,7 @@ class LogStore:
 
 
 def stored_membership(state: ControlState, hint: Membership) -> MembershipEntry:
-    """Return the membership at the start of the log: the stored one, or the settings' hint where there is none."""
+    """Return the membership at the start of the log: the stored one, or the settings' hint if none is stored."""
     membership = Membership.decode(state.membership) if state.membership else hint
     return MembershipEntry(Index(0), Term(0), membership)
 
@@ -186,7 +186,7 @@ def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: s
     """Check the stored history against the terms in the log's headers from ``scan_from`` on (protocol rule 20).
 
     Raises:
-      CorruptionError: they differ. It is damage, and never repaired by guessing.
+      CorruptionError: they differ. This is damage, and is not repaired, because the right history is unknown.
     """
     end = wal.recovery.end
     begins = {start.begin: start.term for start in history.starts if scan_from < start.begin < end and start.term > 0}
@@ -196,7 +196,7 @@ def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: s
     expected = sorted((term, begin) for begin, term in begins.items())
     if found != expected:
         raise CorruptionError(
-            f"the log in {directory} holds terms from {found}, the control file says {expected}",
+            f"the log in {directory} holds terms from {found}, the control file has {expected}",
             path=directory,
             expected=str(expected),
             found=str(found),
@@ -205,4 +205,4 @@ def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: s
 
 
 def _ignore(_: BaseException | None) -> None:
-    """Failures are told once, by ``Wal.start(on_failed)``."""
+    """Do nothing, because ``Wal.start(on_failed)`` reports the failure."""

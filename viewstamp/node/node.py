@@ -1,7 +1,7 @@
-"""One member of a cluster, assembled from its parts; the only place where consensus, WAL and actors meet.
+"""One member of a cluster, assembled from its parts; the only class that combines consensus, WAL and actors.
 
-Half a node is worse than none: the first part that fails stops all the others, and the node's files are
-left as they are. What was acknowledged is on a majority's disks by then; what was not, the callers are told.
+The first part that fails stops all the others, and the node's files are left as they are. Acknowledged records are on
+a majority's disks by then; all other callers get an error.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Node:
 
     Invariants:
       * between ``start`` and ``stop`` the data directory is locked by this process
-      * BOOTSTRAPPING until the log has been replayed: until then every request is refused
+      * the lifecycle is BOOTSTRAPPING until the log has been replayed, and every request is refused until then
     """
 
     def __init__(self, options: NodeOptions, host: Host, machine: StateMachine, log: Logger) -> None:
@@ -76,11 +76,11 @@ class Node:
         self.wal: Wal | None = None
         """The log, once it is open."""
         self.parts: Parts | None = None
-        """What runs, once the log has been replayed; others only look."""
+        """The running parts; None until the log has been replayed. Other code only reads them."""
         self.me = options.node
-        """What this node is called in its group: its name, or another id since its disk was lost."""
+        """The id of this node in its group: its name, or another id after its disk was lost."""
         self.incarnation = ""
-        """Which disk this node has: drawn when its directory was new; "" until the log has been replayed."""
+        """The random id of this disk, from when its directory was new; "" until the log has been replayed."""
         self._restarting: asyncio.Task[None] | None = None
         self._membership = Membership(dict(options.members), dict(options.learners))
         self._recovery = NodeRecovery(
@@ -90,24 +90,24 @@ class Node:
         self._changed: dict[asyncio.Future[None], None] = {}
         self._stopping = False
         self.hands_over = True
-        """Whether a clean stop lets another member lead first; not where all stop together."""
+        """Whether a leader hands over before a clean stop; False if all members stop together."""
         self._closing: asyncio.Task[None] | None = None
         """Closes the port of a node that has failed."""
         self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
 
-    # -- Life -----------------------------------------------------------------------------------------------
+    # -- Start and stop -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Lock the directory, listen, replay the log, join the group. Returns before the group is RUNNING.
 
-        Cancelled or failed, it leaves nothing running.
+        If it is cancelled or fails, it leaves nothing running.
 
         Raises:
           DirectoryInUseError: another process has the directory open.
           ConfigError: the address is in use, the directory belongs to another cluster or node, or its files are of
             a newer format. MovedError: the membership has this node at another address; see ``address_check.py``.
-          CorruptionError: bytes that were durable are wrong or missing, and cannot be repaired from other members, for
-            which it would wait as long as it takes; nothing was changed.
+          CorruptionError: durable bytes are wrong or missing, and the other members cannot help; nothing was changed.
+            If they can, ``start`` waits for them without a limit.
           StorageError: the disk failed.
         """
         options = self.options
@@ -126,10 +126,10 @@ class Node:
             raise
 
     async def wait_running(self, timeout: float | None = None) -> None:
-        """Wait until the group is RUNNING as far as this member knows.
+        """Wait until this member has the group as RUNNING.
 
         Raises:
-          NoQuorumError: not within ``timeout`` seconds; the message says what is missing.
+          NoQuorumError: not within ``timeout`` seconds; the message names the missing members.
           StorageError, CorruptionError, ...: the node has failed.
         """
         try:
@@ -141,9 +141,9 @@ class Node:
             raise NoQuorumError(error.message, remedy=error.remedy) from None
 
     async def stop(self) -> None:
-        """Stop cleanly: close connections, make durable what was handed to the log, release the directory. Idempotent.
+        """Stop cleanly: close connections, make all writes durable, release the directory. Idempotent.
 
-        A leader hands over first, within an election timeout. Cancelled, it may leave parts running; call it again.
+        A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
         if not self._stopping:
             await self._hand_over()
@@ -170,9 +170,9 @@ class Node:
             self.failed.cancel()
 
     def restart(self, why: str, prepare: Callable[[], None] | None = None) -> None:
-        """Begin again in this process: stop the parts, end the connections, replay the log, join the group.
+        """Restart in this process: stop the parts, end the connections, replay the log, join the group.
 
-        ``prepare`` is run in between, blocking, off the event loop, when the files are closed.
+        ``prepare`` is called in between, off the event loop, while the files are closed; it may block.
         """
         if self._restarting is None and not self._stopping and not self._is_failed:
             self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
@@ -194,8 +194,8 @@ class Node:
             self._restarting = None
 
     async def _stop_parts(self) -> None:
-        """Stop what runs. Raises StorageError: what was handed to the log may not be on the disk."""
-        # From here on everybody is refused: what these parts note, for example of a peer's disk, would be lost.
+        """Stop the parts. Raises StorageError if writes of the log may not be on the disk."""
+        # Requests are refused from here on, because changes of these parts, for example of a peer's disk, are lost.
         parts, self.parts = self.parts, None
         assert parts is not None, "only a running node starts again"
         assert self.server is not None, "and it listens"
@@ -204,7 +204,7 @@ class Node:
         await self._close_files(parts)
 
     async def _hand_over(self) -> None:
-        """Let another member lead, if this one does, within an election timeout."""
+        """If this member leads, transfer the leadership, within an election timeout."""
         core = self.parts.raft.core if self.parts is not None else None
         if core is None or core.leader != core.me or self._is_failed or not self.hands_over:
             return
@@ -213,9 +213,10 @@ class Node:
                 await self.transfer_leadership("")
 
     async def _close_files(self, parts: Parts | None) -> None:
-        """Close what reads and writes the log; it is abandoned where nothing of the node ever ran.
+        """Close the readers and the writer of the log; abandon the log if the node never ran.
 
-        Raises StorageError: a write or a sync has failed. Read again, it would be what the system's memory holds.
+        Raises StorageError if a write or a sync has failed. The log must not be read again in this process then,
+        because reads would return bytes of the page cache that are not on the disk.
         """
         if parts is not None:
             parts.log_fetches.cancel()
@@ -229,23 +230,23 @@ class Node:
                 raise wal.failure
             await self._recovery.run_blocking(parts.log_store.mark_stopped)
 
-    # -- What the parts report (``ports.NodeControl``) -------------------------------------------------------
+    # -- Reports of the parts (``ports.NodeControl``) --------------------------------------------------------
 
     def on_lost_disk(self, error: LostDiskError) -> None:
-        """Peers know this node with another disk: with nothing in its log it joins anew (protocol rule 18)."""
+        """Join again under a new id if the log is empty, because this disk is new (protocol rule 18)."""
         assert self.parts is not None, "its links live with it"
         core = self.parts.raft.core
         if core.log.end > 1 or core.leader == core.me:
-            return  # It holds something: people have to say which of the two directories is the right one.
+            return  # This log has records too, so people must decide which of the two directories is the right one.
 
         self.restart(str(error), self.repairer.take_new_id)
 
     def on_superseded(self, reason: str) -> None:
-        """Begin again without the log: the group has gone on without records that are committed here."""
+        """Restart without the log, because the group has lost records that are committed here."""
         self.restart(reason, partial(self.repairer.set_log_aside, self.membership))
 
     def on_rot(self, error: CorruptionError) -> None:
-        """Begin again, with a repair: bytes of the log or of a snapshot are not what they were."""
+        """Restart with a repair, because bytes of the log or of a snapshot are damaged."""
         if self.parts is None or standing.decides_alone(self.membership, self.me):
             self._logger.error("! rot, and no other voter to repair it from", reason=error.message)
             return
@@ -253,7 +254,7 @@ class Node:
         self.restart(error.message)
 
     def on_change(self) -> None:
-        """Role, term, leader, lifecycle or members changed: keep links, tell clients, wake who waits for RUNNING."""
+        """Update the links, notify clients and wake ``wait_running`` after a change of role, term or members."""
         if self.parts is not None and self.server is not None:
             self.parts.peers.connect_all()
             self.server.tell_members()
@@ -288,13 +289,13 @@ class Node:
         self._watchdog.start()
 
     def _hello(self) -> dict[str, object]:
-        """Return what this node says of itself when it connects to another member."""
+        """Return the HELLO of this node for a connection to another member."""
         return Hello(
             cluster=self.options.cluster, node=self.me, incarnation=self.incarnation, address=self.address
         ).to_map()
 
     def _on_failed(self, failure: Failure) -> None:
-        """Make the failure final. Nothing may come before ``failed`` is set: the process waits for it to exit."""
+        """Make the failure final. ``failed`` is set first, because the process waits for it to exit."""
         if not self.failed.done():
             self.failed.set_result(failure.error)
             self._closing = asyncio.get_running_loop().create_task(self._close_port())
@@ -319,7 +320,7 @@ class Node:
             await self._listener.close()
 
     async def _close_port(self) -> None:
-        """Say nothing any more: who is connected goes elsewhere at once, and nobody is told that this node leads."""
+        """Close all connections, so that clients go to other nodes, and none treats this node as the leader."""
         await self._close_listener()
         if self.server is not None:
             await self.server.close()
@@ -334,10 +335,10 @@ class Node:
         finally:
             del self._changed[waiter]
 
-    # -- What the server asks (``server.Service``) ---------------------------------------------------------------
+    # -- Calls of the server (``server.Service``) ----------------------------------------------------------------
 
     def propose(self, batch: Batch, answer: Answer) -> None:
-        """Propose a client's batch; ``answer`` is told once what became of it.
+        """Propose a client's batch; ``answer`` is called once with the outcome.
 
         Raises:
           UnavailableError: nothing was written; the node is starting, overloaded or stopping.
@@ -349,7 +350,7 @@ class Node:
 
     @property
     def reading(self) -> Reading:
-        """What is asked of this member's state; raises UnavailableError while there is none."""
+        """Return the reader of this member's state. Raises UnavailableError until the log has been replayed."""
         return self._running.reading
 
     async def create_snapshot(self) -> dict[str, object]:
@@ -384,17 +385,17 @@ class Node:
         return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
-        """Take what a member says of its state; it may be dropped. Raises LostDiskError, FrameError."""
+        """Take a member's report on its state; it may be dropped. Raises LostDiskError, FrameError."""
         if self.parts is not None and self.parts.peers.takes_reports(source, incarnation):
             self.parts.digests.on_frame(source, body)
 
     @property
     def durability(self) -> str:
-        """What an acknowledgement of this node means."""
+        """Return the durability that an acknowledgement of this node stands for."""
         return self.options.durability
 
     def step(self, message: FromPeer, incarnation: str) -> None:
-        """Take a consensus message; it may be dropped, like any. Raises as ``PeerPool.check_source``."""
+        """Take a consensus message, which may be dropped. Raises as ``PeerPool.check_source``."""
         parts = self.parts
         if parts is not None:
             source = message.message.source
@@ -403,20 +404,20 @@ class Node:
             parts.ref.maybe_tell(message)
 
     def meet(self, peer: NodeId, hello: Hello) -> bool:
-        """Check who opens a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
+        """Check the opener of a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
         if self.parts is not None:
             return self.parts.peers.meet(peer, hello)
-        if hello.address or self.repairer.salvaged is None:  # Without an address it repairs, and only asks.
+        if hello.address or self.repairer.salvaged is None:  # Without an address it is being repaired, and only reads.
             raise self._not_ready()
         return True
 
     def join(self, join: Join) -> None:
-        """Hear that a node which has lost its disk asks to be added."""
+        """Take the request of a node that lost its disk to be added."""
         if self.parts is not None:
             self.parts.ref.maybe_tell(join)
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
-        """Change the membership; return it once the change is committed. Cancelled, the change goes on.
+        """Change the membership; return it when the change is committed. If cancelled, the change goes on.
 
         Raises:
           RequestError: no such change. NotLeaderError, UnavailableError: nothing was changed.
@@ -426,28 +427,28 @@ class Node:
         return await answered(lambda told: self._running.ref.tell(ChangeMembers(change, told)))
 
     async def transfer_leadership(self, node: str) -> dict[str, object]:
-        """Hand the leadership over to ``node`` ("" = who is closest); return {"leader": ...}. Raises as above."""
+        """Hand the leadership to ``node`` ("" = the most up to date); return {"leader": ...}. Raises as above."""
         target = NodeId(node) if node else None
         return await answered(lambda told: self._running.ref.tell(Transfer(target, told)))
 
     @property
     def membership(self) -> Membership:
-        """Who belongs to the group, as its log says here, be it committed or not; before, as the settings say."""
+        """Return the newest membership in this log, committed or not; before the replay, that of the settings."""
         return self.parts.raft.core.membership if self.parts is not None else self._membership
 
     @property
     def applied_index(self) -> Index:
-        """The last index that has been applied here; 0 = none."""
+        """Return the last index that has been applied here; 0 = none."""
         return Index(self.parts.applier.applied_end - 1) if self.parts is not None else Index(0)
 
     @property
     def lifecycle(self) -> Lifecycle:
-        """How far this member has come."""
+        """Return the lifecycle state of this member."""
         return self.parts.raft.core.lifecycle if self.parts is not None else Lifecycle.BOOTSTRAPPING
 
     @property
     def status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows of this node."""
+        """Return the fields of ``viewstamp status`` of this node."""
         status: dict[str, object] = {
             **self.options.as_status(),
             "address": self.address,
@@ -467,7 +468,7 @@ class Node:
 
     @property
     def replica(self) -> Replica | None:
-        """The role state machine, once the log has been replayed; others only look."""
+        """Return the replica; None until the log has been replayed. Other code only reads it."""
         return self.parts.replica if self.parts is not None else None
 
     @property
@@ -483,7 +484,7 @@ class Node:
         return UnavailableError(f"{self.options.node} is {doing} its log", remedy="try again in a moment")
 
     def _not_running(self, state: str) -> ViewstampError:
-        """Return why the group is not RUNNING as far as this member knows; ``state`` is its own, after some time."""
+        """Return the error that explains why this member does not have the group as RUNNING; ``state`` is its own."""
         if self.parts is None:
             reason = self.repairer.progress.sentence if self.repairer.progress else self._not_ready().message
             return unanswered([], [], reason, detail=state)

@@ -1,4 +1,4 @@
-"""What one node is told when it is made."""
+"""The options of one node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["NodeOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """What one node is told. ``members`` and ``learners`` count only where the log holds no membership yet."""
+    """The options of one node. ``members`` and ``learners`` count only while the log has no membership."""
 
     node: NodeId
     cluster: ClusterId
@@ -38,30 +38,30 @@ class NodeOptions:
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     tick_seconds: float = 0.01
     clock_bound_seconds: float = BOUND_SECONDS
-    """How far log time may be from the clocks of a majority."""
+    """Largest difference between log time and the clocks of a majority."""
     request_seconds: float = 30.0
     peer_unsent_bytes_max: int = 32 * 1024 * 1024
     process: int = 0
     """The number of the process, for status; 0 = not shown."""
 
     def as_status(self) -> dict[str, object]:
-        """Return what status shows of these."""
+        """Return the options that the status shows."""
         return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": _release()}
 
     @property
     def is_interval(self) -> bool:
-        """Whether this node acknowledges before it syncs (interval mode)."""
+        """Return whether this node acknowledges before it syncs (interval mode)."""
         return self.wal.sync_seconds > 0
 
     @property
     def durability(self) -> str:
-        """What an acknowledgement of this node means."""
+        """Return the durability that an acknowledgement of this node stands for."""
         return INTERVAL if self.is_interval else SYNCED
 
 
 @cache
 def _release() -> str:
-    """Return which release of viewstamp this is; "unknown" where it runs without having been installed."""
+    """Return the release of viewstamp; "unknown" if it is not installed as a package."""
     try:
         return version("viewstamp")
     except PackageNotFoundError:

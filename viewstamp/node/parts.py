@@ -1,9 +1,9 @@
-"""The parts of a running member, and the order in which they are made.
+"""The parts of a running member, and the order in which they are created.
 
-| part | stands on |
+| part | needs |
 | --- | --- |
-| ``raft``, ``wal``, ``log_store``, ``applier`` | what recovery has found in the directory |
-| ``inbox`` | nothing: the parts below write to the replica through it before the replica exists |
+| ``raft``, ``wal``, ``log_store``, ``applier`` | the recovered content of the directory |
+| ``inbox`` | nothing; the parts below write to the replica through it before the replica exists |
 | ``log_clock``, ``headroom`` | the core, the log |
 | ``log_reader``, ``log_fetches`` | the log; the inbox |
 | ``snapshotter`` | the stored snapshots, the applier, the log; the inbox |
@@ -15,7 +15,7 @@
 | ``scrubber`` | the log, the snapshots |
 | ``joiner`` | the peers; only while this member joins under another id |
 
-A part is complete when it is made: nothing is assigned to it afterwards. :meth:`Parts.start` gives life to the actors.
+A part is complete when it is created: nothing is assigned to it afterwards. :meth:`Parts.start` starts the actors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = ["CurrentTerm", "Parts", "assemble"]
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """One member, assembled. Others only look, and ask."""
+    """The parts of one member. Code outside this package only reads them."""
 
     system: System
     raft: Raft
@@ -78,7 +78,7 @@ class Parts:
     joiner: Joiner | None
 
     def start(self) -> None:
-        """Connect to the other members, and give life to the actors that do not run yet."""
+        """Connect to the other members, and start the actors that do not run yet."""
         self.peers.connect_all()
         spawn = self.system.spawn
         spawn(self.snapshotter, name="snapshotter")
@@ -89,13 +89,13 @@ class Parts:
             spawn(self.joiner, name="joiner")
 
     async def stop(self) -> None:
-        """Stop the actors and what reads the log; what was handed to the log is still being written."""
+        """Stop the actors and the readers of the log. Writes that were handed to the log go on."""
         self.inbox.close()
         await self.system.stop()
 
     @property
     def status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows of the parts."""
+        """Return the fields of ``viewstamp status`` about the parts."""
         core, wal = self.raft.core, self.wal
         return {
             **self.replica.status,
@@ -127,17 +127,17 @@ def assemble(
     hello: dict[str, object],
     log: Logger,
 ) -> Parts:
-    """Make the parts, in the order of the table above, and start the log and the replica.
+    """Create the parts, in the order of the table above, and start the log and the replica.
 
     Args:
       options: of the node.
       host: the machine.
-      recovered: what the directory holds.
-      node: what the parts report to.
-      on_failed: called once, with the first failure; every part has been told to stop by then.
-      repairer: asks other members for a lost beginning of the log.
-      hello: what this member says of itself when it connects.
-      log: the node's.
+      recovered: the content of the directory.
+      node: receives the reports of the parts.
+      on_failed: called once, with the first failure, after all parts have begun to stop.
+      repairer: fetches a lost beginning of the log from other members.
+      hello: returns the HELLO of this member when it connects.
+      log: the node's logger.
     """
     me, wal, applier, log_store = recovered.member_id, recovered.wal, recovered.applier, recovered.log_store
     is_hinted = recovered.is_new and options.leader_hint == options.node
@@ -243,11 +243,11 @@ class CurrentTerm:
     """The node's term, as a value to bind to a logger: each line shows the term of its moment."""
 
     def __init__(self, parts: Callable[[], Parts | None]) -> None:
-        """Look at ``parts``; None = the log has not been replayed, and the term is 0."""
+        """Read the term of ``parts``; None = the log has not been replayed, and the term is 0."""
         self._parts = parts
 
     def __structlog__(self) -> int:
-        """Return what JSON shows."""
+        """Return the value for JSON."""
         parts = self._parts()
         return parts.raft.core.term if parts is not None else 0
 

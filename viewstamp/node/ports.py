@@ -1,6 +1,6 @@
-"""What the replica, and the parts around it, ask of each neighbour: one Protocol per neighbour.
+"""The interfaces through which the replica and the parts around it call their neighbours: one Protocol for each.
 
-``parts`` builds the neighbours and hands them in; nothing is assigned to a part after it was made. In the other
+``parts`` creates the neighbours and passes them in; nothing is assigned to a part after it was created. In the other
 direction every neighbour writes to the replica's :class:`~viewstamp.node.inbox.Inbox`.
 """
 
@@ -17,69 +17,69 @@ __all__ = ["LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "Snap
 
 
 class NodeControl(Protocol):
-    """The node, as its parts see it: they report what a part cannot deal with by itself."""
+    """Receives the reports of the parts about events that concern the whole node."""
 
     def on_change(self) -> None:
         """Role, term, leader, lifecycle or membership has changed in the turn that ends."""
         ...
 
     def on_superseded(self, reason: str) -> None:
-        """The group has gone on without records that are committed here: set the log aside and begin anew."""
+        """Set the log aside and begin without one, because the group lost records that are committed here."""
         ...
 
     def on_lost_disk(self, error: LostDiskError) -> None:
-        """Peers know this member by another disk."""
+        """React to peers that have another incarnation, and so another disk, of this member on record."""
         ...
 
     def on_rot(self, error: CorruptionError) -> None:
-        """Bytes of the log or of a snapshot are not what was written."""
+        """Repair the log or a snapshot whose bytes are damaged."""
         ...
 
 
 class PeerPort(Protocol):
-    """The other members, as the replica reaches them. Nothing here awaits; everything may be lost."""
+    """Sends messages to the other members. No call awaits, and every message may be lost."""
 
     def send(self, message: Message) -> None:
         """Send a consensus message to its target."""
         ...
 
     def pass_on(self, leader: NodeId, member: NodeId, address: str) -> None:
-        """Tell ``leader`` that ``member``, which listens at ``address``, asks to be added."""
+        """Send to ``leader`` that ``member``, which listens at ``address``, asks to be added."""
         ...
 
 
 class SnapshotPort(Protocol):
-    """The member's own snapshots, as the replica uses them."""
+    """The snapshots of this member."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether a bounded log has to wait for a snapshot before it may grow."""
+        """Return whether a bounded log has to wait for a snapshot before it may grow."""
         ...
 
     @property
     def failure(self) -> ViewstampError | None:
-        """Why the last snapshot could not be taken; None = it was."""
+        """Return why the last snapshot could not be taken; None = it was taken."""
         ...
 
     def explain_full(self) -> str:
-        """Return what would make room in a full log, for people; "" = nothing is known to."""
+        """Return how to free space in a full log, as text; "" = unknown."""
         ...
 
     def let_go(self) -> None:
-        """Give up the snapshot that is being taken, because the state is about to be replaced."""
+        """Cancel the snapshot that is being taken, because the state is about to be replaced."""
         ...
 
 
 class SnapshotOfferPort(Protocol):
-    """Where a leader's offer of a snapshot goes."""
+    """Fetches a snapshot that the leader offers."""
 
     def offer(self, offer: SnapshotOffer) -> None:
-        """Take an offer. Never awaits; what becomes of it comes as ``InstallSnapshot``."""
+        """Take an offer. Never awaits; the fetched snapshot arrives as ``InstallSnapshot``."""
         ...
 
 
 class LogFetchPort(Protocol):
-    """Reads from disk what the core wants to send to a member that is far behind."""
+    """Reads batches from disk that the core sends to a member that is far behind."""
 
     def begin(self, fetch: Fetch) -> None:
         """Begin to read. Never awaits; the answer comes as ``BatchesRead``, in a ``FromPeer``."""

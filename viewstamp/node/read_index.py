@@ -1,4 +1,4 @@
-"""Linearizable reads (Raft §6.4): which ones wait for a leader to confirm an index, and when it is asked again."""
+"""Linearizable reads (Raft §6.4): those that wait for a leader to confirm an index, and repeated requests for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ReadIndex"]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Reads that ``leader`` was asked about as one, in tick ``asked_at``; None = there was no leader to ask."""
+    """Reads with one common request, sent to ``leader`` in tick ``asked_at``; None = no leader was known."""
 
     leader: NodeId | None
     asked_at: int
@@ -21,7 +21,7 @@ class _Question:
 
 
 class ReadIndex:
-    """Asks the leader for an index once per turn, for all reads of that turn.
+    """Requests an index from the leader once each turn, for all reads of that turn.
 
     Invariants:
       * a reader is in ``unasked`` or in one question of ``asked``, until its index is known or its future is done
@@ -29,18 +29,18 @@ class ReadIndex:
 
     def __init__(self, raft: Raft) -> None:
         self.unasked: list[asyncio.Future[None]] = []
-        """Reads that came in this turn, or whose question is to be repeated."""
+        """Reads that arrived in this turn, or whose question is to be repeated."""
         self.asked: dict[int, _Question] = {}
         """Questions without an answer, by token, the oldest first."""
         self._raft = raft
         self._token = 0
         self._retry_ticks = raft.core.patience.least
-        """After so many ticks without an answer the leader is asked again; more where answers take longer."""
+        """Ticks without an answer before a question is repeated; it grows if answers take longer."""
 
     def ask(self, tick: int) -> None:
         """Ask for the index of all ``unasked`` reads, and repeat questions that got no answer.
 
-        A question is repeated at once if another member leads by now, because the one that was asked may be dead.
+        A question is repeated immediately if another member leads by now, because the earlier leader may be dead.
         """
         leader = self._raft.core.leader
         while self.asked:
@@ -60,7 +60,7 @@ class ReadIndex:
         self._raft.read(self._token)
 
     def on_index(self, token: int, tick: int) -> list[asyncio.Future[None]]:
-        """Return the readers whose index is known now; empty if the question was repeated meanwhile."""
+        """Return the reads whose index is known now; empty if the question was repeated meanwhile."""
         question = self.asked.pop(token, None)
         if question is None:
             return []

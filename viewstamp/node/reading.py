@@ -1,4 +1,4 @@
-"""Reading: what is asked of one member's state, and how up to date an answer has to be."""
+"""Reads of one member's state, with the required freshness of the answer."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ __all__ = ["Reading"]
 
 
 _QUIET_SECONDS = 1.0
-"""A stale answer whose age would be more than this has the member ask first how late it is ..."""
+"""If a stale answer would be older than this, the member first requests an index from the leader."""
 _GLANCE_SECONDS = 0.05
-"""... and wait so long for the answer, once in ``_QUIET_SECONDS``: who wants a stale answer wants it now."""
+"""Limit of the wait for that index, once in ``_QUIET_SECONDS``, because callers want stale answers quickly."""
 _CONFIRM_SECONDS = 1.0
-"""How long a member that is not as fresh as asked tries to become so: less than a client waits before it leaves."""
+"""Time in which a member tries to become as fresh as requested; shorter than the timeout of clients."""
 
 
 class Reading:
-    """Answers from what this member has applied: linearizably, after an index, or as it stands, and says how stale.
+    """Answers from the applied state: linearizably, after an index, or stale, with the age of the answer.
 
-    A member's *age* is the time since it asked a leader, with the answer that a majority stood behind that leader, for
-    an index that it has applied by now. So an answer of age a holds all that was committed a seconds ago. Having heard
-    from a leader says nothing of that kind: what it sent may have been on its way for long, and it may have been
-    deposed meanwhile.
+    A member's *age* is the time since it requested an index that a leader then confirmed with a majority, and that the
+    member has applied by now. So an answer of age a includes everything that was committed a seconds ago. Messages
+    from a leader are not sufficient, because they may have been delayed, and the leader may have been deposed since.
     """
 
     def __init__(
@@ -59,21 +58,21 @@ class Reading:
         self._clock = clock
         self._request_seconds = request_seconds
         self._confirmed_at = -math.inf
-        """When the newest of the questions was asked by which this member knows that it is up to date."""
+        """The time of the newest request whose confirmed index has been applied here."""
         self._glanced_at = -math.inf
 
     async def query(
         self, query: Query[AnswerT], *, stale: bool, max_staleness: float | None = None, applied_index: int = 0
     ) -> tuple[AnswerT, float]:
-        """Ask the state machine; return its answer and the age of that, in seconds.
+        """Query the state machine. Returns its answer and the age of the answer, in seconds.
 
-        Unless ``stale`` after all that was committed when the question came, and then the age is 0. Stale: as the
-        member stands, but at most ``max_staleness`` old: where it is not that fresh it asks the leader, as for a
-        question that is not stale. Age ``math.inf``: it has not known since its start. A stale answer is given after
-        ``applied_index`` has been applied here.
+        If not ``stale``, the answer includes everything that was committed before the call, and the age is 0. A stale
+        answer is from the present state, at most ``max_staleness`` old: if the member may be older, it requests an
+        index from the leader first. Age ``math.inf`` = no index was confirmed since the start. A stale answer is given
+        after ``applied_index`` has been applied here.
 
         Raises:
-          NoQuorumError: nobody confirms a leader, or that this member is as fresh as it should be.
+          NoQuorumError: no leader confirmed an index in time.
         """
         if stale and applied_index:
             await self._wait_applied(Index(applied_index))
@@ -90,14 +89,14 @@ class Reading:
                         await self._wait_applied(self._applier.applied_end)
 
     async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Buffer], Position]:
-        """Return batches of a topic from ``position`` on, as far as this node has applied, and the last position.
+        """Return applied batches of a topic from ``position`` on, and the last position.
 
-        The batches are bytes to be sent one behind the other.
+        The batches are bytes to be sent one after the other.
 
         Args:
-          topic: which topic.
-          position: the first wanted; the first batch returned holds it; nothing comes where it does not exist yet.
-          bytes_max: stop before this many bytes; at least one batch comes.
+          topic: the topic.
+          position: of the first record; the first batch contains it; no batches if it does not exist yet.
+          bytes_max: stop before this number of bytes; at least one batch is returned.
         """
         last_position = self._last_position(topic)
         if last_position < position:
@@ -105,18 +104,18 @@ class Reading:
         topic_map = _Map(self._machine, topic)
         if topic_map.locate(position)[0] < self._wal.first_index:
             raise UnavailableError(
-                f"{self._me} began from a snapshot and has not applied yet what trimmed the topic",
+                f"{self._me} began from a snapshot and has not applied the trim of the topic yet",
                 remedy="try again in a moment, or ask another node",
             )
         end = self._applier.applied_end
         try:
             return await self._log_reader.read_topic(topic, topic_map, position, end, bytes_max), last_position
         except TrimmedError:
-            topic_map.locate(position)  # Says which positions are left.
+            topic_map.locate(position)  # Raises TrimmedError with the positions that are left.
             raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
 
     async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[list[object]], int]:
-        """Return the changes of an actor from ``index`` on (0 = from now), and where to go on; empty after ``wait``."""
+        """Return the changes of an actor from ``index`` on (0 = from now), and the next index; empty after ``wait``."""
         following = index or int(self._applier.applied_end)
         found: list[list[object]] = []
         with suppress(TimeoutError):
@@ -127,11 +126,11 @@ class Reading:
                     if not found and following == before:
                         await self._wait_applied(self._applier.applied_end)
                     elif not found:
-                        await asyncio.sleep(0)  # A piece of what others' actors did was passed over.
+                        await asyncio.sleep(0)  # Lets other tasks run: the search skips other actors' changes.
         return found, following
 
     async def _freshen(self, stale: bool, max_staleness: float | None) -> float:
-        """Become as fresh as an answer has to be; return its age."""
+        """Wait until this member is as fresh as required; return the age of its state."""
         if not stale:
             await self._barrier(self._request_seconds)
             return 0.0
@@ -158,7 +157,7 @@ class Reading:
         return self._clock.monotonic() - self._confirmed_at
 
     async def _barrier(self, seconds: float) -> None:
-        """Wait until all that was committed when this was called has been applied here (read-index)."""
+        """Wait until everything that was committed before this call has been applied here (read-index)."""
         asked_at = self._clock.monotonic()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ref.tell(WaitForIndex(future))
@@ -188,14 +187,14 @@ class Reading:
 
 
 class _Map:
-    """One topic's map, as the state machine has it now."""
+    """The present map of one topic, from the state machine."""
 
     def __init__(self, machine: StateMachine, topic: TopicId) -> None:
         self._machine = machine
         self._topic = topic
 
     def locate(self, position: Position) -> tuple[Index, Position]:
-        """Raise TrimmedError where the position is gone."""
+        """Return the location of ``position``. Raises TrimmedError if it was trimmed."""
         return self._machine.query(LocationQuery(self._topic, position))
 
     def has_effect(self, index: Index) -> bool:

@@ -1,6 +1,6 @@
-"""The second step of a start: the newest whole snapshot, the log behind it, and what both must agree on.
+"""The second step of a start: loads the newest whole snapshot, replays the log after it, and checks both.
 
-| found | done |
+| found | reaction |
 | --- | --- |
 | no snapshot, the log begins at 1 | the log is replayed from 1 |
 | a snapshot, and a log with its last record: the same term by history and header | replayed from the snapshot's end |
@@ -8,18 +8,18 @@
 | any other snapshot that the log does not reach | the log lost its end: damage, nothing is changed |
 | any other snapshot that the log contradicts | damage, nothing is changed |
 | a damaged snapshot | set aside; the next older one, as long as the log reaches back to it |
-| no whole snapshot, the log begins above 1 | refused: an empty state would be an invention |
+| no whole snapshot, the log begins above 1 | refused, because the state before the log is unknown |
 
 A node that died while a leader's snapshot was being installed has the file, durable, a mark in the control file that
 names it (``wal/verdict.py``), and perhaps still the old log. The log is reset to the snapshot's end, and then its
 history is stored and the mark cleared, in this order (protocol rule 19). This can be repeated.
 
-Before anything is sent, the running mark is stored, and with it the pair that a power loss makes this member regain
+Before any message is sent, the running mark is stored, and with it the pair that the log must reach after a power loss
 (``running_mark.py``).
 
-Everything blocks, and belongs in an executor. A death in between leaves the directory as it was, or with some of these
-done, in this order: damaged snapshots set aside; the log's torn end cut; the control file of a new directory; the
-running mark; the history of a log that begins anew; an installation finished. The next start does the rest.
+All of this blocks, and belongs in an executor. If the process dies in between, a prefix of these steps is done: damaged
+snapshots set aside; the log's torn end cut; the control file of a new directory; the running mark; the history of a
+log that begins anew; an installation finished. The next start does the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PIECE_BYTES = 1024 * 1024
 
 @dataclass(slots=True, kw_only=True)
 class Recovered:
-    """What was found, ready to be run. ``load_seconds`` is how long the snapshot of ``load_bytes`` took to load."""
+    """The recovered state, ready to run. Loading the snapshot of ``load_bytes`` took ``load_seconds``."""
 
     stored: Stored
     wal: Wal
@@ -71,15 +71,15 @@ class Recovered:
 
 
 class InitialState:
-    """The state with which a machine was made, to go back to before a log is replayed again."""
+    """The initial state of a machine, to restore before a log is replayed again."""
 
     def __init__(self, machine: StateMachine) -> None:
-        """Know ``machine``, of which nothing has been applied."""
+        """Keep ``machine``, to which nothing has been applied."""
         self._machine = machine
         self._pieces: list[bytes] | None = None
 
     def restore(self) -> None:
-        """Give the machine this state; the first time it has it. Blocking."""
+        """Restore the initial state; the first call does nothing. Blocks."""
         if self._pieces is not None:
             self._machine.adopt(self._machine.prepare(self._pieces))
             return
@@ -89,7 +89,7 @@ class InitialState:
 
 
 def point_of(meta: SnapshotMeta) -> SnapshotPoint:
-    """Return what a snapshot says of the log, as the core takes it."""
+    """Return the point in the log that a snapshot covers, in the form of the core."""
     entry = MembershipEntry(
         Index(meta.membership_index), Term(meta.membership_term), Membership.decode(meta.membership)
     )
@@ -113,7 +113,7 @@ def replay(
     check_stop: Callable[[], None],
     log: Logger,
 ) -> Recovered:
-    """Build the state from snapshot and log, open the log, and store what has to be stored before the core runs.
+    """Build the state from snapshot and log, open the log, and store the control state that the core needs.
 
     Args:
       directory: open; nothing else uses it.
@@ -121,13 +121,13 @@ def replay(
       machine: the state machine, in its initial state.
       options: of the node.
       members: the settings' hint, for a log without a membership.
-      on_wal: is given the log as soon as it is open: from then on it has to be closed or abandoned.
-      check_stop: called now and then; raises to give up.
-      log: where damaged snapshots are reported.
+      on_wal: called with the log when it is open, because it must be closed or abandoned from then on.
+      check_stop: called repeatedly; it raises to cancel the replay.
+      log: for lines about damaged snapshots.
 
     Raises:
       ConfigError: segments of another log, or files of a newer format.
-      OutdatedCodeError: the state is of newer code than this.
+      OutdatedCodeError: a newer release wrote the state.
       CorruptionError: damage; nothing was changed.
       StorageError: the disk failed.
     """
@@ -142,7 +142,7 @@ def replay(
     state = _store_start(directory, host, options, wal.end, log)
     history = TermHistory(state.history)
     if snapshot is None and wal.end == 1 < history.starts[0].begin:
-        # A repair found nothing left of the log, which begins anew: terms of records that are gone describe nothing.
+        # A repair has set the whole log aside, and it begins anew, so the terms of its records must go too.
         history = TermHistory()
         state = directory.write(replace(state, history=history.starts))
     if snapshot is not None and not _holds(wal, history, snapshot):
@@ -186,7 +186,7 @@ def replay(
 
 
 def _open_log(directory: DataDir, options: NodeOptions, log_pass: _Replay, check_stop: Callable[[], None]) -> Wal:
-    """Open the log and pass over the batches behind the snapshot that has been loaded."""
+    """Open the log and read the batches after the loaded snapshot."""
     state, applier = directory.state, log_pass.applier
 
     def on_batch(batch: Batch, commit_end: int) -> None:
@@ -217,7 +217,7 @@ def _open_log(directory: DataDir, options: NodeOptions, log_pass: _Replay, check
 
 
 def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Index, log: Logger) -> ControlState:
-    """Store who a new directory belongs to, and then the running mark; return what the control file holds."""
+    """Store the owner of a new directory, and then the running mark; return the state of the control file."""
     state = directory.state
     if state is None:
         state = directory.write(
@@ -234,7 +234,7 @@ def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Inde
             "! the machine lost power: acknowledged records that were not synced may be gone here",
             end=end,
             pair=marked.recovering_until,
-            remedy="nothing: this member counts again when it holds what the others hold",
+            remedy="nothing: this member votes and counts again when it has all records of the others",
         )
     return directory.write(marked)
 
@@ -242,7 +242,7 @@ def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Inde
 def _load_newest(
     snapshots: SnapshotStore, applier: Applier, check_stop: Callable[[], None], log: Logger
 ) -> StoredSnapshot | None:
-    """Adopt the newest snapshot that is whole; the damaged ones before it are set aside. None = there is none."""
+    """Adopt the newest whole snapshot, and set newer damaged ones aside. None = there is none."""
     for damaged in snapshots.damaged:
         log.error("! damaged snapshot", path=damaged.path, reason=str(damaged.error))
     for stored in list(snapshots.stored):
@@ -259,14 +259,14 @@ def _load_newest(
 
 
 def _holds(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> bool:
-    """Say whether the log holds the snapshot's last record: the same term by its header and by the history."""
+    """Return whether the log has the snapshot's last record: the same term by its header and by the history."""
     last = Index(snapshot.end - 1)
     described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
     return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term == described
 
 
 class _Replay:
-    """What the pass over the log leaves: the applied state, the batches that may not be committed, the memberships."""
+    """Collects the result of reading the log: the applied state, batches that may be uncommitted, memberships."""
 
     def __init__(self, applier: Applier) -> None:
         self.memberships: list[MembershipEntry] = []
@@ -277,7 +277,7 @@ class _Replay:
         """What is below has been applied."""
 
     def on_batch(self, batch: Batch, commit_end: int) -> None:
-        """Take the next batch of the log, and what was known to be committed when it was written."""
+        """Take the next batch of the log, and the commit end at the time when it was written."""
         self.log_time = max(self.log_time, batch.log_time)
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
@@ -288,12 +288,12 @@ class _Replay:
             self.apply(commit_end)
 
     def apply(self, commit_end: int) -> None:
-        """Apply what is known to be committed."""
+        """Apply the batches that are known to be committed."""
         self._commit_end = commit_end
         self.applier.apply_to(self._pending, commit_end)
 
     def tail(self) -> list[Batch]:
-        """Return the rest, in buffers of its own: a batch read from disk keeps the whole piece alive."""
+        """Return the rest, copied, because a batch that was read from disk keeps the whole buffer of the read."""
         return [Batch.decode(bytearray(batch.buffer), verify=False) for batch in self._pending]
 
 
@@ -302,7 +302,7 @@ def _pair(stored: tuple[int, int] | None) -> tuple[Term, Index] | None:
 
 
 def _contradicted(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> CorruptionError:
-    """Describe a log that reaches a snapshot and holds another record at its end; nothing was changed."""
+    """Return the error about a log that has another last record than a snapshot; nothing was changed."""
     last = Index(snapshot.end - 1)
     described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
     found = f"term {wal.recovery.previous_term} by the log's headers, term {described} by the term history"

@@ -1,14 +1,14 @@
-"""``Replica``: the actor that runs the role state machine. It owns one core and one log; nobody else touches them.
+"""``Replica``: the actor that runs the role state machine. It is the only owner of one core and one log.
 
-A turn steps everything that arrived, takes one ``Ready``, and does as it says:
+A turn steps all arrived messages, takes one ``Ready``, and carries it out:
 
 1. messages that promise nothing are sent immediately (the followers write while this node does);
 2. the writes go to the log store; messages that promise durability are sent when the writes are durable;
-3. what is committed is applied, as much as a turn may take, and answered;
+3. committed batches are applied, as many as a turn may take, and answered;
 4. reads that are confirmed and applied are released.
 
-The process may die between any two lines: no message has promised what is not durable, and the other members may
-still carry out what this one has not answered. A caller that is cancelled only gives up the answer.
+The process may die between any two steps, because no message promises records that are not durable. Then the other
+members may still commit proposals that this one has not answered. A caller that is cancelled only loses the answer.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _TICK = _Tick()
 _GO_ON = _GoOn()
 
 _UPKEEP_SECONDS = 1.0
-"""How often a leader asks the state machine for what it should propose by itself."""
+"""Interval in which a leader calls ``StateMachine.upkeep``."""
 
 
 class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
@@ -120,9 +120,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self.is_leading = False
         self.led_terms = 0
         self.latency = LatencyGauge()
-        """How late this member is; others only look."""
+        """The lateness of this member; other code only reads it."""
         self.send: Callable[[Message], None] = peers.send
-        """Where messages to peers go; checkers listen here."""
+        """Sends messages to peers; checkers replace it to see them."""
         self._log_store = log_store
         self._wal = wal
         self._node = node
@@ -135,7 +135,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._clock = clock
         self._to_install: InstallSnapshot | None = None
         self._put: Callable[[_Durable], None] = _not_started
-        """Leaves a durable notice in the mailbox; the reference is looked up once, because each write uses it."""
+        """Puts a durable notice into the mailbox; looked up only once, because each write uses it."""
         self._ticker = Ticker(clock, tick_seconds, lambda seconds: self.schedule(seconds, _TICK))
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
         self._upkeep_due = 0
@@ -144,9 +144,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._reads = ReadIndex(raft)
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
-        """What the node was told of the last change."""
+        """The state in the last call of ``NodeControl.on_change``."""
         self._seen: tuple[object, ...] = ()
-        """All that ``_known`` follows from, when it was last looked at."""
+        """The values from which ``_known`` was last computed."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._ticker.plan(1)
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
-        """Step everything that arrived, then act on one Ready."""
+        """Step all arrived messages, then carry out one Ready."""
         self._space.turn_bytes = 0
         has_ticked, is_resting = False, self._ticker.is_resting
         if is_resting and self._clock.monotonic() - self._ticker.counted_at >= self._ticker.tick_seconds:
@@ -221,14 +221,14 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._plan_ticks(has_ticked=has_ticked)
 
     def _note_change(self) -> None:
-        """Look whether the state that others are told of has changed; what it is made of has."""
+        """Check whether the state that the node reports has changed, after a value that it depends on has."""
         core = self.raft.core
         known = (core.leader, type(core.state), core.term, core.lifecycle, core.membership)
         if known != self._known:
             self._on_change(known)
 
     def on_dropped(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
-        """Answer proposals that came too late to be looked at: nothing of them was written."""
+        """Fail the proposals that arrived too late; nothing of them was written."""
         for item in messages:
             if isinstance(item, Proposal):
                 item.answer(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
@@ -255,7 +255,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             if ready.writes:
                 self._log_store.persist(ready.writes, partial(self._on_written, done))
             else:
-                # Nothing to write now, but what was written before may be on its way: wait behind it.
+                # Nothing to write now, but earlier writes may not be durable yet: wait until they are.
                 self._wal.run(_nothing, partial(self._on_written, done))
         if ready.offer is not None:
             self._offers.offer(ready.offer)
@@ -263,7 +263,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._node.on_superseded(ready.superseded)
         if ready.committed:
             self.applier.pending.extend(ready.committed)
-            # Written into the next group's header, and there never above what is durable here (protocol rule 8).
+            # Written into the next group's header, limited there to the durable end (protocol rule 8).
             self._wal.commit_hint = ready.committed[-1].end
         for token, index in ready.reads:
             for reader in self._reads.on_index(token, self._ticker.count):
@@ -272,7 +272,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._log_fetches.begin(fetch)
 
     def _on_written(self, done: _Durable, error: BaseException | None) -> None:
-        """Called on the event loop when writes are durable; a failure stops the whole node by another way."""
+        """Note durable writes. Called on the event loop; ``Wal.start(on_failed)`` handles a failure."""
         if error is None:
             self.latency.ended_write(self._clock.monotonic())
             self._put(done)
@@ -297,9 +297,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 self.send(message)
 
     def _on_join(self, join: Join) -> None:
-        """Take the next step of adding a node that has lost its disk; it asks again.
+        """Take the next step of adding a node that lost its disk. The node repeats its request until it is added.
 
-        It knows the members of its settings only, and none of them may lead: they tell the leader.
+        It has only the addresses in its settings, and the leader may not be among them, so members forward requests.
         """
         raft, member = self.raft, join.member
         if raft.core.leader != raft.core.me:
@@ -319,13 +319,13 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._pass_ticks(ticks)
 
     def _catch_up(self) -> None:
-        """Count the ticks of a rest that ends early, by a message."""
+        """Count the ticks of a rest that a message ends early."""
         ticks, core = self._ticker.catch_up(), self.raft.core
         if ticks == 0:
             return
         if core.leader == core.me:
             self._pass_ticks(ticks)
-        else:  # Quiet ticks of a follower only count: it looks at the clock and at its room when the timer fires.
+        else:  # Ticks of a quiet follower only count. It checks clock and free space when the timer fires.
             self.raft.tick(core.wall_us, has_room=core.has_room, ticks=ticks)
 
     def _pass_ticks(self, ticks: int) -> None:
@@ -339,10 +339,10 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 self._on_proposal(batch, _ignore)
 
     def _plan_ticks(self, *, has_ticked: bool) -> None:
-        """Sleep until a tick does something: the core's, or one that the other parts of this turn wait for.
+        """Sleep until the next tick in which the core, or another part of a turn, has work.
 
         The timer is never set further ahead than a core can be quiet. So if no tick was counted in this turn, and the
-        core is quiet for that long, the timer is right as it stands.
+        core is quiet for that long, the timer need not change.
         """
         reads = self._reads
         waits = reads.asked or reads.unasked or self._changes.waiting or self._to_install or self.applier.pending
@@ -376,7 +376,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 self.applier.answer_retry(batch.session, batch.sequence, answer)
 
     def _known_outcome(self, batch: Batch, refusal: StorageFullError) -> Result | ViewstampError:
-        """Answer a retry of what was applied although nothing new can be written; everything else is refused."""
+        """Answer a retry of an applied batch although the log is full; refuse everything else."""
         try:
             outcome = self.applier.machine.query(OutcomeQuery(session=batch.session, sequence=batch.sequence))
         except ViewstampError:
@@ -387,7 +387,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
     # -- Leading --------------------------------------------------------------------------------------------
 
     def _maybe_install(self, item: InstallSnapshot) -> None:
-        """Install a snapshot as soon as no write is under way, unless it has become useless meanwhile."""
+        """Install a snapshot when no write is in flight, unless it is not needed any more."""
         taken = self.raft.install(item.point)
         if taken is None:
             return
@@ -398,7 +398,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self.applier.adopt(item.prepared, item.point)
 
     def _maybe_begin_leading(self) -> None:
-        """Admit proposals as soon as this member leads, is RUNNING, and has applied what earlier terms left."""
+        """Admit proposals when this member leads, is RUNNING, and has applied all records of earlier terms."""
         core = self.raft.core
         if core.lifecycle is not Lifecycle.RUNNING or self.applier.applied_end < core.log.commit_end:
             return
@@ -408,7 +408,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._node.on_change()
 
     def _on_change(self, known: tuple[NodeId | None, type, Term, Lifecycle, Membership]) -> None:
-        """Log the new state, answer the proposals of a term that this member leads no more, and tell the node."""
+        """Log the new state, fail the proposals of a term in which this member leads no more, and notify the node."""
         core, before = self.raft.core, self._known
         self._known = known
         was_leader_of = before[2] if before is not None and before[0] == core.me else None
@@ -424,7 +424,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._logger.error(
                 "! elected by members that lost power: acknowledged records may be lost",
                 missing=", ".join(core.leading.elected_without),
-                remedy="the missing members set aside what the group does not have, as damaged-<n> in their data_dir",
+                remedy="the missing members move records that the group does not have to damaged-<n> in their data_dir",
             )
             core.leading.elected_without = ()
         if was_leader_of is not None and (core.leader != core.me or core.term != was_leader_of):
@@ -437,9 +437,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self.applier.machine.stop_leading()
         self.applier.fail(
             OutcomeUnknownError(
-                f"{self.raft.core.me} {why}: what it had put into its log may still be committed",
+                f"{self.raft.core.me} {why}: records in its log may still be committed",
                 token=None,
-                remedy="ask the leader, in the same session, what became of it",
+                remedy="ask the leader, in the same session, for the outcome",
             )
         )
 
@@ -460,7 +460,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     @property
     def status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows of this member."""
+        """Return the fields of ``viewstamp status`` of this member."""
         core = self.raft.core
         return {
             "role": core.role.value,
@@ -482,7 +482,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
 
 def _ignore(_: Result | ViewstampError) -> None:
-    """What nobody asked for is asked for again where it was refused."""
+    """Do nothing, because the state machine repeats a proposal of its own that was refused."""
 
 
 def _not_started(_: _Durable) -> None:
@@ -490,4 +490,4 @@ def _not_started(_: _Durable) -> None:
 
 
 def _nothing() -> None:
-    """A job that only marks its place in the executor."""
+    """Do nothing; the job only marks its place in the executor's queue."""

@@ -1,8 +1,8 @@
-"""Why a member is recovering when it starts, and the pair (last term, end) that it has to regain (protocol rule 17).
+"""The causes of recovering at the start, and the pair (last term, end) that the log must reach (protocol rule 17).
 
-Two causes. *Damage*: durable bytes are wrong or missing (``repair``). *A power loss in interval mode*: the member
-acknowledged records that were not synced, and the machine has lost its page cache since. The second is recognised by
-the **running mark** of the control file, (boot id, durability):
+There are two causes. *Damage*: durable bytes are wrong or missing (``repair``). *A power loss in interval mode*: the
+member acknowledged records that were not synced, and the machine has lost its page cache since. The second is
+recognised by the **running mark** of the control file, (boot id, durability):
 
 | mark found at start | boot id of the machine | meaning |
 | --- | --- | --- |
@@ -10,7 +10,7 @@ the **running mark** of the control file, (boot id, durability):
 | interval | the same | the process died and the page cache survived: nothing is missing |
 | interval | another, or unknown | unsynced records may be gone: recovering, with an unknown end |
 
-The order of the writes, and what a death between them leaves:
+The order of the writes, and the effect if the process dies between them:
 
 1. The log is opened: its torn end is cut and the rest is synced. A death leaves the old mark; the next start finds it
    again, and decides the same.
@@ -38,13 +38,13 @@ INTERVAL = "interval_may_lose_acknowledged_writes"
 """The two meanings of an acknowledgement: on the disks of a majority; or handed to them, and synced a moment later."""
 
 UNKNOWN_END = 2**62
-"""The end of a log whose length is not known: no log of its last term reaches it."""
+"""The end of a log whose length is unknown. No log reaches it, so only a log of a later term is sufficient."""
 
 
 def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:
     """Return the pair that a node may have advertised before its log lost something, which ended at ``end``.
 
-    ``end`` None = not known. A pair that is stored already stays, because nothing that the node sent since counted.
+    ``end`` None = unknown. A stored pair stays, because acknowledgements of a recovering node did not count.
     """
     if state.recovering_until is not None:
         return state.recovering_until
@@ -58,7 +58,7 @@ def lost_power(state: ControlState, boot_id: str) -> bool:
     """Return whether the machine may have lost acknowledged records of this node that were not synced.
 
     Only records of the stored term can be unsynced: storing a later term syncs the log first, and no record is accepted
-    in that term before its history is stored. So where the stored history ends below the stored term, nothing is lost.
+    in that term before its history is stored. So if the stored history ends below the stored term, nothing is lost.
     """
     if state.running is None:
         return False
@@ -68,7 +68,7 @@ def lost_power(state: ControlState, boot_id: str) -> bool:
 
 
 def mark_started(state: ControlState, boot_id: str, *, is_interval: bool) -> ControlState:
-    """Return what the control file has to hold before this process sends its first message; see the module."""
+    """Return the state to store before this process sends its first message; see the module."""
     if lost_power(state, boot_id):
         is_damaged = state.recovering_until is not None and not state.lost_power
         state = replace(state, recovering_until=recovering_pair(state, None), lost_power=not is_damaged)
@@ -76,5 +76,5 @@ def mark_started(state: ControlState, boot_id: str, *, is_interval: bool) -> Con
 
 
 def mark_stopped(state: ControlState) -> ControlState:
-    """Return what the control file has to hold once the log is closed and synced, and nothing runs any more."""
+    """Return the state to store at a clean stop, after the log was synced and closed."""
     return replace(state, running=None)

@@ -40,15 +40,15 @@ from viewstamp.wire.requests import AskToJoin
 __all__ = ["Server"]
 
 _BODY_BYTES = 64 * 1024
-"""What the body of a request may take beside the batch, or the arguments, in it."""
+"""Limit of the body of a request, without the batch or the arguments in it."""
 _BODY_BYTES_MIN = 4 * 1024 * 1024
-"""What a body may always take: a DIGEST names 65,536 commands, however small batches are."""
+"""Lowest limit of a body, because a DIGEST names 65,536 commands even if the limit of batches is small."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 
 
 class Server:
-    """Accepts connections and holds them.
+    """Accepts connections and owns them.
 
     Invariants:
       * the batches of clients that wait for an answer take at most ``in_flight_bytes_max`` bytes
@@ -75,9 +75,9 @@ class Server:
 
     @property
     def node(self) -> NodeId:
-        """What the node is called in its group, and says in every WELCOME.
+        """The id of the node in its group, which every WELCOME contains.
 
-        Set to another name, every connection ends: who was welcomed under the old one would never find the new one.
+        Setting another id ends every connection, because their other ends have the old id.
         """
         return self._node
 
@@ -89,19 +89,19 @@ class Server:
                 session.close()
 
     def accept(self, connection: Connection) -> _ServerConnection:
-        """Take a new connection; it has to say HELLO first."""
+        """Take a new connection; its first frame must be a HELLO."""
         session = _ServerConnection(self, connection)
         self.connections[session] = None
         self.crowd.arrived(session)
         return session
 
     def tell_members(self) -> None:
-        """Tell clients who belongs to the group, where they want to know and were told something else."""
+        """Send the members of the group to the clients that subscribed to them, if they have changed."""
         for session in self.connections:
             session.tell_members()
 
     async def close(self) -> None:
-        """Close every connection; requests that were not answered are not answered any more."""
+        """Close every connection. Pending requests get no answer."""
         for session in list(self.connections):
             session.close()
 
@@ -109,11 +109,11 @@ class Server:
 class _ServerConnection:
     """One connection, of a client or of a peer.
 
-    Answers that become known in one turn of the event loop leave as one write.
+    All answers of one turn of the event loop are sent in one write.
 
     Invariants:
       * one answer to READ at a time is held for it, and ``_REQUESTS_MAX`` requests that wait
-      * who leaves more than ``frame_bytes_max`` bytes of answers lying is disconnected
+      * a connection with more than ``frame_bytes_max`` bytes of unread answers is ended
     """
 
     def __init__(self, server: Server, connection: Connection) -> None:
@@ -130,7 +130,7 @@ class _ServerConnection:
         self._late = asyncio.get_running_loop().call_later(limits.crowd.hello_seconds, self._on_late)
         self.counted_bytes = 0
         self._held_bytes = self._unsent_bytes = 0
-        """What was counted last."""
+        """The values that were counted last."""
         self._on_frame: Callable[[Frame], None] = self._on_hello
         self._out: list[Buffer] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -139,12 +139,12 @@ class _ServerConnection:
         self._peer = self._incarnation = ""
         self._may_read = False
         self._told: dict[str, object] | None = None
-        """The members that a client was told last; None = it does not want to be told."""
+        """The members that were last sent to a client; None = it did not subscribe to them."""
 
     # -- Bytes ----------------------------------------------------------------------------------------------
 
     def on_bytes(self, data: bytes) -> None:
-        """Decode and handle what has arrived."""
+        """Decode and handle the received bytes."""
         for frame in self._decoder.feed(data):
             self._on_frame(frame)
         if self._decoder.held != self._held_bytes:
@@ -153,11 +153,11 @@ class _ServerConnection:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of an unfinished frame, and of answers that the other side has not taken."""
+        """Bytes of an unfinished frame, and of unread answers."""
         return self._decoder.held + self._connection.unsent_bytes
 
     def cut(self, reason: str) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         where = self._peer or self._connection.peer
         self._server.complaints.warning("! connection ended", where, OverloadedError(reason))
         self._connection.abort()
@@ -166,7 +166,7 @@ class _ServerConnection:
         self.cut(f"no HELLO within {self.limits.crowd.hello_seconds:g} s")
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Drop what the connection still wanted to know. Appends that are under way go on."""
+        """Cancel the pending requests of the connection. Appends that were proposed go on."""
         self._is_closed = True
         self._late.cancel()
         self._server.connections.pop(self, None)
@@ -177,13 +177,13 @@ class _ServerConnection:
             self._server.complaints.warning("! connection ended", self._peer or self._connection.peer, error)
 
     def refuse(self, error: ViewstampError) -> None:
-        """End the connection because of what came over it."""
+        """End the connection because of a message on it."""
         if not self._is_closed:
             self._server.complaints.warning("! message refused", self._peer or self._connection.peer, error)
             self._connection.abort()
 
     def close(self) -> None:
-        """Write what is waiting, then close."""
+        """Write the waiting answers, then close."""
         self._flush()
         self._connection.close()
 
@@ -200,7 +200,7 @@ class _ServerConnection:
             self._connection.send(out)
             unsent = self._connection.unsent_bytes
             if unsent > self.limits.frame_bytes_max:
-                self.cut(f"{unsent} B not taken")
+                self.cut(f"the other side does not read: {unsent} B of answers wait")
             elif unsent != self._unsent_bytes:
                 self._unsent_bytes = unsent
                 self._server.crowd.count(self, self._held_bytes + unsent)
@@ -248,7 +248,7 @@ class _ServerConnection:
         return identity_fields(challenge, self.service.incarnation, directory_id, directory)
 
     def tell_members(self) -> None:
-        """Tell a client who belongs to the group; see :meth:`Server.tell_members`."""
+        """Send the members of the group to a client; see :meth:`Server.tell_members`."""
         if self._told not in (None, member_fields(self.service.membership)):
             self._told = member_fields(self.service.membership)
             self._send(encode_frame(FrameKind.MEMBERS, self._told))
@@ -292,7 +292,7 @@ class _ServerConnection:
             raise FrameError(f"a request of kind {frame.kind} without an id")
         return request
 
-    # -- Clients, and what handlers call (``service.Caller``) -------------------------------------------------
+    # -- Clients, and the calls of handlers (``service.Caller``) ----------------------------------------------
 
     def _on_request(self, frame: Frame) -> None:
         body = frame.body
@@ -330,7 +330,7 @@ class _ServerConnection:
         server.in_flight_bytes += size
 
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run what has to wait for its answer; as :meth:`Caller.start`."""
+        """Run a request that has to wait; as :meth:`Caller.start`."""
         if len(self._tasks) >= _REQUESTS_MAX:
             raise OverloadedError(
                 f"{len(self._tasks)} requests of this connection wait already",
@@ -362,13 +362,13 @@ class _ServerConnection:
         if size <= limit:
             self._send(frame)
         elif fields.get("results"):
-            self.ok(request, {**fields, "results": None})  # Applied, and nobody could take what it came to.
+            self.ok(request, {**fields, "results": None})  # Applied, but the results do not fit.
         else:
             message = f"the answer takes {size:,} bytes, over the limit of {limit:,} bytes for a frame"
             self._error(request, RequestError(message, remedy="ask for less"))
 
     async def drain(self) -> None:
-        """Write what is waiting, and return when the other side has taken most of it."""
+        """Write the waiting answers, and return when the other side has read most of them."""
         self._flush()
         await self._connection.drain()
 
@@ -378,4 +378,4 @@ class _ServerConnection:
 
 
 def _ignore(_: Frame) -> None:
-    """A refused connection is closing; whatever else it says does not matter."""
+    """Drop a frame, because its connection was refused and is closing."""

@@ -1,4 +1,4 @@
-"""What the server answers: a handler for each row of the table of requests, and the node that the handlers ask."""
+"""The handlers of requests, one for each row of the table of requests, and the interface of the node for them."""
 
 from __future__ import annotations
 
@@ -78,29 +78,29 @@ __all__ = ["FROM_CLIENTS", "FROM_PEERS", "Caller", "Limits", "Service"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one request may be, in bytes."""
+    """Limits of requests, in bytes."""
 
     record_bytes_max: int = 1024 * 1024
     batch_bytes_max: int = 8 * 1024 * 1024
     frame_bytes_max: int = 64 * 1024 * 1024
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Batches of clients that are not answered yet, all together."""
+    """Batches of all clients that are not answered yet."""
     staged_keep_bytes: int = 0
-    """What a sink has staged goes when the log has gone on by so much; 0 = never for that reason."""
+    """Staged records of a sink are dropped when the log has grown by this many bytes since; 0 = never because of it."""
     crowd: CrowdLimits = field(default_factory=CrowdLimits)
-    """What all connections may take together."""
+    """Limits of all connections together."""
 
 
 class Service(Protocol):
-    """What the server asks of its node."""
+    """The calls of the server to its node."""
 
     def propose(self, batch: Batch, answer: Callable[[Result | ViewstampError], None]) -> None:
-        """Propose ``batch``; ``answer`` is told once. Raises UnavailableError."""
+        """Propose ``batch``; ``answer`` is called once with the outcome. Raises UnavailableError."""
         ...
 
     @property
     def reading(self) -> Reading:
-        """What is asked of the member's state. Raises UnavailableError."""
+        """Return the reader of the member's state. Raises UnavailableError."""
         ...
 
     def step(self, message: FromPeer, incarnation: str) -> None:
@@ -108,11 +108,11 @@ class Service(Protocol):
         ...
 
     def meet(self, peer: NodeId, hello: Hello) -> bool:
-        """Check who opens a peer connection; return whether it may read the log. As ``PeerPool.meet``."""
+        """Check the opener of a peer connection; return whether it may read the log. As ``PeerPool.meet``."""
         ...
 
     def join(self, join: Join) -> None:
-        """Hear that a node which has lost its disk asks to be added."""
+        """Take the request of a node that lost its disk to be added."""
         ...
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
@@ -140,32 +140,32 @@ class Service(Protocol):
         ...
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
-        """Take what a member with this disk says of its state. Raises FrameError, and as :meth:`step`."""
+        """Take the report of a member with this disk on its state. Raises FrameError, and as :meth:`step`."""
         ...
 
     @property
     def durability(self) -> str:
-        """What an acknowledgement means here."""
+        """Return the durability that an acknowledgement here stands for."""
         ...
 
     @property
     def incarnation(self) -> str:
-        """Which disk this node has; "" until its log has been replayed."""
+        """Return the random id of this node's disk; "" until its log has been replayed."""
         ...
 
     @property
     def lock(self) -> Lock | None:
-        """The hold on the data directory; None while the node is stopped."""
+        """Return the lock of the data directory; None while the node is stopped."""
         ...
 
     @property
     def membership(self) -> Membership:
-        """Who belongs to the group, as far as this node knows."""
+        """Return the newest membership in this node's log."""
         ...
 
     @property
     def applied_index(self) -> Index:
-        """Up to where this node has applied."""
+        """Return the last index that this node has applied."""
         ...
 
     @property
@@ -175,7 +175,7 @@ class Service(Protocol):
 
 
 class Caller(Protocol):
-    """The connection over which a request came."""
+    """The connection of a request."""
 
     @property
     def service(self) -> Service:
@@ -184,12 +184,12 @@ class Caller(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What one request may be."""
+        """Return the limits of requests."""
         ...
 
     @property
     def read_lock(self) -> asyncio.Lock:
-        """Held while an answer to READ is made and until the other side has taken most of it."""
+        """Return the lock to hold from before an answer to READ until the other side has read most of it."""
         ...
 
     def ok(self, request: int, fields: Mapping[str, object], payload: list[Buffer] | tuple[()] = ()) -> None:
@@ -201,7 +201,7 @@ class Caller(Protocol):
         ...
 
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a handler in a task; what it raises is answered. Raises OverloadedError."""
+        """Run a handler in a task; an error that it raises is the answer. Raises OverloadedError."""
         ...
 
     def identity(self, challenge: bytes) -> dict[str, object]:
@@ -209,7 +209,7 @@ class Caller(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Write what is waiting, and return when the other side has taken most of it."""
+        """Write the waiting answers, and return when the other side has read most of them."""
         ...
 
 
@@ -224,7 +224,7 @@ FROM_PEERS: dict[int, tuple[type[RequestBody], AtOnce[Any]]] = {}
 
 
 def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
-    """Register the handler of requests of clients that never waits; it may raise what they are answered."""
+    """Register a handler of client requests that never waits; an error that it raises is the answer."""
 
     def register(handler: AtOnce[BodyT]) -> AtOnce[BodyT]:
         for row in rows:

@@ -1,7 +1,7 @@
-"""What a node replicates: a state machine, and its queries. ``streams/`` implements it.
+"""The interface of the replicated state machine, and its queries. ``streams/`` implements it.
 
-Everything here is synchronous, deterministic and per batch, never per record. The node calls from its
-event loop, one call at a time.
+All calls are synchronous, deterministic and for a batch, never for a record. The node makes them on its event loop,
+one at a time.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = [
 
 @dataclass(slots=True)
 class Placement:
-    """What a batch of records got: where it stands, in its topic and in the log.
+    """The receipt of a batch of records: its place in its topic and in the log.
 
-    Nobody changes one. Neither it nor ``Accepted`` is frozen: to make a frozen one takes three times as long, and each
-    batch makes both.
+    It must not be changed. Neither it nor ``Accepted`` is frozen, because creating a frozen one takes three times as
+    long, and each batch needs both.
     """
 
     first_position: Position
@@ -60,9 +60,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class CommandResults:
-    """What a batch of actor commands got: its receipt (position 0), and a packed result for each command.
+    """The outcome of a batch of actor commands: its receipt (position 0), and a packed result for each command.
 
-    ``results`` None: applied, but so long ago that its results are not kept any more.
+    ``results`` None = applied, but the results are no longer kept.
     """
 
     receipt: Placement
@@ -70,7 +70,7 @@ class CommandResults:
 
 
 Result = Placement | CommandResults | dict[str, object] | None
-"""What applying a batch answers: a receipt for records, results for actors' commands, a map for another command, None
+"""The result of applying a batch: a receipt for records, results for actors' commands, a map for another command, None
 for "not applied, and fenced"."""
 
 
@@ -78,10 +78,10 @@ for "not applied, and fenced"."""
 class Accepted:
     """Append the batch to the log with ``first_position`` in its header.
 
-    Of a batch of commands that is the limit of each result in bytes; 0 where it holds neither commands nor a topic's
-    records.
+    For a batch of commands it is the limit of each result in bytes; 0 for batches that have neither commands nor a
+    topic's records.
 
-    ``instead``: append this one in its place; its result is what the caller of the proposed one is told.
+    ``instead``: append this batch and not the proposed one; the caller gets its result.
     """
 
     first_position: Position
@@ -168,7 +168,7 @@ class SplitQuery(Query[list[int]]):
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery(Query[int]):
-    """A position at or before the first record of a log time, in microseconds, or later."""
+    """A position at or before the first record whose log time is at least a given one, in microseconds."""
 
     name: str
     timestamp: int
@@ -238,17 +238,17 @@ class StateMachine(Protocol):
     """
 
     def begin_leading(self) -> None:
-        """Start admitting: all that earlier terms left in the log has been applied."""
+        """Start admitting. All records of earlier terms have been applied."""
         ...
 
     def stop_leading(self) -> None:
-        """Stop admitting; what was admitted and not applied may or may not come. Idempotent."""
+        """Stop admitting. Admitted batches that are not applied may or may not be committed. Idempotent."""
         ...
 
     def admit(self, batch: Batch) -> Admission:
-        """Decide what becomes of a client's batch before it enters the log.
+        """Decide whether a client's batch enters the log, or is the retry of another one.
 
-        The ``first_position`` of a batch of records is what its client expects, 0 = any.
+        The ``first_position`` of a batch of records is the one that its client expects, 0 = any.
 
         Raises:
           RequestError: the batch is wrong and will always be refused (unknown topic or session).
@@ -257,15 +257,15 @@ class StateMachine(Protocol):
         ...
 
     def upkeep(self, log_time: int, now: int) -> Batch | None:
-        """Return what a leader should propose by itself; None = nothing. Cheap to ask.
+        """Return a batch that the leader should propose by itself; None = no batch. Cheap.
 
-        ``log_time`` is that of the newest record, ``now`` what a new one would get, both in microseconds.
-        So what depends on time or on one member's settings is decided by a record, and so by the log for all.
+        ``log_time`` is that of the newest record, ``now`` that of a new one, both in microseconds. Decisions that
+        depend on time, or on one member's settings, become records in this way, so that all members make the same.
         """
         ...
 
     def apply(self, batch: Batch) -> Result:
-        """Apply a committed batch and return what its caller is told.
+        """Apply a committed batch and return the result for its caller.
 
         A deterministic refusal is raised as RequestError: it *is* the replicated result.
 
@@ -279,7 +279,7 @@ class StateMachine(Protocol):
         ...
 
     def begin_snapshot(self) -> SnapshotView:
-        """Fix the present state: what the cut hands out is this state, whatever is applied afterwards. Quick."""
+        """Return a view of the present state, which later batches do not change. Quick."""
         ...
 
     def prepare(self, pieces: Iterable[bytes]) -> object:
@@ -287,51 +287,51 @@ class StateMachine(Protocol):
 
         Raises:
           CorruptionError: the pieces are no state.
-          OutdatedCodeError: they are of newer code than this.
+          OutdatedCodeError: a newer release wrote them.
         """
         ...
 
     def adopt(self, prepared: object) -> None:
-        """Replace the state by what :meth:`prepare` built; quick. Not while leading."""
+        """Replace the state by the one that :meth:`prepare` built; quick. Not while leading."""
         ...
 
     def keep_from(self) -> Index | None:
         """Return the lowest index whose batch the state still refers to (a topic's first record); None = no such.
 
-        The log is never dropped beyond it, whatever a snapshot covers.
+        The log is never dropped beyond it, even if a snapshot covers more.
         """
         ...
 
     def explain_kept(self) -> str:
-        """Say, for people, what holds the log at ``keep_from`` and how to let it go; "" = nothing does."""
+        """Return as text which user of the log causes ``keep_from``, and how to release it; "" = none."""
         ...
 
     @property
     def chain(self) -> int:
-        """A checksum over all that was applied and what came of it: equal on members that agree. Cheap to ask.
+        """A checksum of all applied batches and their results, equal on members that agree. Cheap.
 
-        Only between members of equal :attr:`lineage`: others hold their states in other shapes.
+        Comparable only between members of equal :attr:`lineage`, because other code has its state in other forms.
         """
         ...
 
     @property
     def lineage(self) -> int:
-        """Which code the chain was reckoned with, and since when. It differs during an upgrade, though all is well."""
+        """The code that computes the chain, and since when. It differs during an upgrade, which is no error."""
         ...
 
     def trail(self) -> list[tuple[int, int]]:
-        """Return (index, checksum after it) of the newest commands, oldest first: what finds the first that differed.
+        """Return (index, checksum after it) of the newest commands, oldest first, to find the first that differed.
 
-        Where chains differ and no checksum does, the difference is in something else than commands, or older.
+        If chains differ and no checksum does, the difference is not in a command, or is older.
         """
         ...
 
     def describe_index(self, index: int) -> str:
-        """Say which command has ``index``, if it is among the newest ones; else ""."""
+        """Return the command at ``index`` as text, if it is among the newest ones; else ""."""
         ...
 
     def status(self) -> dict[str, object]:
-        """Return what ``viewstamp status`` shows of the state: {"actors": {name: {instances, digest, ...}}, ...}."""
+        """Return the fields of ``viewstamp status``: {"actors": {name: {instances, digest, ...}}, ...}."""
         ...
 
     def digest(self) -> bytes:
@@ -340,20 +340,20 @@ class StateMachine(Protocol):
 
 
 class SnapshotView(Protocol):
-    """A state as it stood at one index, handed out in pieces while the machine goes on."""
+    """The state at one index, returned in pieces while the machine goes on."""
 
     def next_piece(self, bytes_max: int) -> bytes | None:
-        """Return the next piece, about ``bytes_max`` bytes long where the state can be divided; None = that was all.
+        """Return the next piece, about ``bytes_max`` bytes long if the state can be divided; None = the end.
 
-        Packs as much as it returns, so the caller decides how long one call takes.
+        It packs only the returned piece, so that the caller limits the time of a call.
         """
         ...
 
     @property
     def is_waiting(self) -> bool:
-        """Whether pieces are held in memory: what was captured early, since a change came before its turn."""
+        """Whether pieces are kept in memory, because their part of the state changed before it was returned."""
         ...
 
     def close(self) -> None:
-        """Let go of what was not handed out. Idempotent."""
+        """Release the pieces that were not returned. Idempotent."""
         ...

@@ -1,16 +1,16 @@
 """Counts the ticks of a member's time, and sleeps through those in which its core has nothing to do.
 
-| state | the timer | at a message |
+| state | the timer | on a message |
 | --- | --- | --- |
 | busy: the next tick may do something | at the next tick | nothing: the timer counts |
 | resting: several ticks only count | at the last of them, or earlier | the ticks that have passed are counted first |
 
-So whatever looks at a count of ticks finds the right one, and a member under load pays for no clock that it did not
-read before. A timer that was set for an earlier tick than the present plan is left alone: it fires, counts, and the
-next plan follows. On a follower each heartbeat moves the plan, and moving the timer each time would cost more.
+So every reader of the count finds the right one, and a member under load does not read the clock more often. A timer
+that was set for an earlier tick than the present plan is not moved: it fires, counts, and the next plan follows. The
+reason is that on a follower each heartbeat moves the plan, and moving the timer each time would cost more.
 
-A process that was stopped wakes up late. Ticks that nobody could use do not count: a timer counts the ticks that it was
-set for, however late it fires, and a message counts no further than the timer.
+A process that was suspended wakes up late. Ticks that it could not use do not count: a timer counts the ticks that it
+was set for, however late it fires, and a message counts no further than the timer.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ class Ticker:
         Args:
           clock: for the ticks that pass while the member rests.
           tick_seconds: the length of a tick.
-          schedule: sets the timer: has :meth:`on_timer` called in a turn, in so many seconds.
+          schedule: sets the timer, which calls :meth:`on_timer` in a turn after the given number of seconds.
         """
         self.count = 0
         """The ticks so far."""
         self.is_resting = False
-        """Whether several ticks were left to pass at once: call :meth:`catch_up` before anything that counts ticks."""
+        """Whether the timer skips ticks, so that :meth:`catch_up` must be called before the count is used."""
         self._clock = clock
         self.tick_seconds: Final = tick_seconds
         self._schedule = schedule
         self.counted_at = clock.monotonic()
-        """When tick ``count`` began."""
+        """The time at which tick ``count`` began."""
         self._timer: _Timer | None = None
         self._timer_count = 0
         self._timer_due = 0.0
 
     def catch_up(self) -> int:
-        """Count the ticks that have passed since the last call of any method here; return how many."""
+        """Count the ticks that have passed since the last call of any method here. Returns their number."""
         elapsed = self._clock.monotonic() - self.counted_at
         ticks = min(int(elapsed / self.tick_seconds), self._timer_count - self.count)
         self.count += ticks
@@ -65,7 +65,7 @@ class Ticker:
         return ticks
 
     def on_timer(self, now: float) -> tuple[int, float]:
-        """Count up to the tick that the timer was set for; return how many ticks that are, and how late it came."""
+        """Count up to the tick that the timer was set for. Returns the number of ticks, and the timer's lateness."""
         ticks = self._timer_count - self.count
         self.count = self._timer_count
         self.counted_at = now
@@ -73,7 +73,7 @@ class Ticker:
         return ticks, now - self._timer_due
 
     def plan(self, ticks: int) -> None:
-        """Have the timer fire ``ticks`` from ``count`` on at the latest. Ends each turn that counted."""
+        """Set the timer to fire at most ``ticks`` after ``count``. Called at the end of each turn that counted."""
         count = self.count + ticks
         if self._timer is None or not self.count < self._timer_count <= count:
             if self._timer is not None:
