@@ -1,7 +1,7 @@
-"""``python -m benchmarks``, which is ``make bench``: the whole table of ours against peers, in one run, on one disk.
+"""Measures the table of viewstamp and its peers, in one run on one disk: ``make bench``, ``python -m benchmarks``.
 
-Progress goes to standard error, tables to standard output. A goal that is missed is information; a row that could not
-be measured, or a subject of one, is a failure: exit code 1, behind the tables of what could.
+Progress goes to standard error, tables to standard output. The exit code is 1 if a row, or a subject of a row, could
+not be measured; the tables of the others are printed all the same. A missed goal does not change the exit code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Record = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the rows that are asked for; return the exit code."""
+    """Measure the rows that the arguments name; return the exit code."""
     options = _parse(arguments)
     errors = Console(stderr=True)
     if options.list:
@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             record = _measure(load(name), options, errors)
         except KeyboardInterrupt:
-            errors.print("interrupted; what was started has been ended")
+            errors.print("interrupted; all servers have been stopped")
             return 130
-        except Exception as error:  # The root of a row: the other ones are measured all the same.
+        except Exception as error:  # A failed row must not stop the other rows.
             traceback.print_exc()
             failures.append(f"{name}: {str(error) or type(error).__name__}")
             continue
@@ -70,7 +70,7 @@ def _measure(row: Row, options: argparse.Namespace, errors: Console) -> Record:
         say=lambda text: errors.print(f"{datetime.now():%H:%M:%S} {text}", markup=False, highlight=False),
     )
     with own_directory(Path("viewstamp-data")) as directory:
-        directory.chmod(0o711)  # A peer that refuses root runs as another user, who must get to its own files.
+        directory.chmod(0o711)  # A peer that refuses root runs as another user, which needs access to its files.
         found = conditions(directory)
         result = run_async(_in_time(row, asked, directory))
     return {
@@ -89,7 +89,7 @@ def _measure(row: Row, options: argparse.Namespace, errors: Console) -> Record:
 
 
 async def _in_time(row: Row, options: Options, directory: Any) -> Any:
-    # Nothing that is measured takes this long: what hangs shall end, and with it the servers.
+    # No row takes this long. A row that hangs must end, because its servers end with it.
     async with asyncio.timeout(600 + 60 * (options.minutes or 0) + 30 * options.seconds * options.rounds):
         return await row.measure(options, directory)
 
@@ -103,7 +103,7 @@ def _show(records: Sequence[Record], failures: Sequence[str], output: str, secon
             print_details(record, console)
         print_goals(records, console)
         if records:
-            console.print("Compare ratios; figures move with the machine and with whatever else it does.")
+            console.print("Compare ratios, because figures change with the machine and with its other work.")
     for line in failures:
         print(f"FAILED: {line}", file=sys.stderr)
 
@@ -121,10 +121,10 @@ def _list() -> None:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rows", type=_rows, default=NAMES, help="names with commas between them; default: all")
-    parser.add_argument("--seconds", type=_positive(float), help="of each turn; default: what each row sees fit")
-    parser.add_argument("--rounds", type=_positive(int), help="turns of each subject; medians count")
+    parser.add_argument("--seconds", type=_positive(float), help="length of each turn; default: depends on the row")
+    parser.add_argument("--rounds", type=_positive(int), help="turns of each subject; the result is their median")
     parser.add_argument(
-        "--minutes", type=_positive(float), help="of load in the row about memory; default: its short form"
+        "--minutes", type=_positive(float), help="length of the load in the row about memory; default: its short form"
     )
     parser.add_argument(
         "--keep", action="store_true", help="append a line for each row to benchmarks/results/ROW.jsonl"
@@ -146,7 +146,7 @@ def _positive(kind: type[float] | type[int]) -> Any:
     def positive(text: str) -> float:
         number = kind(text)
         if number <= 0:
-            raise argparse.ArgumentTypeError(f"{text} is not above 0")
+            raise argparse.ArgumentTypeError(f"{text} must be greater than 0")
         return number
 
     return positive

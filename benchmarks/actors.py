@@ -1,4 +1,4 @@
-"""The replicated actors that the benchmarks run; the nodes import them by ``benchmarks.actors:NAME``."""
+"""Replicated actors of the benchmarks; the nodes import them by ``benchmarks.actors:NAME``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Block", "Counter"]
 
 
 class Counter(ReplicatedActor):
-    """The least that a command can do."""
+    """A counter: the command with the least work."""
 
     def __init__(self) -> None:
         self.value = 0
 
     @command
     def add(self, number: int) -> int:
-        """Add to the counter and return what it comes to."""
+        """Add to the counter and return its new value."""
         self.value += number
         return self.value
 
@@ -28,13 +28,13 @@ class Counter(ReplicatedActor):
 
 
 class Block(ReplicatedActor):
-    """An instance of a given size: many of them are a large state."""
+    """An instance of a given size, so that many of them make a large state."""
 
     def __init__(self) -> None:
         self.content = b""
 
     @command
     def fill(self, size: int) -> int:
-        """Hold ``size`` bytes, each instance its own; the log carries only how many."""
+        """Set the state to ``size`` bytes that differ between instances and return ``size``; the log has only this."""
         self.content = (sha512(self.key.encode()).digest() * (size // 64 + 1))[:size]
         return len(self.content)

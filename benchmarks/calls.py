@@ -1,14 +1,17 @@
 """How many Python calls does one append make: ``python -m benchmarks.calls [--functions N] [--role ROLE] [--json]``.
 
-A round costs what its distinct Python calls cost, and unlike a time their count depends on no other work. The cluster
-runs in the simulator without faults, and one client appends one record after the other. What is counted of each
-append, from its predecessor's answer to its own, is every start and every resumption of a Python function of the
-product, of the methods that the standard library generates for its classes (``__init__`` of a dataclass, ``__new__`` of
-a named tuple), and of ``typing.NewType``. It is counted by the process that makes the call: the leader, each follower,
-the client. A node's writer thread is part of the node. Shown are medians, so that a heartbeat which falls into an
-append adds nothing.
+The number of Python calls determines most of the cost of a round, and unlike a time it does not depend on other work
+of the machine. The cluster runs in the simulator without faults, and one client appends one record after the other.
+For each append, from the previous response to its own, the program counts every start and every resumption of
 
-Left out are the simulator and what it stands in for: the event loop, sockets, threads and files.
+* a function of the product,
+* a method that the standard library generates for the product's classes, for example ``__init__`` of a dataclass,
+* ``typing.NewType``.
+
+Each call is counted for the process that makes it: the leader, a follower or the client. A node's writer thread is
+part of the node. The tables show medians, so that a heartbeat during an append adds nothing.
+
+The simulator is not counted, nor are the things that it replaces: the event loop, sockets, threads and files.
 
 ``tests/benchmarks/test_calls.py`` fails when the counts grow. Python 3.12 and later make fewer calls than 3.11, because
 they run a comprehension without a call of its own.
@@ -35,15 +38,15 @@ Counts = Counter[tuple[str, str, str]]
 """Calls by role, module and function."""
 
 ROLES = ("leader", "follower", "client")
-"""Who makes calls; the count of ``follower`` is that of the follower that makes more."""
+"""The processes that make calls. ``follower`` is the follower with the larger count."""
 
 _PRODUCT = "viewstamp."
 _SIMULATED = "viewstamp.sim."
 _GENERATED = "namedtuple_"
-"""How the module of the generated ``__new__`` of a named tuple is called."""
+"""Prefix of the name of the module of a named tuple's generated ``__new__``."""
 _TYPING = "typing"
 _UNKNOWN = "world"
-"""The role of calls of the simulated world: nobody's."""
+"""The role of calls that the simulated world makes outside of all processes."""
 
 
 def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> list[Counts]:
@@ -68,7 +71,7 @@ def calls_of_appends(nodes: int = 3, appends: int = 100, warm_up: int = 20) -> l
             counts[role, module, frame.f_code.co_qualname] += 1
 
     world = World(1, Swarm(nodes=nodes, faults={}))
-    world.loop.after_event = None  # The checkers' calls are no append's.
+    world.loop.after_event = None  # Because the calls of the checkers must not count.
     for member in world.members:
         world.bring_up(member)
 
@@ -107,7 +110,7 @@ def _roles(world: World) -> dict[str, str]:
 
 
 def _shown(name: str) -> str:
-    """Return how the calls of a module are shown: without the first part of its name; "" if they are not counted."""
+    """Return a module's name for the tables, without its first part; "" if its calls are not counted."""
     if name.startswith(_PRODUCT):
         return "" if name.startswith(_SIMULATED) else name.removeprefix(_PRODUCT)
     return name if name.startswith(_GENERATED) or name == _TYPING else ""
@@ -143,7 +146,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="print also the N most called functions")
-    parser.add_argument("--role", default="", help="print functions of this role alone: leader, follower-1, client")
+    parser.add_argument("--role", default="", help="print functions of this role only: leader, follower-1, client")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     measured = calls_of_appends(options.nodes)

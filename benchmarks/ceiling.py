@@ -1,9 +1,9 @@
-"""What Python comes to without any safety: group commit on three disks, and nothing else.
+"""An upper limit for the speed of an embedded leader in Python: group commit on three disks, without any safety.
 
 The records that callers append in one turn of the loop are joined, sent to two follower processes and given to a
-thread that writes and syncs them into a file of zeros; the followers write, sync and say how many bytes they have. The
-callers are answered when this file and one of theirs have the bytes. There are no terms, no checksums, no elections, no
-sessions, no recovery, no bound on anything: it is a ceiling for what has them, measured in turns with it.
+thread that writes and syncs them into a file of zeros. The followers write, sync and report the number of their bytes.
+An append ends when this file and that of one follower have its bytes. There are no terms, checksums, elections,
+sessions, recovery or bounds on memory, so a system that has them is slower. Both are measured in turns.
 
     python -m benchmarks.ceiling FILE PORT      one follower, which ends with its connection
 """
@@ -43,7 +43,7 @@ class _File:
         self._at = 0
 
     def write(self, data: bytes) -> None:
-        """Write and sync."""
+        """Write ``data`` and sync it; blocks."""
         if self._at + len(data) > _FILE_BYTES:
             self._at = 0
         os.pwrite(self._descriptor, data, self._at)
@@ -51,12 +51,12 @@ class _File:
         self._at += len(data)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self._descriptor)
 
 
 class Ceiling:
-    """The leader. Used on one event loop."""
+    """The leader. All of its methods run on one event loop."""
 
     client = "256 tasks on the leader's loop"
     durability = "fdatasync here and on one of two followers, nothing else"
@@ -68,19 +68,19 @@ class Ceiling:
         self._values: list[bytes] = []
         self._futures: list[asyncio.Future[None]] = []
         self._waiting: deque[tuple[int, list[asyncio.Future[None]]]] = deque()
-        """What is under way: up to which byte, and who waits for it."""
+        """Unanswered appends: the end of their bytes, and their futures."""
         self._end = 0
         self._synced = 0
         self._followed = 0
-        """How many bytes the better of the followers has synced."""
+        """Bytes that the faster follower has synced."""
         self.followers: list[_Follower] = []
         self.pids: list[int] = []
-        """Of the followers' processes."""
+        """Process ids of the followers."""
 
     @classmethod
     @asynccontextmanager
     async def running(cls, directory: Path) -> AsyncIterator[Ceiling]:
-        """Start it with two followers, whose files and its own go to ``directory``; all of them end in the end."""
+        """Start a leader and two followers with their files in ``directory``; all of them end at exit."""
         loop = asyncio.get_running_loop()
         file = await asyncio.to_thread(_File, directory / "leader")
         leader = cls(file)
@@ -139,7 +139,7 @@ class Ceiling:
         self._answer()
 
     def on_followed(self, end: int) -> None:
-        """Hear how many bytes a follower has synced."""
+        """Complete the appends below ``end``, the number of bytes that a follower has synced."""
         if end > self._followed:
             self._followed = end
             self._answer()
@@ -153,7 +153,7 @@ class Ceiling:
 
 
 class _Follower(asyncio.Protocol):
-    """The leader's end of a connection."""
+    """The leader's side of a connection."""
 
     def __init__(self, leader: Ceiling) -> None:
         self._leader = leader
@@ -161,7 +161,7 @@ class _Follower(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -176,7 +176,7 @@ def _spawn(path: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def follow(path: Path, port: int) -> None:
-    """Write, sync and acknowledge what comes, until the connection ends."""
+    """Write, sync and acknowledge all received bytes, until the connection ends."""
     file = _File(path)
     total = 0
     with socket.create_connection(("127.0.0.1", port)) as connection:

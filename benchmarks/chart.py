@@ -1,8 +1,8 @@
-"""Draws what was kept over time into docs/performance.svg: a panel for each row, and in it each goal's ratio.
+"""Draws the stored results over time into docs/performance.svg: a panel for each row, with the ratio of each goal.
 
-Every ratio is drawn as a share of its goal, so that one line at 1 is the goal of all: above it a goal is reached,
-whichever side it bounds. Written by hand, for a page of a repository that shall stay small: a plotting library makes
-ten times as many bytes of it.
+Every ratio is drawn as a share of its goal, so that the line at 1 is the goal of all. Above the line a goal is reached,
+also if the goal is an upper limit. The SVG is written by hand, because that of a plotting library is ten times as
+large.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["draw", "series"]
 
 PICTURE = Path(__file__).parents[1] / "docs" / "performance.svg"
 RUNS_MAX = 40
-"""Of each row, the newest: the picture stays small however long results are kept."""
+"""Runs of each row that are drawn, the newest ones, because the picture must stay small."""
 
 COLUMNS = 3
 WIDTH, HEIGHT = 300, 170
-"""Of a panel with all around it, in pixels."""
+"""Size of a panel with its margins, in pixels."""
 LEFT, TOP, RIGHT, BOTTOM = 34, 26, 12, 22
 COLOURS = ("#1f6fb4", "#d9730d", "#2c8c3c", "#b3312f", "#7d55b0", "#7a5a4a")
 
@@ -32,9 +32,9 @@ Record = dict[str, Any]
 
 
 def series(records: Sequence[Record]) -> tuple[list[str], dict[str, list[float | None]]]:
-    """Return the commit of each run, and for each goal how much of it each run reached; None = not measured.
+    """Return the commit of each run, and for each goal the share of it that each run reached; None = not measured.
 
-    1 is the goal; 2 is twice as good, whether large or small is good.
+    A share of 1 is the goal. A share of 2 is twice as good, also if the goal is an upper limit.
     """
     commits = [str(record.get("commit", "")).partition(" ")[0] for record in records]
     lines: dict[str, list[float | None]] = {}
@@ -102,7 +102,7 @@ def _share(ratio: Record) -> float | None:
         return float(found / at_least)
     if at_most and found:
         return float(at_most / found)
-    return None  # "At most 0" has no share.
+    return None  # A goal of at most 0 has no shares, because they would be divided by 0.
 
 
 def _short(name: str) -> str:
@@ -110,8 +110,8 @@ def _short(name: str) -> str:
 
 
 def main() -> None:
-    """Draw what is kept."""
-    parser = argparse.ArgumentParser(description="Draw the kept results over time.")
+    """Draw the stored results."""
+    parser = argparse.ArgumentParser(description="Draw the stored results over time.")
     parser.add_argument("--file", type=Path, default=PICTURE, help="the SVG to write; default: docs/performance.svg")
     options = parser.parse_args()
     records = {name: found[-RUNS_MAX:] for name in NAMES if (found := read(name, RESULTS))}

@@ -1,14 +1,14 @@
 """How many commands a second does a replicated counter take?
 
-256 callers in the leader's process each await a call before the next; the two other members are processes of their own
-on the same machine and disk, and everything is synced on a majority before it is acknowledged. In the same run the same
-callers append records as large as the packed commands, in turns with the commands; then PySyncObj's counter, with its
-journal as it is and patched to sync.
+256 callers in the leader's process each await a call before the next. The two other members run in processes of their
+own on the same machine and disk, and everything is synced on a majority before it is acknowledged. In turns with the
+commands, the same callers append records as large as the packed commands. Then PySyncObj's counter is measured, with
+its unchanged journal and with a journal that is patched to sync.
 
-What to expect. A command is an append that is also packed by its caller, decoded, checked and applied by the leader,
-which packs result and state for the digest and hands the result back: some 5 us of Python on top of an append's 8 or 9,
-so the ratio should lie near 0.6. The followers' share, decode and apply, is 4 us each in processes of their own: with
-fewer than three cores they take it from the leader. The disk matters little: with 256 callers one sync carries many.
+Expected: a command is an append with more work. The caller packs it; the leader decodes, checks and applies it, packs
+result and state for the digest, and returns the result. This is some 5 us of Python beside an append's 8 or 9, so the
+ratio should be near 0.6. The followers decode and apply for 4 us each in their processes. With fewer than three cores
+this slows the leader down. The disk matters little, because with 256 callers one sync carries many commands.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from viewstamp.wire.commands import encode_command
 _TOPIC = "raw"
 _WARM_UP_SECONDS = 0.3
 _PERIODS = (0.1, 0.01)
-"""How often PySyncObj's leader sends, seconds: its default, and what it may gain by another choice."""
+"""Seconds between two sends of PySyncObj's leader: its default, and a shorter period, which may be faster."""
 _EXPECTED_RATIO = 0.6
 _WANTED_RATIO = 0.5
 _WANTED_TIMES = 20
@@ -48,7 +48,7 @@ Figures = dict[str, Any]
 
 
 async def drive(members: EmbeddedLeader, call: Call, callers: int, seconds: float) -> Figures:
-    """Keep ``callers`` calls going for a while; the first moments do not count."""
+    """Keep ``callers`` calls unanswered for ``seconds`` after a warm-up; return the figures."""
 
     async def watch_cpu() -> list[float]:
         await asyncio.sleep(_WARM_UP_SECONDS)
@@ -69,7 +69,7 @@ async def drive(members: EmbeddedLeader, call: Call, callers: int, seconds: floa
 
 
 async def measure(options: argparse.Namespace, directory: Path) -> Figures:
-    """Measure appends and commands in turns."""
+    """Measure appends and commands in turns; return the figures."""
     settings = {"actors.counter": "benchmarks.actors:Counter"}
     async with embedded_leader(directory, settings, thread=options.thread) as members:
         node = members.node
@@ -98,7 +98,7 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
 
 
 def measure_rival(options: argparse.Namespace, directory: Path, *, period: float, sync: bool) -> Figures:
-    """Measure PySyncObj in three processes; the elected one calls."""
+    """Measure PySyncObj in three processes, with the callers in the leader's process; return the figures."""
     addresses = free_addresses(3)
     processes: list[subprocess.Popen[str]] = []
     try:
@@ -130,11 +130,11 @@ def _first_line(streams: list[IO[str]], seconds: float) -> str:
                 if line:
                     return line
                 selector.unregister(key.fileobj)
-    raise SystemExit("PySyncObj elected nobody, or its processes ended")
+    raise SystemExit("PySyncObj elected no leader, or its processes ended")
 
 
 def show(result: Figures) -> None:
-    """Print it for people."""
+    """Print the result as tables."""
     print(__doc__)
     rows = [["raw append", *_row(result["append"])], ["command", *_row(result["command"])]]
     rows += [[f"PySyncObj, {name}", *_row(each)] for name, each in result["rivals"].items()]
@@ -152,17 +152,17 @@ def _row(figures: Figures) -> list[object]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--callers", type=int, default=256)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=7, help="of appends and commands in turns; medians count")
-    parser.add_argument("--thread", action="store_true", help="the leader on a thread and a loop of its own")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each measurement")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of appends and commands; the results are medians")
+    parser.add_argument("--thread", action="store_true", help="run the leader on a thread and a loop of its own")
     parser.add_argument("--no-rival", action="store_true", help="leave out PySyncObj")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     if not options.no_rival and find_spec("pysyncobj") is None:
-        parser.error("pysyncobj is not installed: run `make bench WHAT=commands`, or leave it out by --no-rival")
+        parser.error("pysyncobj is not installed: run `make bench WHAT=commands`, or leave it out with --no-rival")
     with own_directory(Path("viewstamp-data")) as directory:
         result: Figures = {**conditions(directory), "callers": options.callers, "thread": options.thread}
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -1,17 +1,18 @@
-"""Does an append get dearer as a cluster grows: ``python -m benchmarks.growth [--only topics] [--plot FILE.svg]``.
+"""Does an append cost more in a larger cluster: ``python -m benchmarks.growth [--only topics] [--plot FILE.svg]``.
 
-64 callers append 64 B each and await the answer. Between two measurements one thing grows:
+64 callers append 64 B each and await the receipt. Between two measurements one number grows:
 
 | grows | from, to | the appends meanwhile |
 | --- | --- | --- |
 | topics | 1 to 9,000, near the limit | over one session, each caller to a topic of its own, evenly chosen among all |
-| sessions | 1 to 10,000 | over up to 64 of them, the others have appended once and are idle |
+| sessions | 1 to 10,000 | over up to 64 sessions; the others have appended once and are idle |
 | members | 1 to 7 | over one session to one topic |
 | records | 10,000 to 10,000,000 kept in the log | over one session to one topic |
 
-Expected: the same processor time for each append at every number of records, and of topics and sessions from 64 on: the
-step from 1 to 64 is that of 64 batches instead of one. With members it grows by a constant, a follower's part, and the
-leader's part grows by that of one more connection. Memory grows with topics and sessions by what each one holds.
+Expected: the processor time of an append does not depend on the number of records, nor on the number of topics and
+sessions from 64 on. It rises from 1 to 64 of them, because the records are then in 64 batches instead of one. Each
+member adds a constant: the work of a follower, and one more connection of the leader. Each topic and each session adds
+a constant to the memory.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def spread(count: int, most: int = CALLERS) -> list[int]:
 
 
 async def measure(ours: Ours, appends: Sequence[Append], options: argparse.Namespace) -> Point:
-    """Return processor time, rate and latency of an append: medians of the turns; and the memory of all nodes."""
+    """Return processor time, rate and latency of an append as medians of the turns, and the memory of all nodes."""
     turns = [
         await drive(appends, VALUE, callers=CALLERS, seconds=options.seconds, servers=ours.cpu_used)
         for _ in range(options.rounds)
@@ -73,7 +74,7 @@ async def measure(ours: Ours, appends: Sequence[Append], options: argparse.Names
 async def over_topics(
     counts: Sequence[int], options: argparse.Namespace, directory: Path
 ) -> AsyncGenerator[Point, None]:
-    """Measure with more and more topics."""
+    """Return a point for each number of topics."""
     async with Ours().running(directory) as ours, ours.cluster.target.connect() as client:
         made = 0
         for count in counts:
@@ -96,7 +97,7 @@ async def _make_topics(client: Client, made: int, count: int) -> int:
 async def over_sessions(
     counts: Sequence[int], options: argparse.Namespace, directory: Path
 ) -> AsyncGenerator[Point, None]:
-    """Measure with more and more sessions."""
+    """Return a point for each number of sessions."""
     async with Ours().running(directory) as ours, AsyncExitStack() as stack:
         sessions: list[Session] = []
         for count in counts:
@@ -111,7 +112,7 @@ async def over_sessions(
 async def over_members(
     counts: Sequence[int], options: argparse.Namespace, directory: Path
 ) -> AsyncGenerator[Point, None]:
-    """Measure clusters of more and more members."""
+    """Return a point for each number of members; each is a cluster of its own."""
     for count in counts:
         async with Ours(nodes=count).running(directory / str(count)) as ours:
             session = await ours.connect()
@@ -122,7 +123,7 @@ async def over_members(
 async def over_records(
     counts: Sequence[int], options: argparse.Namespace, directory: Path
 ) -> AsyncGenerator[Point, None]:
-    """Measure with a longer and longer log."""
+    """Return a point for each number of records in the log."""
     async with Ours().running(directory) as ours:
         session = await ours.connect()
         kept = 0
@@ -142,7 +143,7 @@ GROWING = {
 
 
 async def measure_all(options: argparse.Namespace, directory: Path) -> dict[str, list[Point]]:
-    """Return the points of each thing that grows."""
+    """Measure everything that ``options`` names; return the points of each."""
     say = Options(seconds=options.seconds, rounds=options.rounds).say
     found: dict[str, list[Point]] = {}
     for name in options.only:
@@ -171,17 +172,19 @@ def _draw(path: Path | None, found: Mapping[str, Sequence[Point]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the figures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(GROWING), help=", ".join(GROWING))
-    parser.add_argument("--most", type=int, default=10_000_000, help="leave out larger numbers than this")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each point; medians count")
+    parser.add_argument(
+        "--most", type=int, default=10_000_000, help="largest number to measure, for example of records"
+    )
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of each turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each point; the result is their median")
     parser.add_argument("--plot", type=Path, help="the PNG or SVG to draw")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args(arguments)
     if unknown := set(options.only) - set(GROWING):
-        parser.error(f"nothing called {', '.join(sorted(unknown))} grows; there are {', '.join(GROWING)}")
+        parser.error(f"--only {','.join(sorted(unknown))}: there is no such measurement, only {', '.join(GROWING)}")
     check_plot(options.plot)
     with own_directory(Path("viewstamp-data")) as directory:
         where: Mapping[str, Any] = conditions(directory)

@@ -1,14 +1,14 @@
 """Latency over offered load: ``python -m benchmarks.latency [--rates 500,1000,...] [--plot FILE.png]``.
 
-Records of 256 B are appended at a fixed rate, evenly spaced, whether or not those before them were answered, and each
-latency counts from the time at which the append was due. So a stall of 100 ms at 10,000 appends a second makes 1,000
-slow appends. Callers that wait for each answer would make one (the coordinated omission).
+Records of 256 B are appended at a fixed rate, evenly spaced, whether or not earlier ones were acknowledged. Each
+latency is measured from the time at which the append was due. So a stall of 100 ms at 10,000 appends a second makes
+1,000 slow appends. Callers that await each response would record only one (coordinated omission).
 
-The rate rises until a system does not keep up: a system is left at the first rate of which less than 95 % were
+The rate rises until the system does not keep up. Its last rate is the first one of which less than 95 % was
 acknowledged within the window. Each system runs alone, over one connection, PostgreSQL over 64.
 
 Expected: p50 stays at the time of a round and falls a little with the load, because a busy processor does not have to
-be woken; near the limit all percentiles rise together. p99.9 is that of the slowest sync of the disk.
+be woken. Near the limit all percentiles rise together. p99.9 is the time of the slowest syncs of the disk.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ __all__ = ["PERCENTS", "has_kept_up", "measure_peer", "point"]
 PEERS = (Ours, Nats, Postgres, Etcd, Redis, Kafka, Rqlite)
 RATES = (250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
 CALLERS = 64
-"""PostgreSQL has as many connections as are fastest for this many callers, the others one."""
+"""Number of callers for which PostgreSQL gets its fastest number of connections; the other systems get one."""
 PERCENTS = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
 KEPT_UP = 0.95
-"""The share of the offered rate below which a system is overloaded."""
+"""Share of the offered rate below which a system is overloaded."""
 
 Point = dict[str, float]
 
 
 def point(rate: float, figures: Figures) -> Point:
-    """Return what one rate gave: the rate that was reached, and the percentiles in ms."""
+    """Return the point of an offered rate: the rate that was reached, and the percentiles in ms."""
     return {
         "offered": rate,
         "per_second": round(figures.per_second, 1),
@@ -66,18 +66,18 @@ def point(rate: float, figures: Figures) -> Point:
 
 
 def has_kept_up(point: Point) -> bool:
-    """Return whether nearly all records of the offered rate were acknowledged within the window."""
+    """Return whether at least 95 % of the offered rate was acknowledged within the window."""
     return point["per_second"] >= KEPT_UP * point["offered"]
 
 
 async def measure_peer(peer: Peer, rates: Sequence[float], seconds: float) -> list[Point]:
-    """Return a point for each rate that a running peer keeps up with, and for the first one that it does not."""
+    """Return a point for each rate with which a running peer keeps up, and for the first rate that is too high."""
     points = []
     async with open_sessions(peer, peer.sessions(CALLERS)) as sessions:
         appends = itertools.cycle([each.append for each in sessions])
         await drive([each.append for each in sessions], VALUE, callers=CALLERS, seconds=peer.warm_up_seconds, warm_up=0)
         for rate in rates:
-            # Two seconds of calls in vain are enough to know that a system is overloaded.
+            # A system with two seconds of unanswered calls is overloaded.
             most = max(1000, round(2 * rate))
             figures = await offer(
                 lambda: next(appends)(VALUE), rate, seconds, outstanding_max=most, servers=peer.cpu_used
@@ -122,12 +122,12 @@ def _draw(path: Path | None, found: Mapping[str, Sequence[Point]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print."""
+    """Measure and print the figures; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--rates", type=_rates, default=RATES, help="offered appends a second, with commas between them"
     )
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each rate")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of the measurement at each rate")
     parser.add_argument("--only", type=lambda text: text.split(","), help="names of systems, with commas between them")
     parser.add_argument("--plot", type=Path, help="the PNG or SVG to draw")
     parser.add_argument("--output", choices=["table", "json"], default="table")

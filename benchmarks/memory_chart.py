@@ -1,4 +1,4 @@
-"""Draws the memory of each node over time into docs/memory.svg, one on top of the other."""
+"""Draws the memory of each node over time into docs/memory.svg, as stacked areas."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ __all__ = ["CHART", "Look", "draw"]
 
 CHART = Path(__file__).parents[1] / "docs" / "memory.svg"
 _POINTS_MAX = 200
-"""The picture stays small however long it was looked."""
+"""Points that are drawn at most, because the picture must stay small after a long measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What the nodes held at one moment."""
+    """The memory of the nodes at one time."""
 
     seconds: float
-    """Since the beginning."""
+    """Seconds since the beginning."""
     megabytes: Sequence[float]
-    """Of each node: PSS in millions of bytes."""
+    """PSS of each node, in MB of 1,000,000 bytes."""
 
 
 def draw(looks: Sequence[Look], per_second: float, callers: int, path: Path) -> None:
     """Write the picture, an SVG of some ten kilobytes.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: the file cannot be written.
     """
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # Not pyplot: that looks for a screen, and keeps what it has drawn.
+    from matplotlib.figure import Figure  # Not pyplot, because it needs a screen and keeps all figures.
 
     shown = looks[:: -(-len(looks) // _POINTS_MAX)]
     minutes = [look.seconds / 60 for look in shown]

@@ -1,10 +1,10 @@
-"""What do the parts of an append cost by themselves, warm?
+"""How long does each part of an append take by itself, with warm caches?
 
-Each part runs over and over in one process, and the quickest of many short runs counts: what the code takes when
-nothing else wants the processor or its caches. ``benchmarks/rounds.py`` says what the same takes in the life of a
-cluster; what lies between the two is not to be found in any one part.
+Each part runs repeatedly in one process, and the result is the fastest of many short runs, because other work on the
+processor and its caches only adds time. ``benchmarks/rounds.py`` measures the same work in a running cluster. The
+difference between the two is not in any one part.
 
-What to expect. A Python call is 0.05 to 0.1 us, a checksum of 300 bytes 0.2, packing or unpacking a small map 0.5. So
+Expected: a Python call takes 0.05 to 0.1 us, a checksum of 300 bytes 0.2, packing or unpacking a small map 0.5. So
 each part should take 1 to 3 us.
 """
 
@@ -33,18 +33,18 @@ _ANSWER = {"id": 12_345, "receipt": [123_456, 1, 3, 123_456, 1_700_000_000_000_0
 
 
 def best_us(part: Callable[[], object]) -> float:
-    """Return the microseconds of one call, by the quickest run."""
+    """Return the microseconds of one call in the fastest run."""
     return min(timeit.repeat(part, number=_LOOPS, repeat=_RUNS)) / _LOOPS * 1e6
 
 
 class Log:
-    """Stamps batches one after the other, as a leader does."""
+    """Stamps batches one after the other, like a leader."""
 
     def __init__(self) -> None:
         self.end = 1
 
     def stamp(self, batch: Batch, position: int = 0) -> Batch:
-        """Give a batch its place."""
+        """Stamp a batch with the next index and return it."""
         batch.stamp(
             term=Term(1),
             first_index=Index(self.end),
@@ -57,7 +57,7 @@ class Log:
 
 
 def measure() -> dict[str, float]:
-    """Measure each part."""
+    """Measure each part; return its microseconds by its name."""
     machine, log = Streams(), Log()
     applier = Applier(machine, RealClock())
 
@@ -84,8 +84,8 @@ def measure() -> dict[str, float]:
         "leader: read the request's frame": lambda: decoder.feed(request),
         "each node: read and check a batch": lambda: Batch.decode(raw),
         "each node: apply a batch": lambda: applier.apply(next(applied)),
-        "leader: make the answer's frame": lambda: encode_frame(FrameKind.OK, _ANSWER),
-        "caller: read the answer's frame": lambda: decoder.feed(answer),
+        "leader: make the response's frame": lambda: encode_frame(FrameKind.OK, _ANSWER),
+        "caller: read the response's frame": lambda: decoder.feed(answer),
     }
     figures = {name: round(best_us(part), 2) for name, part in parts.items()}
     machine.begin_leading()
@@ -95,7 +95,7 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
@@ -105,7 +105,7 @@ def main() -> None:
         return
     print(__doc__)
     figures = cast("dict[str, float]", result.pop("us"))
-    print_table("the quickest of many runs", ["", "us"], [[name, value] for name, value in figures.items()])
+    print_table("the fastest of many runs", ["", "us"], [[name, value] for name, value in figures.items()])
     print_table("", ["", "conditions"], [[name.replace("_", " "), str(value)] for name, value in result.items()])
 
 

@@ -1,4 +1,4 @@
-"""Prints what a benchmark found, as tables or as JSON."""
+"""Prints the results of a benchmark as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _WIDTH = 120
 
 
 def print_json(result: object) -> None:
-    """Print a result for programs."""
+    """Print a result as JSON."""
     print(json.dumps(result, indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows for people; numbers get thousands separators."""
+    """Print a table; numbers get thousands separators."""
     table = Table(title=title, title_justify="left")
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
         table.add_row(*map(_shown, row))
-    # Into a file or a pipe as wide as the tables need it.
+    # A file or a pipe has no width, so the tables are as wide as they need.
     Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
 
 

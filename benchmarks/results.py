@@ -1,8 +1,8 @@
-"""Keeps what was measured, and writes the newest of it into docs/performance.md.
+"""Stores the results of the rows, and writes the newest ones into docs/performance.md.
 
-``benchmarks/results/ROW.jsonl`` has one line a run, appended by ``python -m benchmarks --keep``: the date, the commit,
-the conditions, all figures with their turns, the ratios. ``python -m benchmarks.results`` renders the newest line of
-each row as Markdown, between the two marks in docs/performance.md; with ``--print`` to standard output.
+``benchmarks/results/ROW.jsonl`` has one line for each run, appended by ``python -m benchmarks --keep``: the date, the
+commit, the conditions, all figures with their turns, the ratios. ``python -m benchmarks.results`` writes the newest
+line of each row as Markdown between the two marks in docs/performance.md, or with ``--print`` to standard output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def keep(record: Record, directory: Path = RESULTS) -> Path:
 
 
 def read(name: str, directory: Path = RESULTS) -> list[Record]:
-    """Return all records of a row, oldest first; none where it was never kept. A line cut short is left out."""
+    """Return all stored records of a row, oldest first. An incomplete line is left out."""
     path = directory / f"{name}.jsonl"
     records = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -54,10 +54,10 @@ def newest(directory: Path = RESULTS) -> list[Record]:
 
 
 def between_marks(page: str, text: str) -> str:
-    """Return ``page`` with ``text`` between its two marks, which stay.
+    """Return ``page`` with ``text`` between its two marks.
 
     Raises:
-      ValueError: the page does not have both, in their order.
+      ValueError: the page does not have both marks in their order.
     """
     before, begins, rest = page.partition(BEGINS)
     _, ends, after = rest.partition(ENDS)
@@ -67,9 +67,9 @@ def between_marks(page: str, text: str) -> str:
 
 
 def main() -> None:
-    """Render the newest records."""
+    """Write the newest records as Markdown."""
     parser = argparse.ArgumentParser(description="Write the newest results of each row into docs/performance.md.")
-    parser.add_argument("--print", action="store_true", help="to standard output instead")
+    parser.add_argument("--print", action="store_true", help="write to standard output instead")
     options = parser.parse_args()
     records = newest()
     if not records:

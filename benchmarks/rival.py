@@ -1,12 +1,12 @@
 """One member of a PySyncObj cluster, run as a process.
 
-With ``--callers`` whichever is elected calls its counter and reports: PySyncObj has no client, so its callers sit in
-the leader's process. With ``--listen`` each member takes records over a socket from callers elsewhere, by the least
-that does it: a request is a number (u32), a length (u32) and the record, the response that number and whether it is
-committed (u8); a request of no bytes asks whether this member leads.
+With ``--callers`` the elected member calls its counter and reports, because PySyncObj has no client and its callers
+must be in the leader's process. With ``--listen`` each member accepts records over a socket from other processes. A
+request is a number (u32), a length (u32) and the record. The response is the same number and a flag (u8), 1 if the
+record is committed. A request with an empty record asks whether this member leads.
 
-Its journal is a mapped file that it never syncs, and there is no setting for that. ``--sync`` patches it to do so once
-for all entries of a turn, before they are confirmed to the leader, or counted by it: the cheapest way that is right.
+Its journal is a mapped file that it never syncs, and there is no setting for that. ``--sync`` patches it to sync once
+for all entries of a turn, before the follower confirms them or the leader counts them. This is the cheapest safe way.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ class Counter(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def add(self, number: int) -> int:
-        """Add to the counter and return what it comes to."""
+        """Add to the counter and return its new value."""
         self._value += number
         return self._value
 
     @replicated  # type: ignore[untyped-decorator]
     def append(self, value: bytes) -> int:
-        """Take a record and return how many there are. It is in the journal; a list would only cost memory."""
+        """Count a record and return the number of records. Its value is not stored here, because the journal has it."""
         self._value += 1
         return self._value
 
     @property
     def leads(self) -> bool:
-        """Whether this member is the leader, and has applied its log."""
+        """Whether this member is the leader and has applied its log."""
         return bool(self.isReady() and self._isLeader())
 
 
 def sync_journal() -> list[float]:
-    """Have PySyncObj sync what answers and commits rest on. Return a list that grows by each sync's seconds."""
+    """Patch PySyncObj to sync entries before they are confirmed. Return a list to which each sync adds its seconds."""
     add = FileJournal.add
     seconds: list[float] = []
     unsynced: set[Any] = set()
@@ -73,21 +73,21 @@ def sync_journal() -> list[float]:
         def synced(self: Any, *arguments: Any, **named: Any) -> Any:
             while unsynced:
                 started = time.perf_counter()
-                unsynced.pop().flush()  # msync of the whole mapping
+                unsynced.pop().flush()  # An msync of the whole mapping.
                 seconds.append(time.perf_counter() - started)
             return method(self, *arguments, **named)
 
         return synced
 
     FileJournal.add = add_unsynced
-    # A follower answers, and a leader counts itself and sends, behind these two.
+    # After these two calls a follower confirms entries, and a leader counts its own and sends them.
     for name in ("_SyncObj__sendNextNodeIdx", "_onTick"):
         setattr(SyncObj, name, before(getattr(SyncObj, name)))
     return seconds
 
 
 def measure(counter: Counter, callers: int, seconds: float) -> dict[str, float]:
-    """Keep ``callers`` commands going; each is followed by the next from its callback, the quickest way there is."""
+    """Keep ``callers`` commands unanswered; the callback of each begins the next, because that is the fastest way."""
     latencies = array("d")
     clock = time.perf_counter
     start = clock() + _WARM_UP_SECONDS
@@ -123,7 +123,7 @@ def measure(counter: Counter, callers: int, seconds: float) -> dict[str, float]:
 
 
 class _Caller(asyncio.Protocol):
-    """One connection of callers. The counter calls back on a thread of its own, for many commands in a row."""
+    """One connection of callers. The counter calls back on its own thread, often for many commands in a row."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -158,7 +158,7 @@ class _Caller(asyncio.Protocol):
             self._loop.call_soon_threadsafe(self._flush)
 
     def _flush(self) -> None:
-        self._is_flush_due = False  # Before looking: what is added from now on comes with a call of its own.
+        self._is_flush_due = False  # Cleared first, because responses that are added from now on schedule another call.
         found = []
         while self._answers:
             found.append(self._answers.popleft())
@@ -166,21 +166,23 @@ class _Caller(asyncio.Protocol):
 
 
 async def serve(counter: Counter, port: int) -> None:
-    """Take records from callers in other processes until this process is killed."""
-    sys.setswitchinterval(_SWITCH_SECONDS)  # else this thread and the counter's wait 5 ms for each other
+    """Accept records from callers in other processes until this process is killed."""
+    sys.setswitchinterval(_SWITCH_SECONDS)  # Otherwise this thread and the counter's wait 5 ms for each other.
     server = await asyncio.get_running_loop().create_server(lambda: _Caller(counter), "127.0.0.1", port)
     await server.serve_forever()
 
 
 def main() -> None:
-    """Run a member until it is killed; with callers, print a line once it has led and measured."""
+    """Run a member until it is killed; with callers, the leader measures and prints one line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("me")
     parser.add_argument("others", nargs="+")
     parser.add_argument("--journal", required=True)
     parser.add_argument("--callers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--listen", type=int, help="a port of 127.0.0.1 for callers, instead of those in here")
+    parser.add_argument(
+        "--listen", type=int, help="port of 127.0.0.1 for callers in other processes, instead of --callers"
+    )
     parser.add_argument("--period", type=float, required=True, help="seconds between the leader's messages")
     parser.add_argument("--sync", action="store_true")
     options = parser.parse_args()

@@ -1,13 +1,13 @@
-"""How much processor time does a commit take in each process, whatever the number of records in it?
+"""How much processor time does a commit take in each process, and how much of it depends on the number of records?
 
-Callers that wait for each other's batch go in step: a round is a batch from each session, one write and one sync on
-each disk, an answer. Its price is asked of the system: the time that each process had on the processors, in its own
-code and in the kernel, and how often its threads were switched, each divided by the syncs of the leader's log.
+Callers whose records share batches proceed in rounds. A round is a batch from each session, one write and one sync on
+each disk, and a response. Its cost comes from the counters of the operating system: the processor time of each process
+in its own code and in the kernel, and the switches of its threads, each divided by the syncs of the leader's log.
 
 Expected: a round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), a follower's
-twice, and one thread for each sync; the rest is some 150 us of warm Python and 100 us of system calls in each node.
-Each wake-up finds the caches cold: four processes share two cores. So a round should cost nearly the same whatever is
-in it, and a record next to nothing.
+twice, and one thread for each sync. The rest is some 150 us of warm Python and 100 us of system calls in each node.
+The caches are cold at each wake-up, because four processes share two cores. So the cost of a round should hardly depend
+on the number of its records.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ _WARM_UP_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Usage:
-    """What a process has used so far."""
+    """The resources that a process has used so far."""
 
     user: float
-    """Seconds in its own code."""
+    """Processor seconds in its own code."""
     kernel: float
     switches: int
-    """How often its threads left a processor, by waiting or by force."""
+    """Context switches of its threads, voluntary and involuntary."""
 
     def since(self, before: Usage) -> Usage:
-        """Return the difference."""
+        """Return the use between ``before`` and this one."""
         return Usage(self.user - before.user, self.kernel - before.kernel, self.switches - before.switches)
 
 
 def usage(pid: int) -> Usage:
-    """Ask the system what a process has used."""
+    """Return the resources that a process has used, from the counters of the operating system."""
     threads = [(each / "status").read_text(encoding="utf-8") for each in Path(f"/proc/{pid}/task").iterdir()]
     switches = sum(int(found) for text in threads for found in re.findall(r"ctxt_switches:\s+(\d+)", text))
     return Usage(*cpu_seconds(pid), switches)
 
 
 async def groups(client: Client) -> tuple[str, dict[str, int]]:
-    """Return who leads, and how often each node has synced its log."""
+    """Return the leader, and the number of groups that each node has synced."""
     nodes = await client.status()
     leader = next(str(node["id"]) for node in nodes if node.get("role") == "leader")
     return leader, {str(node["id"]): int(node["groups"]) for node in nodes}
 
 
 async def measure(local: LocalCluster, callers: int, sessions: int, seconds: float) -> dict[str, Any]:
-    """Measure one shape."""
+    """Return the cost of a round with this number of callers and sessions."""
     pids = {str(name): pid for name, node in local.nodes.items() if (pid := node.pid()) is not None}
     pids["callers"] = os.getpid()
     async with connected_to(local.target, sessions) as clients:
@@ -106,15 +106,15 @@ async def measure(local: LocalCluster, callers: int, sessions: int, seconds: flo
 
 
 async def measure_all(options: argparse.Namespace, directory: Path) -> list[dict[str, Any]]:
-    """Measure all shapes against one cluster."""
+    """Return the costs of a round for all of ``_SHAPES``, measured with one cluster."""
     async with own_cluster(directory / "nodes") as local:
         return [await measure(local, *shape, options.seconds) for shape in _SHAPES]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each shape")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     with own_directory(Path("viewstamp-data")) as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -1,16 +1,17 @@
-"""What does a snapshot of a gigabyte of state cost the appends beside it?
+"""How much slower are appends during a snapshot of a gigabyte of state?
 
 10,000 instances of an actor hold 100 KB each, on three members: the leader in this process, on the loop of its callers,
-the others in processes of their own. 64 callers append records of 256 bytes, each awaiting one before the next: alone,
-while the leader takes a snapshot, and while all three take one at once, which is the worst that can happen. The figure
-is the p99 of these appends; beside it how long the snapshot took, and the longest stall of the loop: by how much a task
-that wants to run every millisecond was late, and how much processor time the loop itself had used by then. A loop that
-was late and not busy was kept waiting by other processes.
+the others in processes of their own. 64 callers append records of 256 bytes, each awaiting one before the next. They
+are measured alone, while the leader takes a snapshot, and while all three members take one at once, the worst case.
 
-What to expect. An instance is packed and checksummed on the loop, a quarter of a megabyte at a time: 0.1 to 0.2 ms
-between two turns, which is nothing beside a sync. What costs is the device: every sync of the log waits for what the
-snapshot has under way there, 4 MiB at most, at 1 GB/s 4 ms and at 300 MB/s 13 ms. So the p99 should grow by 4 to 15 ms,
-and the snapshot should take as long as the device needs for 1 GB, and half as long again.
+The figure is the p99 of these appends. The table also has the duration of the snapshot and the longest stall of the
+loop: the lateness of a task that runs every millisecond, and the processor time of the loop during it. If the loop was
+late but used little processor time, it waited for other processes.
+
+Expected: an instance is packed and checksummed on the loop, a quarter of a megabyte at a time. This takes 0.1 to 0.2 ms
+between two turns, much less than a sync. The device costs more, because every sync of the log waits for the snapshot's
+unfinished writes, 4 MiB at most: 4 ms at 1 GB/s, 13 ms at 300 MB/s. So the p99 should grow by 4 to 15 ms, and the
+snapshot should take one and a half times as long as the device needs for 1 GB.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FILLING = 64
 _WANTED_MS = 20
 _SETTINGS = {
     "actors.block": "benchmarks.actors:Block",
-    # Only those snapshots that are asked for.
+    # So that nodes take only the snapshots that the benchmark requests.
     "snapshots.log_bytes": str(1 << 40),
     "snapshots.restart_seconds_max": "0",
 }
@@ -46,7 +47,7 @@ Figures = dict[str, Any]
 
 
 async def fill(node: EmbeddedNode, instances: int, size: int) -> None:
-    """Make the state."""
+    """Fill ``instances`` instances with ``size`` bytes each."""
     keys = iter(range(instances))
 
     async def filler() -> None:
@@ -59,7 +60,7 @@ async def fill(node: EmbeddedNode, instances: int, size: int) -> None:
 async def append_beside(
     members: EmbeddedLeader, work: Callable[[], Awaitable[object]], callers: int, value: bytes
 ) -> Figures:
-    """Keep ``callers`` appends going until ``work`` is done; those count that began meanwhile."""
+    """Keep ``callers`` appends unanswered until ``work`` is done; appends that began meanwhile count."""
     node, clock = members.node, time.perf_counter
     latencies = array("d")
     stalls = array("d")
@@ -98,7 +99,7 @@ async def append_beside(
 
 
 async def measure(options: argparse.Namespace, directory: Path) -> Figures:
-    """Fill the state, then measure without and with snapshots in turns."""
+    """Fill the state, then measure without and with snapshots in turns; return the figures."""
     async with embedded_leader(directory, _SETTINGS, thread=False) as members:
         node = members.node
         value = bytes(options.bytes)
@@ -137,7 +138,7 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
 
 
 def show(result: Figures) -> None:
-    """Print it for people."""
+    """Print the result as tables."""
     print(__doc__)
     keys = ["per_second", "p50_ms", "p99_ms", "longest_ms", "stall_ms", "busy_ms", "seconds"]
     rows = [
@@ -152,13 +153,13 @@ def show(result: Figures) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--callers", type=int, default=64)
-    parser.add_argument("--bytes", type=int, default=256, help="of a record")
+    parser.add_argument("--bytes", type=int, default=256, help="size of a record")
     parser.add_argument("--instances", type=int, default=10_000)
     parser.add_argument("--instance-bytes", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement without a snapshot")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each measurement without a snapshot")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()

@@ -1,21 +1,21 @@
-"""How fast do Spark's sink, source and offline replay go, beside what Spark does itself in the same session?
+"""How fast are the Spark sink, source and offline replay, compared with Spark alone in the same session?
 
-Three nodes in processes of their own, synced before they answer; records of 256 bytes; two tasks at once,
-all on one machine. Each figure is the median of its rounds:
+Three nodes run in processes of their own and sync before they acknowledge. Records have 256 bytes, and two tasks run at
+once, all on one machine. Each figure is the median of its rounds:
 
   * sink: files of a million records a micro-batch, into a topic, and into Spark's own parquet file sink
-  * overhead: micro-batches of ten records, into the topic, into a sink in Python that does nothing, which is what
-    Spark takes for any sink in Python, and into Spark's own that drops everything
-  * batch read: the topic, counted and dropped, beside ``mapInArrow`` that only counts what the JVM hands over: the most
-    that can go between the JVM and Python
+  * overhead: micro-batches of ten records, into the topic; into a sink in Python that does nothing, because Spark
+    itself takes this time for any sink in Python; and into Spark's own sink that drops everything
+  * batch read: the topic, counted and dropped, compared with ``mapInArrow`` that only counts the records of the JVM,
+    because this is the highest rate between the JVM and Python
   * streaming read: the topic, a million records a micro-batch, dropped
-  * replay: the files of the three nodes, stopped, to parquet in order; beside the plan that one would write in Spark
-    alone: all three replicas' records, ``dropDuplicates`` by (term, index), ``orderBy`` position
+  * replay: the files of the three stopped nodes, in order into parquet; compared with the plan for Spark alone: the
+    records of all three replicas, ``dropDuplicates`` by (term, index), ``orderBy`` position
 
-What to expect. The sink writes everything three times and checks it as often, on the processors that Spark needs
-too, so a fifth to a half of the parquet sink. The batch read copies nothing into Arrow's columns, but nodes and workers
-send and receive on the processors that ``mapInArrow`` has for itself: half of it. The replay reads each replica's
-headers, and the records of one, and sorts nothing.
+Expected: the sink reaches a fifth to a half of the parquet sink, because everything is written and checked three times,
+on the processors that Spark also uses. The batch read reaches half of ``mapInArrow``: it copies nothing into Arrow's
+columns, but nodes and workers send and receive on the same processors. The replay reads the headers of each replica and
+the records of one, and does not sort.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _IdleWriter(DataSourceStreamArrowWriter):
 
 
 class _Idle(DataSource):
-    """A sink that does nothing: what Spark itself takes for a sink in Python."""
+    """A sink that does nothing, so that its time is Spark's own for a sink in Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +77,7 @@ class _Idle(DataSource):
 
 
 class Bench:
-    """One session, one cluster, and what is measured with them."""
+    """The measurements, with one Spark session and one cluster."""
 
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.options = options
@@ -89,7 +89,7 @@ class Bench:
         self._queries = 0
 
     def run(self) -> Figures:
-        """Measure everything; the cluster is stopped before the replay."""
+        """Measure everything and return the figures; the cluster is stopped before the replay."""
         try:
             asyncio.run(self._start())
             self._make_files()
@@ -117,7 +117,7 @@ class Bench:
             await node.kill()
 
     def _make_files(self) -> None:
-        """Write the micro-batches' files: two a batch, so that two tasks share it; none of them can be compressed."""
+        """Write two files for each micro-batch, so that two tasks share it. Their values cannot be compressed."""
         for name, records, batches in (("large", self.options.records, self.options.rounds + 1), ("tiny", 10, 21)):
             for batch in range(batches):
                 frame = self.spark.range(batch * records, (batch + 1) * records, numPartitions=2)
@@ -133,7 +133,7 @@ class Bench:
     # Writing.
 
     def _stream(self, files: str, batches: int, begin: Callable[[Any], Any]) -> list[float]:
-        """Run a stream over files, a directory a micro-batch; return the seconds of each but the first."""
+        """Run a stream over files, a directory for each micro-batch; return the seconds of each except the first."""
         self._queries += 1
         checkpoint = str(self.directory / f"checkpoint-{self._queries}")
         seconds = []
@@ -277,7 +277,7 @@ class Bench:
 
 
 def show(result: Figures) -> None:
-    """Print it for people."""
+    """Print the result as a table."""
     print(__doc__)
     rows: list[list[object]] = []
     for name, goal in _GOALS.items():
@@ -297,14 +297,14 @@ def show(result: Figures) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Measure and print the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000, help="records a micro-batch")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="number of times that each is measured")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     if options.records < 1000 or options.rounds < 1:
-        raise RequestError("too little to measure", remedy="take at least 1000 records and one round")
+        raise RequestError("too few records or rounds to measure", remedy="use at least 1000 records and one round")
     with own_directory(Path("viewstamp-data")) as directory:
         found = {"conditions": conditions(directory), "durability": "majority, synced"}
         result = {**found, **Bench(options, directory).run()}

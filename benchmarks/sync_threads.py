@@ -1,19 +1,19 @@
 """Which threads should sync the log: a dedicated one, or a small pool that takes turns?
 
 VoltDB's command log syncs from a rotating pool of threads, because a thread that has just been busy is scheduled late.
-Here that is measured with the log of one node on a real disk, with appends of 4 KiB, under three loads beside it:
+This program measures both with the log of one node on a real disk, with appends of 4 KiB, under these loads:
 
-* ``idle``: nothing, with 8 appends in flight; ``one caller``: with 1;
-* ``busy processor``: a process for each core that only computes, so that the kernel has something better to run;
+* ``idle``: no other load, with 8 appends in flight; ``one caller``: the same with 1;
+* ``busy processor``: a process for each core that only computes, so that threads compete for the processors;
 * ``busy loop``: every turn of the event loop computes for 2 ms, so that the interpreter lock is mostly taken.
 
-Units: microseconds. ``sync`` is the call of ``fdatasync`` in the thread that makes it; ``append`` is from the hand-over
-on the loop to the answer on the loop; ``stall`` is the longest time for which the loop did nothing that was due;
-``cpu`` is what the whole process used, the appends of the group included.
+Units: microseconds. ``sync`` is the call of ``fdatasync`` in the thread that makes it. ``append`` is the time from the
+call to the completion, both on the loop. ``stall`` is the longest delay of a due timer of the loop. ``cpu`` is the
+processor time of the whole process, including the appends of the group.
 
 Expected: a sync of 4 KiB on this kind of machine takes 150-250 µs, a wake-up of a thread 15-50 µs. A pool adds one
-wake-up for each group, which is in the way only while groups follow each other closely. It wins where the scheduler
-lets the thread wait that has just used its share. What came of it: docs/design/0001-sync-threads.md.
+wake-up for each group, which matters only while groups follow each other closely. The pool is faster if the scheduler
+delays a thread that has used its time slice. The result and decision are in docs/design/0001-sync-threads.md.
 
     python -m benchmarks.sync_threads [--seconds 1] [--rounds 7] [--output json]
 """
@@ -57,13 +57,13 @@ WARM_SECONDS = 0.3
 
 @dataclass
 class Sample:
-    """What one run of one kind of executor showed; seconds."""
+    """The results of one run with one kind of executor, in seconds."""
 
     syncs: list[float] = field(default_factory=list)
     appends: list[float] = field(default_factory=list)
     stall: float = 0.0
     cpu: float = 0.0
-    """Of this process, all threads."""
+    """Processor seconds of all threads of this process."""
     appends_a_second: float = 0.0
 
 
@@ -77,7 +77,7 @@ class _TimedFile(RealFile):
 
 
 class _TimedDisk(RealDisk):
-    """Knows how long each sync inside a segment took."""
+    """A real disk that records the duration of each sync inside a segment."""
 
     def __init__(self, *, executor_threads: int) -> None:
         super().__init__(executor_threads=executor_threads)
@@ -92,12 +92,12 @@ class _TimedDisk(RealDisk):
 
 
 async def measure(directory: str, threads: int, load: str, seconds: float) -> Sample:
-    """Append with ``IN_FLIGHT`` in flight for some seconds, without a new segment meanwhile."""
+    """Keep ``IN_FLIGHT`` appends unanswered for some seconds, without a new segment meanwhile; return the results."""
     disk = _TimedDisk(executor_threads=threads)
     wal = Wal.open(disk, directory, WalOptions(segment_bytes=SEGMENT_BYTES), on_batch=lambda *_: None)
     wal.start(_fail)
     loop = asyncio.get_running_loop()
-    while wal.bytes_allocated < 2 * SEGMENT_BYTES:  # noqa: ASYNC110  # what a thread does can only be looked for
+    while wal.bytes_allocated < 2 * SEGMENT_BYTES:  # noqa: ASYNC110  # because the writer thread sends no event
         await asyncio.sleep(0.01)
     sample = Sample()
     is_over = False
@@ -174,7 +174,7 @@ def _run(directory: Path, threads: int, load: str, seconds: float) -> Sample:
 
 
 def _row(samples: list[Sample]) -> dict[str, float]:
-    """Return the medians over the rounds, in microseconds; of each round its longest stall."""
+    """Return the medians over the rounds, in microseconds; for ``stall`` the median of the longest of each round."""
 
     def of(percent: float, what: str) -> float:
         return round(median(percentile(getattr(sample, what), percent) for sample in samples) * 1e6)
@@ -191,9 +191,9 @@ def _row(samples: list[Sample]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="Measure how the threads of an executor matter to the log.")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each run")
+    """Measure and print the figures."""
+    parser = argparse.ArgumentParser(description="Measure the log with different numbers of syncing threads.")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of each run")
     parser.add_argument("--rounds", type=int, default=7, help="runs of each kind, in turn")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     arguments = parser.parse_args()
@@ -204,7 +204,7 @@ def main() -> None:
         samples: dict[tuple[str, int], list[Sample]] = {(load, n): [] for load in LOADS for n in THREADS}
         kinds = list(samples)
         for number in range(arguments.rounds):
-            # In turn, each round in another order, so that what the machine does meanwhile meets all kinds.
+            # In turn, each round in another order, so that other work of the machine affects all kinds alike.
             for load, threads in random.Random(number).sample(kinds, len(kinds)):
                 samples[load, threads].append(_run(directory, threads, load, arguments.seconds))
     finally:

@@ -1,4 +1,4 @@
-"""Writes records of rows as tables: for a terminal, and as Markdown. A record is what ``results.py`` keeps, a dict.
+"""Writes records of rows as tables for a terminal and as Markdown. A record is a dict that ``results.py`` stores.
 
 Fields that an old record lacks are shown as empty cells.
 """
@@ -37,7 +37,7 @@ _NUMBERS = ("ratio", "goal", "CPU ratio", "figure", "ours / it", "CPU us", "p50 
 
 
 def goal_lines(records: Iterable[Record]) -> list[tuple[str, ...]]:
-    """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, below one with the work where that has several."""
+    """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, after a line with the work if there are several."""
     lines: list[tuple[str, ...]] = []
     for record in records:
         title = str(record.get("title") or record.get("row", ""))
@@ -70,7 +70,7 @@ def _goal_cells(record: Record, ratio: Record) -> tuple[str, ...]:
 
 
 def _cpu_ratio(ours: Record, peer: Record) -> str:
-    """Return our processor time for a record as a multiple of the peer's; "" where one of them was not measured."""
+    """Return our processor time for a record as a multiple of the peer's; "" if one of them was not measured."""
     mine, its = ours.get("cpu_us"), peer.get("cpu_us")
     return f"{_number(mine / its)} x" if mine and its else ""
 
@@ -97,7 +97,7 @@ def subject_lines(record: Record) -> list[tuple[str, ...]]:
 
 
 def conditions_line(record: Record) -> str:
-    """Return when, where and with what a row was measured."""
+    """Return the date, the machine and the settings of a row's measurement."""
     parts = [record.get("date"), record.get("machine"), record.get("filesystem")]
     if record.get("python"):
         loop = f", a fixed loop in {record['loop_ns']} ns" if record.get("loop_ns") else ""
@@ -119,7 +119,7 @@ def print_goals(records: Sequence[Record], console: Console) -> None:
 
 
 def print_details(record: Record, console: Console) -> None:
-    """Print all subjects of a row, and what is to be said of them: long words stand below the table, not in it."""
+    """Print all subjects of a row. Long descriptions are below the table, because its columns are narrow."""
     title = f"{record.get('row', '')}: {record.get('title', '')}"
     _print(title, SUBJECT_COLUMNS[:-2], [line[:-2] for line in subject_lines(record)], console)
     said: dict[str, list[str]] = {}
@@ -134,7 +134,7 @@ def print_details(record: Record, console: Console) -> None:
 
 
 def markdown(records: Sequence[Record]) -> str:
-    """Return the table of all goals, and the subjects of each row behind it, as Markdown."""
+    """Return the table of all goals, followed by the subjects of each row, as Markdown."""
     parts = [_markdown(GOAL_COLUMNS, goal_lines(records))]
     parts += [details_markdown(record) for record in records]
     return "\n\n".join(parts)
@@ -160,7 +160,7 @@ def _subject(record: Record, name: str) -> Record:
 
 
 def _times(record: Record, subject: Record) -> str:
-    """Return what ours is of a peer's figure; ours of the same kind where there is one, else our first."""
+    """Return our figure as a multiple of a peer's: that of our subject of the same kind, or else of our first."""
     kind = subject["name"].partition(", ")[2]
     ours = _subject(record, f"{_OURS}, {kind}") or record["subjects"][0]
     if subject["name"].partition(",")[0] == _OURS or _unit(record, ours) != _unit(record, subject):
@@ -177,7 +177,7 @@ def _is_limited(subject: Record) -> bool:
 
 
 def _kind(name: str) -> str:
-    """Return which of ours a name means: "" where there is only one."""
+    """Return the kind of a subject from its name, for example "8 sessions"; "" if the name has no kind."""
     return "" if name == _OURS else name.removeprefix(f"{_OURS}, ")
 
 
@@ -198,7 +198,7 @@ def _print(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], c
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, title_style="bold")
     for number, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if column in _NUMBERS else "left"
-        # Figures stay in one piece: what is wide is the first column's loss.
+        # Figures are not wrapped; if the table is too wide, the first column is.
         table.add_column(column.replace(" at its ", "\nat its "), justify=justify, overflow="fold", no_wrap=number > 0)
     for line in lines:
         table.add_row(*map(escape, line))

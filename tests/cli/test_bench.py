@@ -126,9 +126,9 @@ def test_wal_is_measured_with_large_commits_and_with_many_callers(bench: Bench) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["append", "--sessions", "65"], "not one for each"),
-        (["append", "--sessions", "2", "--in-flight", "1"], "not one for each"),
-        (["append", "--sessions", "2", "--embedded"], "an embedded node has one"),
+        (["append", "--sessions", "65"], "fewer than one for each session"),
+        (["append", "--sessions", "2", "--in-flight", "1"], "fewer than one for each session"),
+        (["append", "--sessions", "2", "--embedded"], "an embedded node has one session"),
         (["append", "--plot", "no/such/folder.png"], "cannot be written"),
         (["read", "--plot", "."], "cannot be written"),
     ],

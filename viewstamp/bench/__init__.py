@@ -2,10 +2,11 @@
 
 Promises
   * The callers are in this process, the nodes in processes of their own. ``client_cores`` beside each figure is the
-    share of a processor that this process used: near 1 the callers were measured instead of the nodes.
-  * Every output has ``durability`` and ``filesystem``. Data in memory is reported as such, or refused.
-  * Files of a cluster that is made for a measurement are in the current directory, on its disk. They are removed when
-    the measurement ends, also if it fails.
+    share of a processor that this process used. Near 1, the figure is the limit of the callers and not of the nodes.
+  * Every output has ``durability`` and ``filesystem``. If the data is in memory, the output contains a warning or the
+    measurement does not start, because the figures of a disk would differ.
+  * The files of a cluster that is made for a measurement are in the current directory, on its disk. They are removed
+    when the measurement ends, also if it fails.
 
 | module | holds |
 | --- | --- |

@@ -37,16 +37,17 @@ TOPIC: Final = "bench"
 NODES: Final = 3
 WAIT_SECONDS: Final = 30.0
 PATIENCE: Final = {"timeouts.election_ms": "5000"}
-"""A machine that is busy with other things must not cost the member in this process the leadership."""
+"""A long election timeout, because a busy machine would otherwise depose the leader in this process."""
 
 
 @asynccontextmanager
 async def connected(
     directory: Path | None, cluster: str | None, count: int, *, embedded: bool = False
 ) -> AsyncIterator[tuple[list[Client], str]]:
-    """Yield ``count`` clients, each with a session of its own, and the file system of the data.
+    """Yield ``count`` clients, each with a session of its own, and the type of the file system of the data.
 
-    The cluster is the one that ``directory`` or ``cluster`` names, else one of its own. The topic is there.
+    The cluster is the one that ``directory`` or ``cluster`` names, otherwise a new one of three nodes. The topic
+    exists.
     """
     async with AsyncExitStack() as stack:
         if directory is not None or cluster is not None:
@@ -66,7 +67,7 @@ async def connected(
 
 @asynccontextmanager
 async def connected_to(target: ClusterTarget, count: int) -> AsyncIterator[list[Client]]:
-    """Yield ``count`` clients of a cluster. The topic is there."""
+    """Yield ``count`` clients of a cluster, in which the topic exists."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(target.connect()) for _ in range(count)]
         await clients[0].create_topic(TOPIC)
@@ -75,9 +76,9 @@ async def connected_to(target: ClusterTarget, count: int) -> AsyncIterator[list[
 
 @contextmanager
 def own_directory(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a new directory in ``parent``, by default the current one; it is removed in the end with all in it.
+    """Yield a new directory in ``parent``, by default the current one; it is removed at exit with its contents.
 
-    A ``parent`` that is not there is made, and removed again unless somebody else has put something there.
+    A missing ``parent`` is created, and removed at exit if it is empty.
     """
     # Beside the current directory's files and not in the system's temporary directory, which may be memory.
     parent = (parent or Path()).absolute()
@@ -94,7 +95,7 @@ def own_directory(parent: Path | None = None) -> Iterator[Path]:
 
 @asynccontextmanager
 async def own_cluster(directory: Path) -> AsyncIterator[LocalCluster]:
-    """Yield a new cluster that is RUNNING, with default settings and without fault switches; its nodes end at exit."""
+    """Yield a new RUNNING cluster with default settings and without fault switches; its nodes are killed at exit."""
     from viewstamp.local.cluster import LocalCluster
 
     local = LocalCluster.open_or_create(directory, NODES, chaos=False)
@@ -113,7 +114,7 @@ class EmbeddedLeader:
         """Process ids."""
 
     def check_leading(self) -> None:
-        """Raise UnavailableError unless the member in this process leads: another's figures are of no use."""
+        """Raise UnavailableError unless the member in this process leads, because only its figures are meant."""
         if self.node.node_status["role"] != "leader":
             raise UnavailableError("the member in this process does not lead any more", remedy="run it again")
 
@@ -122,15 +123,15 @@ class EmbeddedLeader:
 async def embedded_leader(
     directory: Path, settings: Mapping[str, str] | None = None, *, thread: bool = False
 ) -> AsyncIterator[EmbeddedLeader]:
-    """Run a new cluster; its first member, which campaigns first, leads in this process.
+    """Yield the leader of a new cluster: its first member, which runs in this process and campaigns first.
 
     Args:
-      directory: for their files and data.
-      settings: ``section.key`` to text, for all of them.
-      thread: the leader has a loop and a thread of its own, as programs have it by default.
+      directory: for the members' files and data.
+      settings: ``section.key`` to text, for all members.
+      thread: whether the leader has a loop and a thread of its own, which is the default of ``open_node``.
 
     Raises:
-      UnavailableError: another one was elected, or a member did not start.
+      UnavailableError: another member was elected, or a member did not start.
     """
     from viewstamp.embed import open_node
     from viewstamp.local.cluster import LocalCluster

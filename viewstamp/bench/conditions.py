@@ -1,4 +1,4 @@
-"""Conditions that are recorded beside each figure of a benchmark: machine, commit, interpreter, disk."""
+"""Collects the conditions that are recorded beside each figure: machine, commit, interpreter, disk."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PROBES = 100
 
 
 def conditions(directory: Path) -> dict[str, object]:
-    """Return the conditions of a measurement in ``directory``.
+    """Return the conditions of a measurement in ``directory``, for a record in JSON.
 
-    ``loop_ns`` is the speed of this interpreter, see ``interpreter.py``; ``sync_ms_p50`` the median time in which the
-    disk syncs 4 KiB now.
+    ``loop_ns`` is the speed of this interpreter, see ``interpreter.py``. ``sync_ms_p50`` is the median of 100 syncs of
+    4 KiB.
 
     Raises:
-      SystemExit: the directory is in memory.
+      SystemExit: the directory is in memory, so the measurement would not include a disk.
     """
     filesystem = RealDisk().filesystem(str(directory))
     if filesystem in ("tmpfs", "ramfs"):

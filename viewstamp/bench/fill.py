@@ -1,4 +1,4 @@
-"""Fills the topic with a number of records, as fast as the cluster takes them."""
+"""Appends a number of records to the topic, as fast as the cluster accepts them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def value_of(size: int) -> bytes:
 
 
 async def fill(client: Client, records: int, size: int, show: Show) -> Appended:
-    """Append ``records`` of ``size`` bytes; return where they are. Raises what refused one of them."""
+    """Append ``records`` of ``size`` bytes and return their positions. Raises the error of the first failed append."""
     value = value_of(size)
     chunk = max(1, min(CHUNK_RECORDS, CHUNK_BYTES // max(size, 1)))
 

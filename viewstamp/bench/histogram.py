@@ -1,4 +1,4 @@
-"""Counts latencies in buckets, so that a run of any length takes 20 KB and two runs can be added up."""
+"""Counts latencies in buckets, so that a run of any length takes 20 KB and two runs can be merged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Histogram:
             self.longest = milliseconds
 
     def merge(self, other: Histogram) -> None:
-        """Add the counts of another one."""
+        """Add the latencies of another histogram to this one."""
         self._counts = [mine + its for mine, its in zip(self._counts, other._counts, strict=True)]
         self.count += other.count
         self.longest = max(self.longest, other.longest)

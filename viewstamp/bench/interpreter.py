@@ -42,8 +42,8 @@ def _one_pass(number: int, *, missing: dict[str, int]) -> int:
 def loop_ns() -> int:
     """Return processor nanoseconds for one pass of the loop: an object, a property, calls, a text, an exception.
 
-    The fastest of five runs of 10,000 passes counts, about 40 ms in all. Processor time is taken, so that other work on
-    the machine counts little.
+    The result is the fastest of five runs of 10,000 passes, which take about 40 ms in all. It is processor time and not
+    elapsed time, because other work on the machine affects it less.
     """
     best = sys.maxsize
     for _ in range(_REPEATS):

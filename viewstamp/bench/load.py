@@ -1,15 +1,15 @@
-"""Keeps calls going for some seconds, and counts them, their latencies and the processor time.
+"""Makes calls for a given time, and measures their number, their latencies and the processor time.
 
 Three kinds of load:
 
 | function | a call begins |
 | --- | --- |
-| :func:`repeat`, :func:`drive` | when the same caller's call before it has ended |
+| :func:`repeat`, :func:`drive` | when the previous call of the same caller has ended |
 | :func:`keep_going` | when any call has ended, so that a fixed number is outstanding; without a task for each |
 | :func:`offer` | at a fixed rate, however long the calls before it take |
 
-Only :func:`offer` shows the latency of a system at a given load. In the other two a slow answer delays the calls behind
-it, which are then not counted as slow: the coordinated omission.
+Only :func:`offer` measures the latency of a system at a given load. In the other two a slow response delays the calls
+that follow, and this delay is not part of their latencies (coordinated omission).
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Figures:
     """The calls of one measured window of time."""
 
     latencies: Histogram
-    """Of each call of the window."""
+    """One for each call of the window."""
     seconds: float
     """Length of the window."""
     client_cpu_seconds: float
     """Processor time of this process, all of its threads, during the window."""
     server_cpu_seconds: float = 0.0
-    """Processor time of the servers during the window; 0.0 where they were not asked."""
+    """Processor time of the servers during the window; 0.0 if it was not measured."""
     late: int = 0
-    """Of the calls, those that ended after the window: only :func:`offer` counts any."""
+    """Number of counted calls that ended after the window; 0 except for :func:`offer`."""
 
     @property
     def count(self) -> int:
-        """Number of calls that count, see the functions that make them."""
+        """Number of counted calls; each function below states which calls count."""
         return self.latencies.count
 
     @property
@@ -83,7 +83,7 @@ class Figures:
 
 
 class _Window:
-    """The part of a run that counts: after the warm-up, until the time is over."""
+    """The measured part of a run: from the end of the warm-up until the time is over."""
 
     def __init__(self, servers: Cpu) -> None:
         self.latencies = Histogram()
@@ -131,7 +131,7 @@ async def drive(
     warm_up: float = WARM_UP_SECONDS,
     servers: Cpu = _no_servers,
 ) -> Figures:
-    """Keep ``callers`` appending ``value``, dealt evenly over ``sessions``. As :func:`repeat`."""
+    """Append ``value`` by ``callers`` that are divided evenly over ``sessions``. Otherwise as :func:`repeat`."""
     calls = [partial(append, value) for append in sessions]
     return await repeat(calls, callers, seconds, warm_up=warm_up, servers=servers)
 
@@ -144,13 +144,13 @@ async def repeat(
     warm_up: float = WARM_UP_SECONDS,
     servers: Cpu = _no_servers,
 ) -> Figures:
-    """Keep ``callers`` going, each of which awaits its call before the next; caller ``i`` makes call ``i % len``.
+    """Run ``callers`` that each await a call before they make the next; caller ``i`` makes ``calls[i % len(calls)]``.
 
-    They begin ``warm_up`` seconds, at most ``seconds``, before the window opens. Calls that are outstanding when it
-    closes are awaited and do not count.
+    The callers begin ``warm_up`` seconds, at most ``seconds``, before the window opens. Calls that are outstanding
+    when the window closes are awaited and do not count.
 
     Raises:
-      Exception: the first error of a call; the other callers have been cancelled.
+      Exception: the first error of a call. The other callers have been cancelled, so their calls may have succeeded.
     """
     window = _Window(servers)
     latencies = window.latencies
@@ -182,10 +182,10 @@ async def repeat(
 async def keep_going(
     call: Call, outstanding: int, *, seconds: float = 0.0, count: int = 0, servers: Cpu = _no_servers
 ) -> Figures:
-    """Keep ``outstanding`` calls going: for ``seconds`` after a warm-up, or until ``count`` of them have ended.
+    """Keep ``outstanding`` calls unanswered: for ``seconds`` after a warm-up, or until ``count`` calls have ended.
 
-    Calls that end inside the window count, also those that began before it, because a long queue takes a good part of
-    the window to pass. Calls that are outstanding at the end are awaited.
+    Calls that end inside the window count, also those that began before it, because a call in a long queue may take a
+    large part of the window. Calls that are outstanding at the end are awaited.
 
     Raises:
       Exception: the first error of a call.
@@ -244,19 +244,20 @@ async def offer(
     outstanding_max: int = 100_000,
     servers: Cpu = _no_servers,
 ) -> Figures:
-    """Begin ``per_second`` calls a second at evenly spaced times, whether or not those before them have ended.
+    """Begin ``per_second`` calls a second at evenly spaced times, whether or not earlier calls have ended.
 
-    A latency counts from the time at which the call was due, not from when it was made: a stall of the system delays
-    calls, and each of them counts as slow. Calls due inside the window count, also if they end after it; those are
-    ``late``. So ``per_second`` of the result is nearly the offered rate, unless the system did not keep up.
+    A latency is measured from the time at which the call was due and not from the time at which it was made, because a
+    stall of the system delays calls, and each of them must count as slow. Calls that were due inside the window count.
+    Those that end after it are ``late``. So ``per_second`` of the result is close to the offered rate unless the
+    system did not keep up.
 
     Args:
-      call: begins at once when called; is awaited for its end.
+      call: begins a call immediately and returns its awaitable result.
       per_second: the offered rate.
       seconds: length of the window.
       warm_up: seconds at the same rate before the window opens.
-      outstanding_max: with this many calls outstanding the system is overloaded, and the run ends early.
-      servers: processor seconds that the servers have used.
+      outstanding_max: the run ends early at this number of outstanding calls, because the system is overloaded.
+      servers: returns the processor seconds that the servers have used so far.
 
     Raises:
       Exception: the first error of a call.

@@ -1,4 +1,4 @@
-"""Wakes a task every quarter of a millisecond; the timers of event loops are no finer than a millisecond."""
+"""Wakes a task every 0.25 ms, because the timers of event loops have a resolution of 1 ms."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NON_BLOCKING: Final = 0o4000
 
 @asynccontextmanager
 async def paced() -> AsyncIterator[Callable[[], Awaitable[object]]]:
-    """Yield a function whose result is awaited until the next beat; beats that were missed are not made up for.
+    """Yield a function that returns an awaitable for the next beat; missed beats are skipped.
 
-    Linux has a timer that an event loop can wait for as for a socket. Elsewhere the beat is a millisecond.
+    On Linux the beat is 0.25 ms, because an event loop can wait for a timer descriptor there. Elsewhere it is 1 ms.
     """
     if sys.platform != "linux":
         yield lambda: asyncio.sleep(_COARSE_SECONDS)
@@ -48,7 +48,7 @@ async def paced() -> AsyncIterator[Callable[[], Awaitable[object]]]:
 
 
 def _timer(seconds: float) -> int:
-    """Return a descriptor that becomes readable every ``seconds``. Python has a function for it from 3.13 on."""
+    """Return a descriptor that becomes readable every ``seconds``. Called by ctypes because Python < 3.13 lacks it."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor: int = libc.timerfd_create(_CLOCK_MONOTONIC, _NON_BLOCKING)
     if descriptor < 0:

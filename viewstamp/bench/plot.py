@@ -1,4 +1,4 @@
-"""Draws latencies by percentile, and figures over a parameter, as pictures, without a screen."""
+"""Draws latencies by percentile, and figures over a parameter, into picture files; needs no screen."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ POINTS_A_NINE: Final = 50
 
 
 def check_installed(flag: str) -> None:
-    """Raise ConfigError if what draws is not installed; ``flag`` asks for the picture."""
+    """Raise ConfigError if matplotlib is not installed; ``flag`` is the option that requests the picture."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(f"{flag} needs matplotlib, not installed here", remedy="run `pip install 'viewstamp[plot]'`")
 
 
 def check_plot(path: Path | None) -> None:
-    """See before anything is measured that the picture can be drawn.
+    """Check, before the measurement starts, that the picture can be drawn; None = no picture is requested.
 
     Raises:
-      ConfigError: what draws is not installed, or the file cannot be written.
+      ConfigError: matplotlib is not installed, or the file cannot be written.
     """
     if path is None:
         return
@@ -39,9 +39,9 @@ def check_plot(path: Path | None) -> None:
 
 
 def curve(figures: Figures) -> tuple[list[float], list[float]]:
-    """Return how many nines a share of the calls has, and the milliseconds that this share did not exceed.
+    """Return the points of a curve: shares of the calls in nines, and the milliseconds that each share did not exceed.
 
-    0 nines are none of the calls, 1 are 90 %, 2 are 99 %; the last point is the longest of all.
+    For example 0 nines are none of the calls, 1 nine is 90 % and 2 nines are 99 %. The last point is the longest call.
     """
     count = figures.count
     nines = [step / POINTS_A_NINE for step in range(int(math.log10(count) * POINTS_A_NINE) + 1)] if count else []
@@ -49,14 +49,14 @@ def curve(figures: Figures) -> tuple[list[float], list[float]]:
 
 
 def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None:
-    """Write a PNG with a curve for each of ``measured``; None = do not.
+    """Write a PNG with a curve for each of ``measured``; does nothing if ``path`` is None.
 
     Raises:
       OSError: the file cannot be written.
     """
     if path is None:
         return
-    from matplotlib.figure import Figure  # Not pyplot: that looks for a screen, and keeps what it has drawn.
+    from matplotlib.figure import Figure  # Not pyplot, because it needs a screen and keeps all figures.
 
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
@@ -67,7 +67,7 @@ def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None
         axes.plot(nines, milliseconds, label=f"{name}: {figures.per_second:,.0f}/s")
     ticks = range(math.ceil(longest) + 1)
     axes.set_xticks(list(ticks), [f"{100 - 100 * 10.0**-tick:.{max(0, tick - 2)}f} %" for tick in ticks])
-    axes.set_xlabel("so many of the calls took no longer")
+    axes.set_xlabel("percentile of the calls")
     axes.set_ylabel("ms")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -90,7 +90,7 @@ def draw_lines(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[floa
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "viewstamp"  # The same figures make the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "viewstamp"  # So that the same figures make the same file.
     figure = Figure(figsize=(4.2 * len(panels), 4), dpi=110, layout="constrained")
     for number, (title, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(1, len(panels), number)

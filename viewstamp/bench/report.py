@@ -1,4 +1,4 @@
-"""Output that the benchmark commands share."""
+"""Prints the results of the benchmark commands."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ __all__ = ["latencies", "print_result"]
 
 PERCENTS: Final = {"p50_ms": 50, "p95_ms": 95, "p99_ms": 99, "p999_ms": 99.9, "max_ms": 100}
 BUSY_CORES: Final = 0.9
-"""From this share of a processor on, the event loop of the callers limits them."""
+"""Share of a processor above which the callers limit the figure, because their event loop is one thread."""
 
 
 def latencies(figures: Figures) -> dict[str, float | None]:
-    """Return the processor use of the callers, and the percentiles of their latencies."""
+    """Return the processors that the callers used, and the percentiles of their latencies in ms."""
     times = {name: figures.percentile_ms(percent) for name, percent in PERCENTS.items()}
     return {"client_cores": round(figures.client_cores, 2), **times}
 
 
 def print_result(result: Mapping[str, Any], output: Output, *, is_apart: bool = True) -> None:
-    """Print a result; the parts that are themselves results have a block each in the table.
+    """Print a result. In a table, each nested result has a block of its own.
 
-    Print a warning where the callers limit the figure. ``is_apart``: they are in another process than the nodes.
+    A warning follows if the callers limit the figure. ``is_apart`` is whether the callers run in another process than
+    the nodes; if not, their processor time includes that of a node, and there is no such warning.
     """
     if output is Output.JSON:
         print_json(result)
@@ -35,11 +36,9 @@ def print_result(result: Mapping[str, Any], output: Output, *, is_apart: bool = 
     for name, part in {"": result, **_parts(result)}.items():
         if (part.get("client_cores") or 0) > BUSY_CORES and is_apart:
             of = f" of {name.replace('_', ' ')}" if name else ""
-            say(f"the callers{of} used {part['client_cores']} cores: with faster callers the cluster would do more")
+            say(f"the callers{of} used {part['client_cores']} cores and limit the figure: the cluster can do more")
     if result.get("filesystem") in ("tmpfs", "ramfs"):
-        say(
-            f"WARNING: the data was on {result['filesystem']}: MEMORY, NOT A DISK. These are not the figures of a disk."
-        )
+        say(f"WARNING: the data was on {result['filesystem']}: MEMORY, NOT A DISK. Measure in a directory on a disk.")
 
 
 def _parts(result: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -1,17 +1,18 @@
-"""``viewstamp bench``: measure, and say under which conditions.
+"""The commands ``viewstamp bench``: each measures one kind of work and prints the conditions beside the figures.
 
 | command | measures |
 | --- | --- |
-| ``append`` | appends, until a majority has them on its disks |
-| ``read`` | all of a topic by one reader; its last record by many |
-| ``failover`` | SIGKILL of the leader until the next acknowledged write, over and over, under load if asked |
-| ``restart`` | the start of all nodes, killed with a long log, until the first acknowledged write |
-| ``wal`` | the log of one node alone, without a cluster |
+| ``append`` | appends, each until it is on the disks of a majority |
+| ``read`` | reads of a whole topic by one reader, and of its last record by many callers |
+| ``failover`` | the time from SIGKILL of the leader to the next acknowledged write, repeatedly, with or without load |
+| ``restart`` | the time from the start of all nodes, killed with a long log, to the first acknowledged write |
+| ``wal`` | commits to the log of one node, without a cluster |
 
-``failover`` and ``restart`` read back, or count, what was acknowledged: what is missing is said, and the exit code 1.
+At their end ``failover`` reads all acknowledged records back and ``restart`` counts them. If any is missing they print
+the number and exit with code 1.
 
-One file a command: ``append.py``, ``read.py``, ``failover.py``, ``restart.py``, ``wal.py``; ``commands.py`` the group.
-How it is measured is in ``viewstamp.bench``.
+Each command has a file: ``append.py``, ``read.py``, ``failover.py``, ``restart.py``, ``wal.py``. ``commands.py`` has
+the group. The package ``viewstamp.bench`` does the measuring.
 """
 
 from viewstamp.cli.bench.commands import app

@@ -1,4 +1,4 @@
-"""``viewstamp bench append``: many callers, each of which awaits each of its appends."""
+"""The command ``viewstamp bench append``: many callers, each of which awaits each of its appends."""
 
 from __future__ import annotations
 
@@ -21,34 +21,39 @@ __all__ = ["append"]
 
 
 def append(
-    callers: Annotated[int, typer.Option("--callers", metavar="N", min=1, help="Each awaits its append.")] = 64,
+    callers: Annotated[
+        int, typer.Option("--callers", metavar="N", min=1, help="Callers; each awaits its append before the next.")
+    ] = 64,
     sessions: Annotated[
-        int, typer.Option("--sessions", metavar="N", min=1, help="Clients that share the callers evenly.")
+        int, typer.Option("--sessions", metavar="N", min=1, help="Clients, over which the callers are divided evenly.")
     ] = 1,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
     in_flight: Annotated[
-        int | None, typer.Option("--in-flight", metavar="N", min=1, help="Appends outstanding, instead of callers.")
+        int | None,
+        typer.Option(
+            "--in-flight", metavar="N", min=1, help="Outstanding appends of one caller, instead of --callers."
+        ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="To measure for.")] = 5.0,
-    embedded: Annotated[bool, typer.Option("--embedded", help="Call from inside the leader's process.")] = False,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of the measurement.")] = 5.0,
+    embedded: Annotated[bool, typer.Option("--embedded", help="Run the callers inside the leader's process.")] = False,
     plot: PlotOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Measure appends. Without --dir or --cluster against three nodes of its own, on the current directory's disk.
+    """Measure appends. Without --dir or --cluster it starts three nodes on the current directory's disk.
 
-    A given cluster gets a topic "bench" with the records in it.
+    In a given cluster it appends to the topic "bench", and the records remain there.
     """
     if embedded and (directory is not None or cluster is not None):
-        raise ConfigError("--embedded starts a cluster of its own", remedy="leave out --dir and --cluster")
+        raise ConfigError("--embedded starts a new cluster", remedy="leave out --dir and --cluster")
     if embedded and sessions > 1:
-        raise ConfigError(f"--sessions {sessions}: an embedded node has one", remedy="leave out --embedded")
+        raise ConfigError(f"--sessions {sessions}: an embedded node has one session", remedy="leave out --embedded")
     outstanding = in_flight or callers
     if sessions > outstanding:
         raise ConfigError(
-            f"--sessions {sessions}: of {outstanding} callers there is not one for each",
-            remedy="name fewer sessions, or more with --callers",
+            f"--sessions {sessions}: {outstanding} callers are fewer than one for each session",
+            remedy="lower --sessions, or raise --callers",
         )
     check_plot(plot)
 

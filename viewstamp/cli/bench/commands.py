@@ -1,4 +1,4 @@
-"""The group of commands: what ``viewstamp bench --help`` shows."""
+"""The group of commands that ``viewstamp bench --help`` lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from viewstamp.cli.group import CommandGroup
 
 __all__ = ["app"]
 
-app = typer.Typer(cls=CommandGroup, help="Measure.", no_args_is_help=True)
+app = typer.Typer(
+    cls=CommandGroup, help="Measure appends, reads, failovers, restarts and the log.", no_args_is_help=True
+)
 
 
 app.command("append")(append)

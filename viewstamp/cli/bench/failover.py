@@ -1,4 +1,4 @@
-"""``viewstamp bench failover``: kill the leader, again and again, and see when the next write is acknowledged."""
+"""The command ``viewstamp bench failover``: kills the leader repeatedly and times the next acknowledged write."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ LOAD_TOPIC: Final = "bench-load"
 
 
 def failover(
-    times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Leaders to kill.")] = 5,
-    load: Annotated[int, typer.Option("--load", metavar="N", min=0, help="Callers that append beside it.")] = 0,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=16, help="Of a record.")] = 256,
+    times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Number of leaders to kill.")] = 5,
+    load: Annotated[int, typer.Option("--load", metavar="N", min=0, help="Callers that append meanwhile.")] = 0,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=16, help="Size of a record.")] = 256,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.0, help="To go on writing after each node came back.")
+        float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to continue writing after each node is back.")
     ] = 1.0,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Measure failover: SIGKILL of the leader to the next acknowledged write, of three nodes of its own.
+    """Measure failover: the time from SIGKILL of the leader to the next acknowledged write. Starts three nodes.
 
-    Exit 1 where an acknowledged write is missing in the end, or is there twice.
+    Exit 1 if an acknowledged write is missing at the end, or is there twice.
     """
     from statistics import median
 
@@ -76,45 +76,45 @@ def failover(
         print_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
     print_result(result, output)
     if run.lost or run.duplicated:
-        say(f"viewstamp: {run.lost} acknowledged records are lost, and {run.duplicated} are there twice")
+        say(f"viewstamp: {run.lost} acknowledged records are lost, {run.duplicated} are there twice")
         return 1
     return 0
 
 
 def lost_and_duplicated(acknowledged: int, found: Sequence[int]) -> tuple[int, int]:
-    """Return how many of the numbers below ``acknowledged`` were not found, and how many were found once too often."""
+    """Count the numbers below ``acknowledged`` that were not found, and the numbers that were found again."""
     there = set(found)
     return len(set(range(acknowledged)) - there), len(found) - len(there)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failover:
-    """One kill of a leader, and what came of it."""
+    """One kill of a leader, and the recovery of the cluster."""
 
     killed: str
     leader: str
-    """Who led when the killed node was back."""
+    """The leader at the time when the killed node was back."""
     milliseconds: float
     """From the signal to the first write that was acknowledged in a later term."""
     terms: int
-    """How many it took: more than 1 where nobody was elected at first."""
+    """Terms until a leader was elected; more than 1 if the first election had no winner."""
     back_seconds: float
-    """From the start of the killed node's next process until it had all that was acknowledged by then."""
+    """From the start of the killed node's next process until it had applied all records acknowledged by then."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One run: a writer of numbered records, its kills, and the proof in the end."""
+    """One run: a writer of numbered records, the kills, and the check of the records at the end."""
 
     cluster: LocalCluster
     client: Client
     beside: Client
-    """Who the load comes from: it shall not share batches with the writer."""
+    """The client of the load. It differs from ``client`` so that they do not share batches."""
     show: Show
     value: bytes
     failovers: list[_Failover] = field(default_factory=list)
     needless_elections: int = 0
-    """Terms that came without a kill before them."""
+    """Terms that began without a kill before them."""
     acknowledged: int = 0
     lost: int = 0
     duplicated: int = 0
@@ -122,7 +122,7 @@ class _Run:
     client_cores: float = 0.0
     durability: str = ""
     _term: int = 0
-    """Of the last write that was acknowledged, as ``_index``."""
+    """The term of the last acknowledged write; ``_index`` is its index."""
     _index: int = 0
     _written: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at each acknowledged write."""
@@ -146,11 +146,11 @@ class _Run:
                 task.cancel()
             await asyncio.gather(kills, *tasks, return_exceptions=True)
         self.client_cores = cpu / lasted
-        self.show.phase("reading all of it back")
+        self.show.phase("reading all records back")
         await self._prove()
 
     async def _write(self) -> None:
-        """Append numbers, one after the other, and note when each was acknowledged."""
+        """Append numbered records, one after the other, and record the receipt of each."""
         while not self._is_over:
             receipt = await self.client.append(TOPIC, b"%015d " % self.acknowledged + self.value[16:])
             self.acknowledged += 1
@@ -180,7 +180,7 @@ class _Run:
     async def _kill(self, leader: LocalNode, term: int) -> _Failover:
         killed_at = time.perf_counter()
         leader.send_signal(signal.SIGKILL)
-        # What the killed leader has acknowledged may still be on its way: only a later term's is the next write.
+        # Only an acknowledgement of a later term ends the failover, because earlier ones may still be in transit.
         while self._term <= term:
             self._written.clear()
             await self._written.wait()
@@ -204,6 +204,6 @@ class _Run:
         await self.cluster.wait_until(has_it, WAIT_SECONDS, f"{node.id} lacks acknowledged records")
 
     async def _prove(self) -> None:
-        """Read back what was written: each number that was acknowledged has to be there, once."""
+        """Read all records back and count the acknowledged ones that are missing or there twice."""
         found = [int(record.value[:15]) async for record in self.client.read(TOPIC)]
         self.lost, self.duplicated = lost_and_duplicated(self.acknowledged, found)

@@ -1,4 +1,4 @@
-"""``viewstamp bench read``: all of a topic from one end to the other, and its last record again and again."""
+"""The command ``viewstamp bench read``: reads of a whole topic in order, and of its last record repeatedly."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ __all__ = ["read"]
 
 
 def read(
-    records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="To append, and to read.")] = 100_000,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
+    records: Annotated[
+        int, typer.Option("--records", metavar="N", min=1, help="Records to append and to read.")
+    ] = 100_000,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
     callers: Annotated[
-        int, typer.Option("--callers", metavar="N", min=1, help="Each reads the last record, and then again.")
+        int, typer.Option("--callers", metavar="N", min=1, help="Callers; each reads the last record repeatedly.")
     ] = 16,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="To measure for, each of the two ways.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of each of the two measurements.")
     ] = 5.0,
     stale: Annotated[
-        bool, typer.Option("--stale", help="From any node as it stands, instead of linearizable.")
+        bool, typer.Option("--stale", help="Read from any node without a quorum, instead of linearizably.")
     ] = False,
     plot: PlotOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Measure reading: all records in order by one reader, and the last one by many callers.
+    """Measure reading: all records in order by one reader, and the last record by many callers.
 
-    Without --dir or --cluster of three nodes of its own, on the current directory's disk. A given cluster gets a topic
-    "bench" with the records in it.
+    Without --dir or --cluster it starts three nodes on the current directory's disk. In a given cluster it appends the
+    records to the topic "bench", and they remain there.
     """
     check_plot(plot)
 
@@ -58,9 +60,9 @@ def read(
                 appended = await fill(clients[0], records, size, show)
                 assert appended.last_position is not None, "there is at least one record"
                 reading = _Reading(clients[0], appended.last_position + 1, records, stale=stale)
-                show.phase("reading all of them")
+                show.phase("reading all records")
                 scan = await reading.scan(seconds)
-                show.phase("reading the last one")
+                show.phase("reading the last record")
                 last = await reading.read_last(callers, seconds)
         result = {
             "scan": scan,
@@ -89,7 +91,7 @@ class _Reading:
         self._stale = stale
 
     async def scan(self, seconds: float) -> dict[str, Any]:
-        """Read all of them, over and over for ``seconds``, and at least once."""
+        """Read all records repeatedly for ``seconds``, and at least once; return the figures."""
         count = size = scans = 0
         started, cpu = time.perf_counter(), time.process_time()
         while not scans or time.perf_counter() - started < seconds:
@@ -107,7 +109,7 @@ class _Reading:
         }
 
     async def read_last(self, callers: int, seconds: float) -> Figures:
-        """Let ``callers`` read the last record, over and over."""
+        """Let ``callers`` read the last record repeatedly for ``seconds``; return the figures."""
 
         async def read_one() -> None:
             async for record in await self._records(self._end - 1):

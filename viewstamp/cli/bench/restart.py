@@ -1,4 +1,4 @@
-"""``viewstamp bench restart``: all nodes are killed at once, with a long log; how long until the next write?"""
+"""The command ``viewstamp bench restart``: kills all nodes, starts them, and times the next acknowledged write."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["restart"]
 
 def restart(
     records: Annotated[
-        int, typer.Option("--records", metavar="N", min=1, help="In the log when the nodes are killed.")
+        int, typer.Option("--records", metavar="N", min=1, help="Records in the log when the nodes are killed.")
     ] = 1_000_000,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
-    times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="To kill and start all nodes.")] = 1,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
+    times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Number of restarts.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Measure a restart: all of three nodes of its own are killed, then started; time to the first acknowledged write.
+    """Measure a restart: kill all of three new nodes, start them, and time the first acknowledged write.
 
-    What the nodes had written is still in the system's memory, as it is after a crash of the processes alone. Exit 1
-    where an acknowledged record is missing in the end.
+    The log is still in the page cache, as after a crash of the processes alone. Exit 1 if an acknowledged record is
+    missing at the end.
     """
     from statistics import median
 
@@ -82,26 +82,26 @@ def restart(
 
 @dataclass(frozen=True, slots=True)
 class _Restart:
-    """Seconds since the first process was started; None = a node's log does not tell."""
+    """Seconds from the start of the first process; None = the nodes' logs do not contain the event."""
 
     process_seconds: float | None
-    """A majority of the processes has imported everything, and locked its directory."""
+    """Until a majority of the processes had imported all modules and locked their directories."""
     recovered_seconds: float | None
-    """A majority has read its log, and takes part."""
+    """Until a majority had read their logs and joined the cluster."""
     elected_seconds: float | None
-    """One of them leads."""
+    """Until a node became the leader."""
     first_write_seconds: float
-    """A write was acknowledged."""
+    """Until a write was acknowledged."""
 
 
 async def _restart(cluster: LocalCluster, value: bytes) -> _Restart:
-    """Kill all nodes, start them, and write as soon as it is possible."""
+    """Kill all nodes, start them, and append a record as soon as possible; return the times."""
     nodes = list(cluster.nodes.values())
     for node in nodes:
         node.send_signal(signal.SIGKILL)
     for node in nodes:
         await node.kill()
-    began = time.time()  # What the nodes log has the time of day, too.
+    began = time.time()  # Not a monotonic clock, because the events in the nodes' logs have the time of day.
     for node in nodes:
         cluster.spawn(node)
     async with cluster.target.connect() as client:
@@ -120,8 +120,8 @@ async def _restart(cluster: LocalCluster, value: bytes) -> _Restart:
 
 
 def _logged(node: LocalNode, event: str, **fields: str) -> float | None:
-    """Return when a node has logged this for the first time since it was started; None = it has not."""
-    for told in node.events(event):
-        if all(told.get(name) == value for name, value in fields.items()):
-            return datetime.fromisoformat(told["timestamp"]).timestamp()
+    """Return the time of a node's first such event since its last start; None = there is none."""
+    for logged in node.events(event):
+        if all(logged.get(name) == value for name, value in fields.items()):
+            return datetime.fromisoformat(logged["timestamp"]).timestamp()
     return None

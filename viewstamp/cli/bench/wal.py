@@ -1,4 +1,4 @@
-"""``viewstamp bench wal``: the log of one node by itself, in this process."""
+"""The command ``viewstamp bench wal``: commits to the log of one node, in this process and without a cluster."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ __all__ = ["wal"]
 
 
 def wal(
-    records: Annotated[int, typer.Option("--records", metavar="N", min=1, help="In each commit of one caller.")] = 100,
+    records: Annotated[
+        int, typer.Option("--records", metavar="N", min=1, help="Records in each commit of the one caller.")
+    ] = 100,
     callers: Annotated[
-        int, typer.Option("--callers", metavar="N", min=1, help="Of whom each commits one record, and then again.")
+        int, typer.Option("--callers", metavar="N", min=1, help="Callers that each commit one record at a time.")
     ] = 256,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Of a record.")] = 256,
+    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="To measure for, each of the two ways.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of each of the two measurements.")
     ] = 5.0,
     plot: PlotOption = None,
     parent: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="In whose disk to write. [default: this one]")
+        Path | None, typer.Option("--dir", metavar="DIR", help="Directory on the disk to measure. [default: current]")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Measure the log alone: one caller with many records a commit, and many callers with a record each."""
+    """Measure the log alone: one caller that commits many records at once, and many callers with one record each."""
     check_plot(plot)
 
     async def measure() -> tuple[dict[str, Any], dict[str, Figures]]:
@@ -67,7 +69,7 @@ def wal(
 
 
 async def _measure(directory: str, value: bytes, records: int, callers: int, seconds: float) -> tuple[Figures, int]:
-    """Let ``callers`` commit ``records`` at a time; return what came of it, and how many syncs it took."""
+    """Let ``callers`` commit ``records`` at a time; return the figures, and the number of syncs."""
     from viewstamp.host.disk import RealDisk
     from viewstamp.ids import Position, Term
     from viewstamp.wal.budget import WalOptions
@@ -75,7 +77,7 @@ async def _measure(directory: str, value: bytes, records: int, callers: int, sec
     from viewstamp.wire.batch import build_batch
 
     log = Wal.open(RealDisk(), directory, WalOptions(), on_batch=lambda *_: None)
-    log.start(lambda _: None)  # Whoever waits is told.
+    log.start(lambda _: None)  # ``append`` raises a write error to its caller.
     values = [value] * records
 
     async def commit() -> None:
