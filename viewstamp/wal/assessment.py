@@ -198,8 +198,8 @@ def assess(
     An unfinished truncation has to be carried out before (``repair.finish_truncation``).
 
     Args:
-      disk: where the files are.
-      directory: the log's.
+      disk: the disk with the files.
+      directory: the log's directory.
       begin_max: the log should begin at this index or below it: a snapshot reaches it, or it is 1.
       commit_hint: an end below which all is known to be committed; a log that ends before it lost its end.
       log_id: that of the log; None = that of the first segment that has one.

@@ -375,5 +375,5 @@ def _unreadable(directory: str, which: int, copies: list[_Copy]) -> CorruptionEr
         expected="a control file",
         found=copies[which].problem,
         remedy="keep the directory, the other members go on without this one: without its vote and term it must not "
-        "take part, and an older copy of them has forgotten what this one promised",
+        "take part, and an older copy of them lacks this node's latest votes",
     )

@@ -62,7 +62,7 @@ class Wal:
     def __init__(
         self, disk: Disk, directory: str, options: WalOptions, found: Survey, writer: Writer, spares: Spares
     ) -> None:
-        """Take over what :meth:`open` found and made ready; use that."""
+        """Take over a recovered log; use :meth:`open`."""
         self.directory = directory
         self.recovery: Recovery = found.recovery()
         self._disk = disk
@@ -128,23 +128,24 @@ class Wal:
     ) -> Wal:
         """Recover the log in ``directory``, or create an empty one; blocking.
 
-        A torn tail is cut. What was recovered is synced before this returns: it may have been in the page cache only.
+        A torn tail is cut. Recovered batches are synced before this returns, because they may have been only in the
+        page cache.
 
         Args:
-          disk: where the files are.
-          directory: the log's own; made where it is missing.
+          disk: the disk with the files.
+          directory: the log's own directory; created if it is missing.
           options: settings.
           on_batch: called for each recovered batch from ``scan_from`` on, in order, with the highest end that was known
             to be committed when the batch's group was written. Its buffer is a view of a piece that was read: valid as
-            long as it is held, but holding it keeps the whole piece (1 MiB) alive, so copy what is to be kept.
-          must_exist: the control file says that there is a log: none is damage.
+            long as it is held, but it keeps the whole piece (1 MiB) in memory, so copy the bytes that you keep.
+          must_exist: the control file proves that there is a log: a missing one is damage.
           commit_hint: an end below which all is known to be committed (the control file's): ending below is damage.
-          first_index: where the log begins at the latest: it was never trimmed further. An empty log begins there,
+          first_index: the largest allowed first index: the log was never trimmed further. An empty log begins there,
             after a record of ``previous_term``.
           previous_term: see ``first_index``; 0 = there is no record before.
-          scan_from: a batch boundary; what lies before it is covered by a snapshot. Of segments wholly below it only
-            the headers are read, so rot in them is found when they are read; ``recovery`` counts from here on, too.
-          log_id: what new segments carry. With ``must_exist`` a segment that carries another one is refused.
+          scan_from: a batch boundary; a snapshot covers the records before it. Of segments wholly below it only the
+            headers are read, so damage in them is found when they are read; ``recovery`` counts from here on, too.
+          log_id: the id for new segments. With ``must_exist`` a segment with another id is refused.
 
         Raises:
           ConfigError: a segment has a newer format, or is of another log; or ``bytes_max`` is less than two segments.
@@ -175,7 +176,7 @@ class Wal:
         writer = take_over(disk, directory, options.segment_bytes, options.sync_seconds, found, spares, log_id)
         return cls(disk, directory, options, found, writer, spares)
 
-    # -- what is there ----------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------
 
     @property
     def first_index(self) -> Index:
@@ -276,10 +277,10 @@ class Wal:
         self._prepare_next()
 
     def check_room(self, size: int, *, urgent: bool = False, spared: int = 0) -> None:
-        """Refuse early what :meth:`reserve` would refuse for want of space: to be asked before a batch enters the log.
+        """Raise the StorageFullError that :meth:`reserve` would raise. Call it before a batch enters the log.
 
-        Keeps the last ``margin_bytes`` for what must be written whatever comes (``urgent``), and ``spared`` of
-        ``bytes_max`` from all else. Never awaits.
+        Keeps the last ``margin_bytes`` for writes that a full node must do (``urgent``), and ``spared`` of
+        ``bytes_max`` from all others. Never awaits.
 
         Raises:
           StorageFullError: the log or the disk is full; nothing was harmed.
@@ -294,11 +295,11 @@ class Wal:
     def reserve(self, size: int, *, urgent: bool = False) -> Reservation:
         """Fix the place of the next ``size`` bytes of batches in the order of the log. Never awaits.
 
-        ``urgent`` is for what was admitted before, here or elsewhere: no bound on the queue, and the last
-        ``margin_bytes`` of the room may be used.
+        ``urgent`` is for batches that were admitted before, here or elsewhere: the bound of the queue does not apply,
+        and the last ``margin_bytes`` of the room may be used.
 
         Raises:
-          OverloadedError: too much is waiting for the disk; nothing was reserved, try again a little later.
+          OverloadedError: too many bytes wait for the disk; nothing was reserved, try again a little later.
           StorageFullError: the log or the disk is full; nothing was reserved, nothing harmed.
           StorageError: the log has failed; final.
           ClosedError: the log is closed.
@@ -329,7 +330,7 @@ class Wal:
         self._pump()
 
     def write(self, batches: Sequence[Batch], size: int, done: Done) -> None:
-        """Do in one call what :meth:`reserve` (``urgent``) and :meth:`fill` do; ``size`` is that of all ``batches``.
+        """Reserve (``urgent``) and fill in one call; ``size`` is that of all ``batches``.
 
         Raises:
           StorageFullError: the log or the disk is full; nothing was written, nothing harmed.
@@ -345,13 +346,13 @@ class Wal:
         self._queued = wanted
         item = AppendItem(batches, cost, done)
         if self._executor is not None and not self._waiting:
-            self._end = batches[-1].end  # It is the next in the order: what `_next_ready` would do for it.
+            self._end = batches[-1].end  # It is the next in the order, so `_next_ready` would do the same.
             self._executor.put(item)
         else:
             self._enqueue(item, cost)
 
     def cancel(self, reservation: Reservation) -> None:
-        """Give a reservation back; what is behind it goes on."""
+        """Give a reservation back; the items behind it continue."""
         assert not reservation.ready, "a reservation is filled or cancelled once"
         reservation.ready = True
         self._queued -= reservation.cost
@@ -390,12 +391,12 @@ class Wal:
         self._enqueue(TruncateItem(end, done))
 
     def trim(self, first_index: Index, done: Done) -> None:
-        """Drop whole segments, all of whose records are below ``first_index``, after everything handed over before.
+        """Drop whole segments whose records are all below ``first_index``, after everything handed over before.
 
-        The open segment stays, so at least one does. They go one by one, and what is handed over later goes on between
-        them; so ``done``, else as in :meth:`fill`, may come after that of later items. Then :attr:`first_index` has
-        moved as far as it can, and reading below it raises TrimmedError. What may not be dropped is the caller's to
-        know. Where the log is closed before, ``done`` gets ClosedError, and part of it has been done.
+        The open segment stays, so at least one does. They are dropped one by one, and later items continue between
+        them; so ``done``, else as in :meth:`fill`, may be called after that of later items. Then :attr:`first_index`
+        has moved as far as it can, and reading below it raises TrimmedError. The caller must know which records may be
+        dropped. If the log is closed before, ``done`` gets ClosedError, and part of the work has been done.
 
         Raises:
           StorageError, ClosedError: as :meth:`reserve`.
@@ -406,8 +407,8 @@ class Wal:
     def reset(self, end: Index, term: Term, done: Done) -> None:
         """Drop everything, after everything handed over before: the log is empty and begins at ``end``.
 
-        The old segments are set aside until :meth:`drop_replaced`, the next reset, or a disk that needs the room.
-        The record before ``end`` had ``term``; what it was is the caller's to have stored. One step for a crash: the
+        The old segments are set aside until :meth:`drop_replaced`, the next reset, or until the disk needs the room.
+        The record before ``end`` had ``term``; the caller must have stored its state. For a crash it is one step: the
         old log is there, or the empty one. ``done`` as in :meth:`fill`.
 
         Raises:
@@ -422,7 +423,7 @@ class Wal:
             self._enqueue(JobItem(self._spares.remove_replaced, ignore))
 
     def reset_now(self, end: Index, term: Term) -> None:
-        """Do what :meth:`reset` does on the caller's thread, blocking, on a log not started.
+        """Do the same as :meth:`reset` on the caller's thread, blocking, on a log that is not started.
 
         Raises:
           StorageError: final.
@@ -444,14 +445,14 @@ class Wal:
 
     @property
     def durable_commit_end(self) -> int:
-        """The commit hint as a job may store it: at most what is synced here, in the interval mode too.
+        """The commit hint that a job may store: at most the synced end of this disk, in the interval mode too.
 
         Only inside a job of :meth:`run`.
         """
         return self._writer.durable_commit_end
 
     async def close(self) -> None:
-        """Write what was handed over, close the last group, shorten the open segment, stop. Idempotent.
+        """Write all items, close the last group, shorten the open segment, stop. Idempotent.
 
         Reservations that were not filled become skips. After a failure nothing is written.
         """
@@ -515,7 +516,7 @@ class Wal:
                 executor.put(item)
 
     def _next_ready(self) -> WriterItem | None:
-        """Take the next item that is ready from the order, passing over what was cancelled."""
+        """Take the next item that is ready from the order, and skip cancelled ones."""
         waiting = self._waiting
         while waiting and waiting[0].ready:
             item = waiting.popleft().item
@@ -532,7 +533,7 @@ class Wal:
         return None
 
     def _work_now(self) -> None:
-        """Do what is ready without an executor."""
+        """Do the ready items without an executor."""
         items: list[WriterItem] = list(iter(self._next_ready, None))
         self._on_done(items, self._writer.work(items))
 
@@ -601,10 +602,10 @@ class Wal:
     # -- the next segment -------------------------------------------------------------------------------
 
     def _prepare_next(self, *, asks: bool = False) -> None:
-        """Have another spare made ready, unless there are enough, or it would take the log over its bounds.
+        """Let another spare be prepared, unless there are enough, or it would take the log over its bounds.
 
-        The disk is asked again how much is free where ``asks`` says so, as something was refused, and where the open
-        segment is not whole, as the disk was full.
+        The disk's free space is read again with ``asks``, because something was refused, and if the open segment is not
+        whole, because the disk was full.
         """
         if self._is_preparing or self._failure is not None or self._closed:
             return
@@ -640,7 +641,7 @@ class Wal:
     # -- the interval mode ------------------------------------------------------------------------------
 
     def _watch_sync(self, unsynced_since: float) -> None:
-        """Set a timer, so that what is complete becomes durable in time, also where nothing follows."""
+        """Set a timer, so that complete batches become durable in time even if no others follow."""
         if self._sync_due is None and not self._closed and self._failure is None:
             left = unsynced_since + self._options.sync_seconds - self._now()
             self._sync_due = asyncio.get_running_loop().call_later(max(0, left), self._on_sync_due)
@@ -667,12 +668,12 @@ class Wal:
     def read(self, start: Index, bytes_max: int) -> list[Batch]:
         """Return durable batches from the one that holds ``start``, in order; blocking, on any thread.
 
-        About ``bytes_max`` bytes of them, at least one if ``start`` is below the durable end. Their buffers are
-        views: holding one keeps the piece it was read with alive.
+        About ``bytes_max`` bytes of them, at least one if ``start`` is below the durable end. Their buffers are views:
+        each keeps the piece that it was read with in memory.
 
         Raises:
-          TrimmedError: ``start`` is below the first index kept, or got there meanwhile.
-          CorruptionError: what was durable is not readable any more.
+          TrimmedError: ``start`` is below the first index kept, or was trimmed meanwhile.
+          CorruptionError: durable bytes are not readable any more.
           StorageError: the disk failed.
         """
         while True:
@@ -690,6 +691,6 @@ class Wal:
             else:
                 # A segment that was trimmed meanwhile may have been overwritten while it was read.
                 self._catalogue.check_kept(start)
-                # Where the log was cut and written again meanwhile, this could be a mix of before and after.
+                # If the log was cut and written again meanwhile, this could be a mix of before and after.
                 if truncations == self._catalogue.truncations:
                     return found

@@ -258,11 +258,11 @@ class Window:
 
 
 class SegmentScanner:
-    """One forward pass over one segment file: :meth:`read_header`, iterate :meth:`items`, then look at :attr:`scan`.
+    """One forward pass over one segment file: :meth:`read_header`, iterate :meth:`items`, then read :attr:`scan`.
 
     Invariants:
       * every yielded batch has intact checksums; up to the stop it is tied to its group and continues ``state``
-      * ``state`` describes what was yielded so far
+      * ``state`` describes the items that were yielded so far
     """
 
     def __init__(
@@ -446,7 +446,7 @@ class SegmentScanner:
             at += group.size
             if not 0 < group.body_size <= min(self._chunk_bytes, limit - at):
                 continue
-            # Nearly always all of the group is intact. What is not is read again above, which says what is wrong.
+            # Nearly always the whole group is intact. A damaged one is read again above, batch by batch.
             body = window.peek(at, group.body_size)
             for batch in intact_batches(body, checksums, state):
                 yield at, batch

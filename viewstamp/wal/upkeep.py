@@ -1,9 +1,9 @@
-"""What a log does by the clock beside its appends: close the last group when it is idle, and store the commit hint.
+"""The work of a log by the clock, beside its appends: close the last group when it is idle, and store the commit hint.
 
-The last group of a log cannot be told from one whose write a power cut tore, and a lost end cannot be told from a log
-that never was longer. So a log that has been idle for ``idle_seconds`` writes an empty group, and then its owner stores
-durably, in another file, how much of it is committed and synced (the commit hint). A log that is never idle has it
-stored every ``HINT_SECONDS``, and with each new segment.
+The last group of a log looks like one whose write a power cut tore, and a lost end looks like a log that never was
+longer. So a log that has been idle for ``idle_seconds`` writes an empty group, and then its owner stores durably, in
+another file, how much of it is committed and synced (the commit hint). A log that is never idle has it stored every
+``HINT_SECONDS``, and with each new segment.
 
 Everything here only enqueues: the writes are done on the writer thread, in order with all others. Nothing is done for
 an append.

@@ -1,11 +1,11 @@
-"""The writer: what happens on the writer thread. It knows nothing of the event loop, futures or reservations.
+"""The writer: the work of the writer thread. Independent of the event loop, futures and reservations.
 
-One call of :meth:`Writer.work` takes everything that was queued: consecutive appends become groups (one write, one
-sync each), truncations, trims and jobs stand between them in their order. Nothing here is per record.
+One call of :meth:`Writer.work` takes everything that is queued: consecutive appends become groups (one write, one sync
+each), with truncations, trims and jobs between them in their order. Nothing here is done per record.
 
 With ``sync_seconds`` (the interval mode) a group is complete when it is written, and one sync covers all groups of an
-interval. The writer looks after each group whether that sync is due: on a slow disk it waits here, and so does what
-is behind. Everything that is no append syncs first.
+interval. After each group the writer checks whether that sync is due: on a slow disk it waits here, and so do the items
+behind it. Every item that is not an append syncs first.
 
 A failure is final: the item that failed and all after it, in this call and in every later one, get the same error.
 """
@@ -50,16 +50,16 @@ __all__ = [
 ]
 
 _GROUP_BYTES_MAX = 8 * 1024 * 1024
-"""A group closes at this size: a bound on what one sync has to carry, and so on the latency of those behind."""
+"""A group closes at this size, which bounds the bytes of one sync, and so the latency of the appends behind it."""
 
 _SPARSE_BYTES = 64 * 1024
 
 _GROUP_FIXED_BYTES = GROUP_HEADER_SIZE + pad(4) + 2 * GROUP_HEADER_SIZE
-"""What a group takes in a segment beside its batches and their checksums: its header, padded; and behind it, for the
+"""The bytes of a group in a segment without its batches and their checksums: its header, padded; and after it, the
 empty group of an idle log, and the seal."""
 
 _CHECKSUM_BYTES = 4
-"""What each batch takes in the header of its group."""
+"""The bytes of each batch in the header of its group."""
 
 _BUFFER_OF = attrgetter("buffer")
 _CHECKSUM_OF = itemgetter(slice(4, 8))
@@ -68,7 +68,7 @@ _CHECKSUM_OF = itemgetter(slice(4, 8))
 
 @dataclass(slots=True, eq=False)
 class AppendItem:
-    """Batches to write, in order; ``size`` is what they hold of the queue's bound."""
+    """Batches to write, in order; ``size`` is their share of the queue's bound."""
 
     batches: Sequence[Batch]
     size: int
@@ -85,7 +85,7 @@ class TruncateItem:
 
 @dataclass(slots=True, eq=False)
 class TrimItem:
-    """Drop one segment, all of whose records are below ``first_index``, if there is one; never the open one."""
+    """Drop one segment whose records are all below ``first_index``, if there is one; never the open one."""
 
     first_index: int
     done: Done
@@ -102,7 +102,7 @@ class ResetItem:
 
 @dataclass(slots=True, eq=False)
 class SyncItem:
-    """Make durable what is complete."""
+    """Make all complete batches durable."""
 
     done: Done
 
@@ -146,12 +146,12 @@ class Reservation:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class WorkResult:
-    """What one call did: the first ``succeeded`` items did, the rest failed with ``error``.
+    """The result of one call: the first ``succeeded`` items succeeded, the rest failed with ``error``.
 
-    ``room`` is what the open segment still takes without growing, ``is_whole`` whether it has its full length, ``used``
-    the bytes written in all segments. ``taken`` and ``dropped`` are how many prepared files were used up, and how many
-    segments became spares. ``unsynced_since`` is when the oldest group was written that is complete and not
-    durable, None = all are.
+    ``room`` is the number of bytes that the open segment takes without growing, ``is_whole`` whether it has its full
+    length, ``used`` the bytes written in all segments. ``taken`` and ``dropped`` are the numbers of prepared files that
+    were used up, and of segments that became spares. ``unsynced_since`` is the time at which the oldest group was
+    written that is complete and not durable, None = all are.
     """
 
     succeeded: int
@@ -196,20 +196,20 @@ class Writer:
         """Take over the last segment of ``catalogue``.
 
         Args:
-          disk: where the files are.
-          directory: holds the segments.
-          segment_bytes: from this length on the log goes on in the next segment.
-          sync_seconds: see ``WalOptions``; holds from when ``now`` is set.
-          catalogue: what readers look things up in.
-          spares: where the next segments come from.
+          disk: the disk with the files.
+          directory: the directory of the segments.
+          segment_bytes: the length at which the log continues in the next segment.
+          sync_seconds: see ``WalOptions``; takes effect when ``now`` is set.
+          catalogue: the index for readers.
+          spares: the source of the next segments.
           file: the open segment, open for writing.
           allocated: its length, all of it written before (zeros).
           group: the highest group number so far.
           generation: the highest generation so far.
           end: the end of the log.
           term: the term of the last record, 0 = none.
-          closed: the last group is empty, or there is none: nothing to close.
-          log_id: what each new segment carries.
+          closed: the last group is empty, or there is none, so there is nothing to close.
+          log_id: the id for each new segment.
         """
         self._disk = disk
         self._directory = directory
@@ -246,7 +246,7 @@ class Writer:
 
     @property
     def durable_commit_end(self) -> int:
-        """The commit hint, or less: never above what is synced. On the writer thread, in a job."""
+        """The commit hint, but never above the synced end. For jobs, on the writer thread."""
         return min(self.commit_hint, self._durable_end)
 
     @property
@@ -274,11 +274,11 @@ class Writer:
                     self._do(item)
                     self._succeeded += 1
         except Exception as error:
-            # The root of the writer's work: from here on nothing is written, whatever it was.
+            # The root of the writer's work: after any error nothing is written any more.
             self._failure = error
         taken, self._taken = self._taken, 0
         dropped, self._dropped = self._dropped, 0
-        # No further calls for each group: what `room` and `is_whole` say.
+        # `room` and `is_whole` are computed here, because calls would cost time for each group.
         return WorkResult(
             succeeded=self._succeeded,
             error=self._failure,
@@ -296,10 +296,10 @@ class Writer:
         self._failure = self._failure or error
 
     def fill(self) -> None:
-        """Bring the open segment to its full length with zeros, so that syncs in it are cheap.
+        """Extend the open segment to its full length with zeros, so that syncs in it are cheap.
 
         Raises:
-          StorageFullError: there is no room; the segment is as long as what is written in it.
+          StorageFullError: there is no room; the segment stays as long as its written bytes.
         """
         missing = self._segment_bytes - self._held
         if missing <= 0 or not self._spares.take(missing):
@@ -376,9 +376,9 @@ class Writer:
         self._append_group(batches, size)
 
     def _group_limit(self, first: int) -> int:
-        """Return how large a group may become whose first batch has so many bytes, checksums included.
+        """Return the largest size of a group whose first batch has ``first`` bytes, checksums included.
 
-        It ends where the segment does in which it begins: the open one, or the next where ``first`` does not fit.
+        A group ends where its segment does: the open one, or the next if ``first`` does not fit.
         """
         room = self._segment_bytes - (self._position or SEGMENT_HEADER_SIZE) - _GROUP_FIXED_BYTES
         if first + _CHECKSUM_BYTES > room:
@@ -467,14 +467,14 @@ class Writer:
         return location
 
     def _grow(self, end: int) -> None:
-        """Take what the open segment lacks to be ``end`` bytes long, if need be from a prepared file."""
+        """Take the bytes by which the open segment is shorter than ``end``, if need be from a prepared file."""
         missing = end - self._held
         if missing <= 0:
             return
         while not self._spares.take(missing):
             if not self._spares.give_up():
-                # Only a log that was over its bound when it was opened comes here, for an empty group: what closes
-                # it, or a truncation. Appends are refused before.
+                # Only a log that was over its bound when it was opened comes here, for the empty group that closes it
+                # or a truncation. Appends are refused before.
                 self._spares.overdraw(missing)
                 break
             self._taken += 1
@@ -502,17 +502,17 @@ class Writer:
             self._give_surplus()
 
     def _give_surplus(self) -> None:
-        """Give back what the open segment has no more bytes for, once that is durable."""
+        """Give back the bytes that the open segment cannot use any more, once that is durable."""
         self._spares.give(self._held - self._position)
         self._held = self._position
 
     def _roll(self) -> None:
-        """Go on in a prepared segment; without one the open segment grows.
+        """Continue in a prepared segment; without one the open segment grows.
 
-        What is written is synced first: nothing may be missing before a segment that has a successor. The new name is
-        durable before the old segment is sealed, so a seal promises that the next file exists; the seal and the old
-        segment's length are durable before the first write to the new one, so a segment that is followed by a
-        written one is complete.
+        The written bytes are synced first, because a segment with a successor must be complete. The new name is durable
+        before the old segment is sealed, so a seal proves that the next file exists. The seal and the old segment's
+        length are durable before the first write to the new one, so a segment that is followed by a written one is
+        complete.
         """
         self._grow(self._position + GROUP_HEADER_SIZE)  # for the seal, while there is a spare to take it from
         prepared = self._spares.pop()
@@ -526,7 +526,7 @@ class Writer:
         self.enter(number)
 
     def enter(self, number: int) -> None:
-        """Seal the open segment and go on in segment ``number``, whose name is durable and which is all zeros."""
+        """Seal the open segment and continue in segment ``number``, whose name is durable and which is all zeros."""
         if not self.catalogue.last.sealed:
             self._write_group([], 0, seals=True)
             self._file.truncate(self._position)
@@ -582,14 +582,14 @@ class Writer:
         if segment is None:
             return
         if self._position == 0:
-            self.close_group()  # a log whose only segment has no header would read as one whose files are missing
+            self.close_group()  # Without a header in its only segment, the log would look as if files were missing.
         self.catalogue.drop_first()
         self._dropped += self._spares.drop(segment.path, segment.length)
 
     def _reset(self, end: int, term: int) -> None:
         """Empty the log; durable on return. The steps are those of ``truncation``.
 
-        What an earlier reset has set aside goes first, so that one old log at most is kept.
+        Files that an earlier reset has set aside are removed first, so that at most one old log is kept.
         """
         catalogue = self.catalogue
         self._spares.remove_replaced()
@@ -637,7 +637,7 @@ def _boundaries(batches: list[Batch], group: int, first: int) -> list[tuple[int,
 def _find_end(disk: Disk, segment: Segment, end: int) -> tuple[int, int]:
     """Return the byte after the batch that ends at ``end``, and that batch's term.
 
-    Where the segment begins at ``end``: the byte after the segment header, and the term before the segment.
+    If the segment begins at ``end``: the byte after the segment header, and the term before the segment.
     """
     if end == segment.first_index:
         header = read_segment_header(disk, segment.path)
