@@ -1,4 +1,4 @@
-"""Whoever starts processes ends them, whatever ends it."""
+"""A command that starts processes ends them, also when it is interrupted or killed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.slow
 
 
 def interrupt_once_started(arguments: list[str], cwd: Path, pattern: str, number: signal.Signals) -> tuple[int, str]:
-    """Run a command until its third node has a process, send it a signal; return its exit code and what it said.
+    """Run a command until its third node has a process, send it a signal; return its exit code and its stderr.
 
-    All its nodes are gone then.
+    All its nodes have ended then.
     """
     command = [sys.executable, "-m", "viewstamp", *arguments]
     with default_signals():
@@ -48,9 +48,7 @@ def interrupt_once_started(arguments: list[str], cwd: Path, pattern: str, number
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_starting_a_cluster_stops_what_it_started_when_it_is_interrupted(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_interrupted_cluster_start_stops_the_nodes_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
     arguments = ["cluster", "start", "--dir", "it", "--output", "json"]
     code, said = interrupt_once_started(arguments, tmp_path, "it", number)
     assert code == 130
@@ -59,22 +57,20 @@ def test_starting_a_cluster_stops_what_it_started_when_it_is_interrupted(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 @pytest.mark.parametrize("arguments", [["bench", "append"], ["demo", "--input", "lines", "--dir", "it"]])
-def test_the_nodes_of_a_bench_or_a_demo_end_when_it_is_killed(tmp_path: Path, arguments: list[str]) -> None:
+def test_nodes_of_a_killed_bench_or_demo_end(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "lines").write_bytes(b"one\ntwo\n")
     code, _ = interrupt_once_started(arguments, tmp_path, "*", signal.SIGKILL)
     assert code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("command", "number"), [("append", signal.SIGTERM), ("failover", signal.SIGINT)])
-def test_a_bench_that_is_interrupted_leaves_neither_nodes_nor_files(
-    tmp_path: Path, command: str, number: signal.Signals
-) -> None:
+def test_interrupted_bench_leaves_neither_nodes_nor_files(tmp_path: Path, command: str, number: signal.Signals) -> None:
     code, said = interrupt_once_started(["bench", command], tmp_path, "viewstamp-bench-*", number)
     assert (code, said.splitlines()[-1]) == (130, "viewstamp: interrupted")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_that_is_terminated_leaves_no_node_and_the_next_one_starts_anew(tmp_path: Path) -> None:
+def test_terminated_demo_leaves_no_node_and_the_next_demo_starts_anew(tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"one\ntwo\n")
     arguments = ["demo", "--input", "lines", "--dir", "it"]
     code, _ = interrupt_once_started(arguments, tmp_path, "it", signal.SIGTERM)
@@ -82,9 +78,7 @@ def test_a_demo_that_is_terminated_leaves_no_node_and_the_next_one_starts_anew(t
     assert (tmp_path / "it" / MARKER).exists()
 
 
-def test_what_a_demo_left_is_the_users_once_started_and_no_later_demo_removes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_later_demo_removes_files_that_were_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (MARKER, "n1.toml", "lines"):
         (tmp_path / name).write_text("left behind\n")
     adopt(str(tmp_path))
@@ -93,13 +87,13 @@ def test_what_a_demo_left_is_the_users_once_started_and_no_later_demo_removes_it
     assert (tmp_path / "n1.toml").read_text() == "left behind\n"
 
 
-def test_a_demo_at_work_is_not_taken_over(tmp_path: Path) -> None:
+def test_directory_of_a_running_demo_is_not_taken(tmp_path: Path) -> None:
     with DemoDirectory.taken(str(tmp_path / "it")), pytest.raises(ConfigError, match="a demo is running"):
         adopt(str(tmp_path / "it"))
 
 
-def test_ctrl_c_ends_the_simulator_and_its_workers_at_once() -> None:
-    """A terminal sends SIGINT to the whole process group, so the workers get it too: no stack, nobody left."""
+def test_ctrl_c_ends_the_simulator_and_its_workers() -> None:
+    """A terminal sends SIGINT to the whole process group, so the workers get it too. All end, without a stack."""
     command = [sys.executable, "-u", "-m", "viewstamp", "sim", "run", "--fresh", "--seconds", "600", "--jobs", "2"]
     pipe = subprocess.PIPE
     with default_signals():
@@ -131,8 +125,8 @@ def group_of(pgid: int) -> list[int]:
     return found
 
 
-def test_a_command_run_in_this_process_leaves_sigterm_as_it_was() -> None:
-    """A handler that stays behind would make the program that called it deaf to SIGTERM."""
+def test_run_async_restores_the_handler_of_sigterm() -> None:
+    """Otherwise the calling program would ignore SIGTERM from then on."""
     before = signal.getsignal(signal.SIGTERM)
     with default_signals():
         run_async(asyncio.sleep(0))

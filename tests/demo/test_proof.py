@@ -1,4 +1,4 @@
-"""The comparison that the demo's proof stands on: it must find everything that can be wrong."""
+"""The comparison on which the demo's proof rests finds every kind of difference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compared(tmp_path: Path, values: list[bytes], acknowledged: int = 5) -> Comp
     return compare(str(tmp_path / "input"), list(enumerate(values, 1)), acknowledged)
 
 
-def test_the_same_lines_at_their_positions_are_equal(tmp_path: Path) -> None:
+def test_same_lines_at_their_positions_are_equal(tmp_path: Path) -> None:
     comparison = compared(tmp_path, LINES)
     assert comparison.is_equal
     assert (comparison.records, comparison.lost, comparison.duplicated, comparison.out_of_order) == (5, 0, 0, 0)
@@ -37,7 +37,7 @@ def test_the_same_lines_at_their_positions_are_equal(tmp_path: Path) -> None:
         ([b"a", b"b", b"a", b"x", b"", b"c\xff"], 0, 0, 0, 1, "record 4 is b'x', but line 4 is b''"),
     ],
 )
-def test_what_is_wrong_is_counted_by_line_and_not_by_value(
+def test_differences_are_counted_by_line_and_not_by_value(
     tmp_path: Path,
     values: list[bytes],
     lost: int,
@@ -53,13 +53,13 @@ def test_what_is_wrong_is_counted_by_line_and_not_by_value(
     assert comparison.difference == difference
 
 
-def test_a_line_that_was_never_acknowledged_is_missing_but_not_lost(tmp_path: Path) -> None:
+def test_missing_line_that_was_never_acknowledged_is_not_lost(tmp_path: Path) -> None:
     comparison = compared(tmp_path, LINES[:3], acknowledged=3)
     assert not comparison.is_equal
     assert comparison.lost == 0
 
 
-def test_a_gap_in_the_positions_is_a_difference_and_changes_the_digest(tmp_path: Path) -> None:
+def test_gap_in_the_positions_is_a_difference_and_changes_the_digest(tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"a\nb\n")
     equal = compare(str(tmp_path / "input"), [(1, b"a"), (2, b"b")], 2)
     shifted = compare(str(tmp_path / "input"), [(1, b"a"), (3, b"b")], 2)
@@ -69,7 +69,7 @@ def test_a_gap_in_the_positions_is_a_difference_and_changes_the_digest(tmp_path:
 
 @pytest.mark.parametrize("value", [b"", b"plain", 'quote " and \\ and ü \u2028'.encode(), b"\xff\x00", b"\x00\x1f"])
 @pytest.mark.parametrize("key", [None, b"k", b"\xfe"])
-def test_what_read_prints_is_what_the_proof_reads(value: bytes, key: bytes | None) -> None:
+def test_proof_reads_the_output_of_read(value: bytes, key: bytes | None) -> None:
     record = Record(Position(7), Term(2), Index(9), 1_700_000_000_000_000, value, key, None)
     line = as_json(record)
     assert line.count(b"\n") == 1

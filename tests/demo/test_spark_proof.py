@@ -1,4 +1,4 @@
-"""What the demo with Spark stands on: its proof must find everything that can be wrong, and say so by its exit code."""
+"""The proof of the Spark demo finds every kind of difference, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def compared(values: list[bytes]) -> Proof:
     return Proof.compare(Tally(LINES), Tally(values))
 
 
-def test_the_same_values_in_another_order_are_equal_and_have_the_same_digest() -> None:
+def test_same_values_in_another_order_are_equal_and_have_the_same_digest() -> None:
     proof = compared(LINES[::-1])
     assert proof.holds
     assert (proof.rows, proof.distinct, proof.digest) == (5, 4, Tally(LINES).digest)
@@ -37,7 +37,7 @@ def test_the_same_values_in_another_order_are_equal_and_have_the_same_digest() -
         ([b"b", b"b", b"a", b"", b"x"], 2, 1, 1),
     ],
 )
-def test_what_is_wrong_is_counted_and_changes_the_digest(
+def test_differences_are_counted_and_change_the_digest(
     values: list[bytes], lost: int, duplicated: int, invented: int
 ) -> None:
     proof = compared(values)
@@ -96,7 +96,7 @@ def test_the_proof_holds_only_as_a_whole(wrong: SparkDemoResult) -> None:
 
 
 @pytest.mark.parametrize(("values", "code"), [(LINES, 0), (LINES[1:], 1)])
-def test_a_planted_loss_is_an_exit_code_of_1_and_keeps_everything(
+def test_planted_loss_exits_with_1_and_keeps_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], values: list[bytes], code: int
 ) -> None:
     async def run(_: object) -> SparkDemoResult:
@@ -113,7 +113,7 @@ def test_a_planted_loss_is_an_exit_code_of_1_and_keeps_everything(
     assert max(len(line) for line in captured.out.splitlines() if "│" in line) <= 100
 
 
-def test_what_is_missing_is_named_at_once(
+def test_missing_packages_are_reported_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = spark_run.importlib.util.find_spec

@@ -11,8 +11,8 @@ from viewstamp.embed import local_cluster
 
 
 @pytest.mark.slow
-async def test_what_is_committed_at_once_is_seen_as_a_whole_and_what_is_appended_is_not() -> None:
-    """The ends come from the input: with the same ends, a commit of five passes, and five appends do not."""
+async def test_commit_is_seen_as_a_whole_and_single_appends_are_not() -> None:
+    """The ends come from the input: with the same ends, a commit of five records passes, and five appends do not."""
     async with local_cluster(nodes=3) as cluster, cluster.client() as client:
         await client.create_topic("whole")
         await client.create_topic("piecemeal")

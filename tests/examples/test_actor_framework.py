@@ -1,4 +1,4 @@
-"""``examples/actor_framework.py``: what it shows is so."""
+"""``examples/actor_framework.py`` prints the output that its page shows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "actor_framework.py"
 
 
-def test_every_price_is_told_though_the_server_hangs_up_and_no_faster_than_allowed() -> None:
-    """Of 107 questions every 15th is lost, 7 of them; they are asked again, and each costs a worker its life."""
+def test_every_price_arrives_although_the_server_hangs_up_and_within_the_rate_limit() -> None:
+    """Of 107 questions every 15th is lost, 7 in all. They are asked again, and a worker is restarted for each."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLE)], capture_output=True, text=True, timeout=60, check=False
     )

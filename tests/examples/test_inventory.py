@@ -1,4 +1,4 @@
-"""``examples/inventory.py``: what it shows is so."""
+"""``examples/inventory.py`` sells no piece twice."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_not_one_piece_too_many_is_sold_while_the_leader_goes_away() -> None:
+def test_no_piece_too_many_is_sold_while_the_leader_leaves() -> None:
     shown = run()
     assert shown.startswith("1,000 customers, 600 pieces, the leader n")
     assert shown.endswith(" gone: 600 sold, 0 left\n")
 
 
-def test_a_member_of_a_cluster_sells_what_it_has_and_remembers_it(tmp_path: Path) -> None:
-    """Ten pieces come and ten are sold at each start: nothing is left over, nothing is counted twice."""
+def test_member_of_a_cluster_keeps_its_stock_over_a_restart(tmp_path: Path) -> None:
+    """Ten pieces arrive and ten are sold at each start, so none is left over and none is counted twice."""
     create_cluster(str(tmp_path), 1)
     for _ in range(2):
         assert run(node_file(str(tmp_path), "n1")) == "n1 sold 10\n"

@@ -1,4 +1,4 @@
-"""``examples/trio_service.py``: what it shows is so."""
+"""``examples/trio_service.py`` grants no request beyond the limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "trio_service.py")
 
 
-def test_not_one_too_many_is_granted_while_the_leader_goes_away() -> None:
+def test_no_request_too_many_is_granted_while_the_leader_leaves() -> None:
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("n")
@@ -26,7 +26,7 @@ def test_not_one_too_many_is_granted_while_the_leader_goes_away() -> None:
 
 
 def ask(port: int, lines: bytes) -> bytes:
-    """Talk to the service as ``nc`` does, as soon as it listens."""
+    """Send lines to the service as ``nc`` does, as soon as it listens."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -39,7 +39,7 @@ def ask(port: int, lines: bytes) -> bytes:
             time.sleep(0.02)
 
 
-def test_a_member_answers_its_customers_and_remembers_them(tmp_path: Path) -> None:
+def test_member_answers_and_keeps_its_state_over_a_restart(tmp_path: Path) -> None:
     create_cluster(str(tmp_path), 1)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

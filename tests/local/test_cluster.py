@@ -1,4 +1,4 @@
-"""What the files of a local cluster say about who has to answer."""
+"""The identity that a local cluster's files require of each node that answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from viewstamp.local.node import is_process_of
 from viewstamp.wal.control_file import ControlFile, ControlState
 
 
-def test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_and_its_incarnation(
+def test_target_expects_the_node_and_incarnation_of_the_files_at_each_address(
     tmp_path: Path,
 ) -> None:
     create_cluster(str(tmp_path), 2, {})
@@ -36,12 +36,12 @@ def test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_an
     assert expected[cluster.node("n1").address].directory_id, "a copy of the directory has another one"
     for name in ("control-a", "control-b"):
         (tmp_path / "n1" / name).write_bytes(b"damaged")
-    assert cluster.node("n1").identity.incarnation == ""  # The doctor has to be able to ask all the same.
+    assert cluster.node("n1").identity.incarnation == ""  # So that the doctor can still ask it.
 
 
-def test_only_the_process_that_the_directory_knows_counts_as_the_node(tmp_path: Path) -> None:
+def test_only_the_process_of_the_directory_counts_as_the_node(tmp_path: Path) -> None:
     create_cluster(str(tmp_path), 1, {})
     (node,) = LocalCluster.open(tmp_path).nodes.values()
     assert node.pid() is None
     assert not is_process_of(node, {"process": 1})
-    assert is_process_of(node, {})  # An older release does not say.
+    assert is_process_of(node, {})  # An older release does not report its process.

@@ -40,7 +40,7 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def forwarded(listen: str, to: str) -> Iterator[None]:
-    """Pass on what arrives at one address to another one: who connects there is answered by the original."""
+    """Forward the connections of one address to another, so that the original answers at the copy's address."""
     loop = asyncio.new_event_loop()
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -74,7 +74,7 @@ async def _end(server: asyncio.Server) -> None:
 
 
 def run(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
-    """Run a command; return its code, and what it printed or its error."""
+    """Run a command; return its exit code, and its output or its error."""
     capfd.readouterr()
     code = main.run([*arguments, "--dir", str(directory), "--output", "json"])
     captured = capfd.readouterr()
@@ -94,10 +94,10 @@ MUTATING = (
 )
 
 
-def test_no_command_on_a_copy_with_other_ports_reaches_the_original_that_answers_there(
+def test_no_command_on_a_copy_with_other_ports_reaches_the_original(
     prod: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What answers at the copy's address has the copy's cluster id, name and incarnation; only the address differs."""
+    """The node at the copy's address has the copy's cluster id, name and incarnation; only the address differs."""
     copy = prod.parent / "moved"
     original = LocalCluster.open(prod).node("n1").address
     address = free_addresses(1)[0]
@@ -119,12 +119,12 @@ def test_no_command_on_a_copy_with_other_ports_reaches_the_original_that_answers
     assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
 
 
-def test_a_start_never_counts_the_processes_of_the_original_as_its_own(
+def test_start_does_not_count_the_processes_of_the_original(
     prod: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy with the same ports: the original answers at once, with everything that the copy's files name.
+    """A copy with the same ports: the original answers at once, with all values in the copy's files.
 
-    It is of an older release here, which does not say on which directory it runs.
+    The original is of an older release here, which does not report its directory.
     """
     monkeypatch.setattr(identity, "_directory_elsewhere", lambda *_: "")
     code, told = run(prod.parent / "twin", capfd, "cluster", "start", "--timeout", "20")
@@ -132,9 +132,7 @@ def test_a_start_never_counts_the_processes_of_the_original_as_its_own(
     assert "in use" in told["message"]
 
 
-def test_no_command_on_a_verbatim_copy_reaches_the_original_that_runs(
-    prod: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_on_an_exact_copy_reaches_the_original(prod: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The copy names the same addresses, cluster id, names and incarnations; only the directory itself differs."""
     twin = prod.parent / "twin"
     before = run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")
@@ -153,7 +151,7 @@ def test_no_command_on_a_verbatim_copy_reaches_the_original_that_runs(
     assert f"{twin}/n1" in finding["sentence"]
 
 
-def test_a_directory_that_was_moved_while_its_node_runs_is_still_its_own(
+def test_directory_that_was_moved_while_its_node_runs_is_still_its_own(
     prod: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     moved = prod.rename(prod.parent / "elsewhere")

@@ -1,4 +1,4 @@
-"""A node's process holds for as long as it runs what it imports."""
+"""The process of a node starts without the parser, because it keeps its imports in memory as long as it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from viewstamp.local.node_process import plain_config
         ["node", "run", "--config", "n1.toml", "--output", "table"],
     ],
 )
-def test_what_starts_nodes_every_day_needs_no_parser(arguments: list[str]) -> None:
+def test_usual_command_lines_need_no_parser(arguments: list[str]) -> None:
     assert plain_config(arguments) == "n1.toml"
 
 
@@ -36,12 +36,12 @@ def test_what_starts_nodes_every_day_needs_no_parser(arguments: list[str]) -> No
         ["config", "show", "--config", "n1.toml"],
     ],
 )
-def test_anything_else_is_left_to_the_parser(arguments: list[str]) -> None:
+def test_other_command_lines_are_left_to_the_parser(arguments: list[str]) -> None:
     assert plain_config(arguments) is None
 
 
 @pytest.mark.parametrize("more", [[], ["--set", "limits.scrub_bytes_per_second=0"]])
-def test_a_file_that_is_not_there_is_the_same_error_with_and_without_the_parser(
+def test_missing_file_is_the_same_error_with_and_without_the_parser(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     assert main.run(["node", "run", "--config", str(tmp_path / "n1.toml"), *more]) == 2
@@ -49,8 +49,8 @@ def test_a_file_that_is_not_there_is_the_same_error_with_and_without_the_parser(
 
 
 @pytest.mark.slow
-def test_a_nodes_process_imports_no_parser_and_no_console(tmp_path: Path) -> None:
-    """They would be half of an idle node's memory, and of the time until it listens."""
+def test_node_process_imports_neither_parser_nor_console(tmp_path: Path) -> None:
+    """They would be half of an idle node's memory, and of its start time."""
     script = (
         "import sys\nfrom viewstamp.cli import main\nfrom viewstamp.local import node_process\n"
         "import viewstamp.embed.run_node\nnode_process.logger().bind(node='n1')\n"

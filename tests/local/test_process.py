@@ -1,4 +1,4 @@
-"""A process number alone does not say who a process is."""
+"""A process is identified by more than its number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from viewstamp.local.process import command_line, start_mark
 
 
-def test_a_process_keeps_its_mark_and_another_one_has_another() -> None:
+def test_each_process_has_a_mark_of_its_own() -> None:
     program = "print('here', flush=True); input()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as child:
@@ -23,11 +23,11 @@ def test_a_process_keeps_its_mark_and_another_one_has_another() -> None:
         child.kill()
 
 
-def test_a_process_that_has_ended_is_gone_even_before_anybody_waited_for_it() -> None:
+def test_zombie_counts_as_ended() -> None:
     reading, writing = os.pipe()
     child = subprocess.Popen([sys.executable, "-c", "pass"], pass_fds=[writing])
     os.close(writing)
-    assert os.read(reading, 1) == b""  # Nobody holds the other end any more: it has ended.
+    assert os.read(reading, 1) == b""  # The child was the only holder of the other end, so it has ended.
     while start_mark(child.pid) is not None:
         os.sched_yield()
     child.wait()

@@ -531,7 +531,9 @@ RECORDS: tuple[Record, ...] = (
         "truncate-unclosed",
         Case("tests/wal/test_repair.py::test_damage_below_an_unfinished_truncation_is_no_torn_tail"),
     ),
-    Record("torn-beside-damage", Case("tests/replay/test_chain.py::test_a_learner_is_no_voter_but_gives_its_batches")),
+    Record(
+        "torn-beside-damage", Case("tests/replay/test_chain.py::test_learner_does_not_vote_but_provides_its_batches")
+    ),
     Record(
         "believe-the-history",
         Case(
@@ -646,7 +648,7 @@ RECORDS: tuple[Record, ...] = (
     Record("replay-counts-half", Case("tests/replay/test_votes.py::test_a_joint_membership_needs_both_majorities")),
     Record(
         "replay-takes-uncommitted",
-        Case("tests/replay/test_chain.py::test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed"),
+        Case("tests/replay/test_chain.py::test_no_batch_below_a_gap_is_taken_that_no_member_knew_to_be_committed"),
     ),
     Record(
         "replay-misses-silently",
@@ -682,9 +684,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "forget-identities",
-        Case(
-            "tests/local/test_cluster.py::test_a_directory_names_for_each_address_the_node_that_has_to_answer_there_and_its_incarnation"
-        ),
+        Case("tests/local/test_cluster.py::test_target_expects_the_node_and_incarnation_of_the_files_at_each_address"),
     ),
     Record(
         "take-a-copy",
@@ -694,7 +694,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "count-any-process",
-        Case("tests/local/test_copied.py::test_a_start_never_counts_the_processes_of_the_original_as_its_own"),
+        Case("tests/local/test_copied.py::test_start_does_not_count_the_processes_of_the_original"),
     ),
     Record(
         "back-off-for-ever",

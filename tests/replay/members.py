@@ -32,11 +32,11 @@ NAMES = ("n1", "n2", "n3")
 MEMBERSHIP = Membership({NodeId(name): f"127.0.0.1:{7000 + at}" for at, name in enumerate(NAMES)})
 SMALL = WalOptions(segment_bytes=4096, reserve_bytes=0)
 Shown = tuple[str, int, bytes]
-"""A record as a test compares it: topic, position, value."""
+"""A record in the form in which tests compare it: topic, position, value."""
 
 
 class Log:
-    """The batches of one log, in order; ``copy`` parts from it. Terms are set by hand: ``log.term = 3``."""
+    """The batches of one log, in order; ``copy`` branches from it. Terms are set by hand: ``log.term = 3``."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -102,7 +102,7 @@ class Log:
         return packed
 
     def commit(self, *parts: tuple[int, bytes], batch: int = 0, sink: str = "s") -> Batch:
-        """Commit; the positions of what is named go up by it only where ``placed`` is told."""
+        """Commit; the positions of the named batches are counted only with ``placed``."""
         return self.command(Kind.COMMIT, sink=sink, owner="q", run="r", batch=batch, parts=parts)
 
     def placed(self, count: int, topic: int = 1) -> None:
@@ -110,7 +110,7 @@ class Log:
         self._positions[topic] += count
 
     def state(self) -> State:
-        """What a member has after applying all of it."""
+        """The state of a member after applying all of it."""
         ledger = Ledger(State())
         for batch in self.batches:
             with suppress(RequestError):
@@ -142,7 +142,7 @@ def write_member(
 ) -> Wal:
     """Write a member's control file and log as a killed process would leave them; ``first`` batches are not kept.
 
-    ``group`` batches are one write; ``hint`` is what was known to be committed, in the control file and at the end.
+    ``group`` batches are one write; ``hint`` is the known commit end in the control file and at the end of the log.
     """
     membership = MEMBERSHIP.encode() if first else b""
     write_control(
@@ -253,7 +253,7 @@ def replayed(disk: SimulatedDisk, *names: str, unsafe: bool = False) -> list[Sho
 
 
 def visible(log: Log) -> list[Shown]:
-    """What of a log without sinks readers see: all its records, if nothing was trimmed."""
+    """The records that readers see of a log without sinks: all, if none was trimmed."""
     topics = {int(id_): topic.name for id_, topic in log.state().topics.items()}
     return [
         (topics[batch.topic], record.position, record.value)
@@ -273,7 +273,7 @@ def flip(disk: SimulatedDisk, path: str, location: int, bit: int = 0) -> None:
 
 
 def places_of(disk: SimulatedDisk, name: str, wanted: Callable[[Batch], bool]) -> Iterator[tuple[str, int]]:
-    """Where the batches stand that are wanted: the file and the byte."""
+    """The places of the wanted batches: the file and the byte."""
     for path in segments(disk, name):
         data = bytes(disk.volume.find(path).data)
         at = data.find(b"VSB\x01")

@@ -1,4 +1,4 @@
-"""Which log is chosen, and which batches lead back from its end."""
+"""The choice of the log, and the batches that lead back from its end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_three_equal_members_give_each_record_once() -> None:
 
 
 def test_the_suffix_of_a_deposed_leader_is_dropped() -> None:
-    """The winner ends at (term 4, index 5). A leader of term 3 holds 6 and 7, and nobody else competes for these."""
+    """The winner ends at (term 4, index 5). A leader of term 3 holds 6 and 7, and no other replica has those."""
     log = Log()
     log.membership()
     log.topic()
@@ -81,7 +81,7 @@ def test_a_higher_term_in_the_middle_is_dropped() -> None:
 
 
 def test_a_term_without_a_record_wins_over_a_longer_log() -> None:
-    """The member that took the announcement of term 3 would not vote for one that ends in term 2, however long."""
+    """The member that took the announcement of term 3 would not vote for a log that ends in term 2, however long."""
     log = orders()
     longer = log.copy()
     longer.term = 2
@@ -94,8 +94,8 @@ def test_a_term_without_a_record_wins_over_a_longer_log() -> None:
     assert replay.summary().dropped_divergent == 1
 
 
-def test_a_history_that_runs_ahead_of_the_log_says_nothing() -> None:
-    """It was stored, and what it describes was cut off by the crash: only what the log has reached is advertised."""
+def test_stored_history_beyond_the_end_of_the_log_does_not_count() -> None:
+    """It was stored, but the crash cut off its records. So only the part within the log is advertised."""
     log = orders()
     longer = log.copy()
     longer.term = 2
@@ -106,7 +106,7 @@ def test_a_history_that_runs_ahead_of_the_log_says_nothing() -> None:
     assert replayed(disk, "n1", "n2") == visible(longer)
 
 
-def test_the_longest_log_of_the_last_term_is_taken_and_what_nobody_knew_to_be_committed_is_counted() -> None:
+def test_longest_log_of_the_last_term_is_taken_and_records_not_known_to_be_committed_are_counted() -> None:
     log = orders(6)
     disk = SimulatedDisk()
     write_member(disk, "n1", orders(4), hint=7)
@@ -137,7 +137,7 @@ def test_two_of_three_are_enough() -> None:
         assert replayed(disk, *names) == visible(log)
 
 
-def test_a_learner_is_no_voter_but_gives_its_batches() -> None:
+def test_learner_does_not_vote_but_provides_its_batches() -> None:
     log = orders()
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
@@ -156,7 +156,7 @@ def test_a_learner_is_no_voter_but_gives_its_batches() -> None:
         opened(disk, "n1", "n2", "n9")
 
 
-def test_one_node_named_twice_is_no_second_vote() -> None:
+def test_one_node_named_twice_does_not_vote_twice() -> None:
     log = orders()
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
@@ -176,7 +176,7 @@ def test_members_of_two_clusters_are_refused() -> None:
         opened(disk)
 
 
-def test_equal_viewstamps_with_other_bytes_are_reported_and_never_picked() -> None:
+def test_equal_viewstamps_with_different_bytes_are_reported_and_never_picked() -> None:
     log = orders()
     other = orders(3)
     other.records(b"4A", b"4B")
@@ -193,8 +193,8 @@ def test_equal_viewstamps_with_other_bytes_are_reported_and_never_picked() -> No
         shown(disk, replay)
 
 
-def test_a_log_that_ends_below_what_was_committed_is_no_log() -> None:
-    """Another member's last words say that more was committed than these members hold."""
+def test_log_that_ends_below_a_committed_record_is_rejected() -> None:
+    """Another member's files show that more was committed than these members hold."""
     log = orders()
     disk = SimulatedDisk()
     write_member(disk, "n1", orders(2), hint=log.end)
@@ -225,9 +225,9 @@ def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -
 
 
 def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[SimulatedDisk, Log, Log]:
-    """n3 stopped in term 1; n1 and n2 went on in terms 2 and 4, and keep neither logs nor histories down to n3's end.
+    """n3 stopped in term 1; n1 and n2 continued in terms 2 and 4, and have neither log nor history down to n3's end.
 
-    With ``other`` the last two records of n3 have this value, and are of term 3.
+    With ``other`` the last two records of n3 have this value, and term 3.
     """
     log = orders(3)
     stopped = log.copy()
@@ -251,8 +251,8 @@ def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[Simul
     return disk, log, stopped
 
 
-def test_what_a_member_that_stopped_long_ago_knew_to_be_committed_is_no_contradiction() -> None:
-    """Between its log and the logs of the others there is a gap, and of its log only its own snapshot has a history."""
+def test_records_known_to_be_committed_by_a_member_that_stopped_long_ago_are_no_contradiction() -> None:
+    """There is a gap between its log and the logs of the others, and only its own snapshot has a history of its log."""
     disk, log, stopped = trimmed_and_stopped(hint=9)
     assert stopped.end == 9
     replay = opened(disk)
@@ -262,7 +262,7 @@ def test_what_a_member_that_stopped_long_ago_knew_to_be_committed_is_no_contradi
     assert (replay.chain.begin, replay.summary().dropped_divergent) == (1, 0)
 
 
-def test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed() -> None:
+def test_no_batch_below_a_gap_is_taken_that_no_member_knew_to_be_committed() -> None:
     disk, log, _ = trimmed_and_stopped(hint=7)
     replay = opened(disk)
     assert shown(disk, replay) == [each for each in visible(log) if each[1] >= 10]
@@ -272,7 +272,7 @@ def test_below_a_gap_nothing_is_taken_that_nobody_knew_to_be_committed() -> None
 
 
 def test_batches_below_a_gap_that_cannot_be_passed_are_reported() -> None:
-    """Nothing that is stored reaches down to them, and no replica knew that they were committed."""
+    """No stored history reaches down to them, and no replica knew that they were committed."""
     disk, _, stopped = trimmed_and_stopped(hint=0)
     (name,) = disk.list_directory("/n3/snapshots")
     disk.remove(f"/n3/snapshots/{name}")

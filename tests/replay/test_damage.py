@@ -1,4 +1,4 @@
-"""What is damaged, torn or lost in one replica, and what the others give instead."""
+"""Damage, torn tails and losses in one replica, and their repair from the others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def records(batch: Batch) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_flipped_bit_anywhere_in_one_replica_changes_nothing(name: str) -> None:
+def test_flipped_bit_anywhere_in_one_replica_changes_nothing(name: str) -> None:
     """Header, body, group header, segment header, the zeros behind, the control file: two others are enough."""
     log = orders(12, size=60)
     disk = cluster(log)
@@ -80,8 +80,8 @@ def test_a_flipped_bit_anywhere_in_one_replica_changes_nothing(name: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_never_makes_one_replica_alone_say_something_else() -> None:
-    """With one replica there is nothing to repair from: the records are right, or there is an error, or a torn tail."""
+def test_flipped_bit_never_changes_the_records_of_a_single_replica() -> None:
+    """A single replica cannot be repaired: its records are correct, or there is an error, or a torn tail."""
     log = orders(12, size=60)
     disk = SimulatedDisk()
     write_member(disk, "n1", log)
@@ -144,7 +144,7 @@ def test_a_batch_that_is_damaged_everywhere_is_named() -> None:
 
 
 def test_a_damaged_batch_of_no_record_is_no_loss() -> None:
-    """Of what sessions and actors did only the header is needed to know that it is nothing that is shown."""
+    """For batches of sessions and actors the header is enough to know that they hold no record to show."""
     log = orders(3)
     log.command(Kind.COMMANDS, anything="at all")
     log.records(b"behind it")
@@ -175,8 +175,8 @@ def test_a_torn_tail_of_one_replica_is_no_damage(cut: int) -> None:
     assert replay.summary().repaired == 0, "what a crash took before it was acknowledged was never this node's"
 
 
-def test_what_was_only_in_torn_tails_is_not_there() -> None:
-    """Nobody had acknowledged it: each member would cut it off when it starts."""
+def test_records_only_in_torn_tails_are_not_shown() -> None:
+    """They were not acknowledged: each member would cut them off when it starts."""
     log = orders(12, size=100)
     disk = cluster(log)
     for name in NAMES:
@@ -227,7 +227,7 @@ def test_different_segments_lost_by_each_replica_are_repaired() -> None:
     assert replay.is_majority
 
 
-def test_a_segment_lost_by_everybody_is_named() -> None:
+def test_segment_lost_by_all_replicas_is_named() -> None:
     log = long_log()
     disk = cluster(log)
     for name in NAMES:
@@ -240,7 +240,7 @@ def test_a_segment_lost_by_everybody_is_named() -> None:
     assert f"no replica has indices {first} to {last}" in problem.message
 
 
-def test_without_its_last_segment_nobody_knows_how_far_a_log_had_come() -> None:
+def test_without_its_last_segment_the_end_of_a_log_is_unknown() -> None:
     log = long_log()
     disk = cluster(log)
     for name in ("n1", "n2"):
@@ -292,7 +292,7 @@ def test_a_history_that_contradicts_the_log_has_no_vote() -> None:
 
 
 def test_a_directory_of_segments_alone_gives_its_batches() -> None:
-    """What is left of a node may be its log and nothing else."""
+    """The log may be all that is left of a node."""
     log = orders()
     disk = cluster(log)
     disk.make_directory("/rest")
@@ -302,10 +302,10 @@ def test_a_directory_of_segments_alone_gives_its_batches() -> None:
     assert replayed(disk, "rest", unsafe=True) == visible(log)
 
 
-# What a log went through.
+# Logs that were truncated or reset.
 
 
-def test_a_log_that_was_cut_and_written_anew_says_what_it_says_now() -> None:
+def test_log_that_was_truncated_and_rewritten_has_its_new_records() -> None:
     log = long_log()
     other = long_log()
     keep = 20
@@ -335,8 +335,8 @@ def test_a_log_that_was_cut_and_written_anew_says_what_it_says_now() -> None:
     assert replay.findings == []
 
 
-def test_a_truncation_that_was_decided_is_taken_as_done() -> None:
-    """The mark is there, and the files are not cut yet: the log ends where the mark says."""
+def test_truncation_that_was_decided_counts_as_done() -> None:
+    """The mark exists, and the files are not cut yet: the log ends at the mark."""
     log = long_log()
     disk = cluster(log)
     kept = log.batches[25]
@@ -352,7 +352,7 @@ def test_a_truncation_that_was_decided_is_taken_as_done() -> None:
 
 
 def test_damage_below_an_unfinished_truncation_is_no_torn_tail() -> None:
-    """The mark says where the log ends, so the member still counts, and the others give the batch."""
+    """The mark holds the end of the log, so the member still counts, and the others provide the batch."""
     log = orders(6)
     disk = cluster(log)
     *_, last, (_, at), _ = places_of(disk, "n3", records)
@@ -365,8 +365,8 @@ def test_damage_below_an_unfinished_truncation_is_no_torn_tail() -> None:
     assert shown(disk, replay) == visible(log)
 
 
-def test_a_log_of_which_only_zeros_are_left_has_no_vote() -> None:
-    """The control file says that there were records: the member cannot know that it had acknowledged none."""
+def test_log_of_zeros_only_does_not_vote() -> None:
+    """The control file shows that there were records, so the member may have acknowledged some."""
     log = orders(6)
     disk = cluster(log)
     for path in segments(disk, "n3"):
@@ -377,7 +377,7 @@ def test_a_log_of_which_only_zeros_are_left_has_no_vote() -> None:
         opened(disk, "n1", "n3")
 
 
-def test_a_reset_that_was_decided_leaves_nothing_of_the_log() -> None:
+def test_reset_that_was_decided_leaves_no_record_of_the_log() -> None:
     log = long_log()
     disk = cluster(log)
     place_mark(
@@ -388,7 +388,7 @@ def test_a_reset_that_was_decided_leaves_nothing_of_the_log() -> None:
     assert len(replay.replicas[2].rows) == 0
 
 
-def test_a_mark_that_is_not_readable_costs_the_vote() -> None:
+def test_unreadable_mark_costs_the_vote() -> None:
     log = orders()
     disk = cluster(log)
     place_mark(disk, "/n3/wal", Mark(end=3, segment=1, length=500, group=99, generation=99))
@@ -399,7 +399,7 @@ def test_a_mark_that_is_not_readable_costs_the_vote() -> None:
 
 
 def test_records_that_hold_a_log_are_records() -> None:
-    """A copy of the log inside of records is never taken for the log, even behind damage."""
+    """A copy of a log inside of records is never taken for the log, even behind damage."""
     inner = orders(3)
     log = Log()
     log.membership()

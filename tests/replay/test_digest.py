@@ -1,4 +1,4 @@
-"""The digest: of records, however they were batched and whoever read which part."""
+"""The digest depends on the records only, not on their batches or on the division into parts."""
 
 from __future__ import annotations
 

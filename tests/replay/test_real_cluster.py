@@ -1,4 +1,4 @@
-"""Real nodes, real files: what the cluster showed is what a replay of its files shows, and where it can be written."""
+"""Real nodes, real files: a replay of a cluster's files gives the records that the cluster showed, to every target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = {"wal.segment_bytes": 65536, "snapshots.log_bytes": 65536, "wal.reserve_
 
 
 async def fill(client: Client, *, rounds: int, size: int, entropy: random.Random) -> None:
-    """Append, stage, commit, leave things behind, and now and then trim: all at once."""
+    """Append, stage, commit, leave staged records behind, and now and then trim: all at once."""
     for name in ("orders", "bills"):
         await client.create_topic(name)
 
@@ -64,7 +64,7 @@ async def read_all(client: Client) -> dict[str, list[Record]]:
 
 
 def replayed(replay: OfflineReplay) -> tuple[dict[str, list[Record]], str]:
-    """What a replay shows, as records; and its digest."""
+    """The records that a replay shows, and its digest."""
     assert replay.problem is None, replay.problem
     found: dict[str, list[Record]] = {}
     digest = Digest()
@@ -114,7 +114,7 @@ async def test_a_replay_shows_what_readers_saw(tmp_path: Path) -> None:
 
 
 async def test_a_replay_of_trimmed_logs_with_recycled_segments_shows_what_is_kept(tmp_path: Path) -> None:
-    """Small segments, snapshots and trims: most of the log has gone, and its files are segments again."""
+    """Small segments, snapshots and trims: most of the log is deleted, and its files are segments again."""
     async with local_cluster(directory=tmp_path / "cluster", settings=SMALL) as cluster:
         client = cluster.client()
         for _ in range(4):
@@ -196,7 +196,7 @@ async def test_parquet_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 async def test_a_topic_gets_each_record_once_however_often_it_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cut off in the middle, run again by another process, and once more when all is there."""
+    """The replay is cut off in the middle, repeated by another process, and repeated once more when it is complete."""
     async with written(tmp_path, rounds=20, size=3000) as (_, live):
         pass
     replay = OfflineReplay.open(RealDisk(), directories(tmp_path)).only(["orders"])

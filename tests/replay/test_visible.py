@@ -1,4 +1,4 @@
-"""What of a log readers would have seen: sinks, trims, snapshots in between, and lost pieces that held nothing kept."""
+"""The records of a log that readers see: with sinks, trims, snapshots, and lost pieces without retained records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from viewstamp.wire.batch import Kind
 
 
 def sinks(size: int = 0) -> tuple[Log, list[Shown]]:
-    """A log in which sinks stage, commit twice, are refused and leave things behind; and what is to be seen of it.
+    """A log in which sinks stage, commit twice, are rejected and leave staged records; and its visible records.
 
     Each value is padded to ``size`` bytes: with 64 KiB and more each batch begins an entry of its topic's sparse map.
     """
@@ -102,7 +102,7 @@ def test_staged_batches_stand_where_their_commit_stands() -> None:
 
 
 def test_a_snapshot_anywhere_changes_nothing() -> None:
-    """The log below it is all there; the state comes from the snapshot, as the first index is not there."""
+    """The log below the snapshot is complete, but the state comes from the snapshot, because index 1 is missing."""
     log, expected = sinks()
     for taken in range(1, len(log.batches) + 1):
         disk = SimulatedDisk()
@@ -114,7 +114,7 @@ def test_a_snapshot_anywhere_changes_nothing() -> None:
 
 @pytest.mark.parametrize("later", [1, 3], ids=["behind the trims", "before the trims"])
 def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept(later: int) -> None:
-    """A trim lets the log go up to a point, at once: the newest snapshot may say that more is kept."""
+    """A trim lets members delete log at once, so the newest snapshot may still have the deleted records."""
     dropped: list[int] = []
     for trimmed_to in (2, 3, 4, 5, 6, 8, 9, 10):
         log, expected = sinks(70_000)
@@ -135,7 +135,7 @@ def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept(later: int) -> None
 
 
 def test_staged_batches_that_were_dropped_after_a_trim_are_no_loss() -> None:
-    """The COMMIT that gave them positions is still there, and a snapshot from before it."""
+    """The COMMIT that gave them positions is still there, and so is a snapshot from before it."""
     log, expected = sinks(70_000)
     commit = next(at for at, batch in enumerate(log.batches) if batch.kind is Kind.COMMIT)
     log.command(Kind.TRIM_TOPIC, name="orders", position=8)
@@ -220,7 +220,7 @@ def test_a_damaged_snapshot_is_replaced_by_another_members() -> None:
 
 
 def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
-    """A member that died before its log was reset starts from the snapshot: that is how far it has come."""
+    """A member that died before its log was reset starts from the snapshot, which its state has reached."""
     log = orders(10)
     behind = log.copy()
     behind.batches = behind.batches[:3]
@@ -230,7 +230,7 @@ def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
     write_member(disk, "n1", behind, history=[(0, 1), (1, 1), (2, 5)])
     write_snapshot(disk, "n1", prefix(log, 9))
     write_member(disk, "n2", prefix(log, 9))
-    with pytest.raises(NoQuorumError):  # Unless that is noted, it is proof that the log has lost its end.
+    with pytest.raises(NoQuorumError):  # Without that note it is proof that the log has lost its end.
         opened(disk, "n1", "n2")
     change_control(disk, "n1", installing=(1, prefix(log, 9).end))
     replay = opened(disk, "n1", "n2")
@@ -243,7 +243,7 @@ def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
 
 
 def test_a_lost_piece_that_held_nothing_kept_is_no_loss() -> None:
-    """Calls of actors, below the snapshot: no position is missing, and that can be told."""
+    """Calls of actors, below the snapshot: no position is missing, and the plan can prove that."""
     log = orders(2)
     for _ in range(30):
         log.command(Kind.COMMANDS, text="x" * 200)

@@ -1,4 +1,4 @@
-"""Whose disks count as a majority, by the rules of the core: recovering, reborn, strange and joint members."""
+"""The disks that count as a majority, by the rules of the core: recovering, reborn, unknown and joint members."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_member_that_lost_a_part_of_its_log_does_not_vote(logs: tuple[Log, Log
 
 
 def test_a_member_that_regained_what_it_lost_votes_again(logs: tuple[Log, Log]) -> None:
-    """It would end its silence at its next start: the pair that it stored is reached."""
+    """Its next start would end its recovery, because it has reached the pair that it stored."""
     log, short = logs
     disk = disks(n2=log, n3=short)
     change_control(disk, "n2", recovering_until=(1, log.end))
@@ -77,7 +77,7 @@ def test_a_member_that_regained_what_it_lost_votes_again(logs: tuple[Log, Log]) 
 
 
 def test_a_member_that_lost_its_disk_has_no_vote_under_its_old_id(logs: tuple[Log, Log]) -> None:
-    """Rule 18. The voter n2 is gone for good; what its name has now is another member, which has to be added first."""
+    """Rule 18. The voter n2 is lost; the member that now has its name must be added first."""
     log, short = logs
     disk = disks(n1=log, n2=short, n3=short)
     change_control(disk, "n2", member_id=REBORN)
@@ -99,7 +99,7 @@ def test_a_reborn_member_that_took_the_place_of_the_old_one_votes() -> None:
 
 
 def test_an_empty_disk_under_the_name_of_a_voter_has_no_vote(logs: tuple[Log, Log]) -> None:
-    """Rule 18. The node was started on an empty directory and has met nobody who could refuse it."""
+    """Rule 18. The node was started on an empty directory, and no member has rejected it yet."""
     log, short = logs
     named = replace(MEMBERSHIP, incarnations={NodeId(name): f"i{name}" for name in NAMES})
     log, short = Log(), Log()
@@ -115,7 +115,7 @@ def test_an_empty_disk_under_the_name_of_a_voter_has_no_vote(logs: tuple[Log, Lo
 
 
 def test_the_lost_disk_of_a_reborn_member_is_another_member(logs: tuple[Log, Log]) -> None:
-    """Both directories are of node n2. The old one is the voter, and it is the only one that has the record left."""
+    """Both directories are of node n2. The old one is the voter, and the only one that still has the record."""
     log, short = logs
     disk = disks(n1=short, n2=log, new=Log())
     change_control(disk, "new", node_id="n2", member_id=REBORN, history=((0, 1),))
@@ -128,7 +128,7 @@ def test_the_lost_disk_of_a_reborn_member_is_another_member(logs: tuple[Log, Log
 
 
 def test_a_joint_membership_needs_both_majorities() -> None:
-    """Rule 15. n1, n4 and n5 are all of the voters to come, and one of the three before."""
+    """Rule 15. n1, n4 and n5 are all of the new voters, and one of the three old ones."""
     joint = Membership(members("n1", "n4", "n5"), {}, 3, members(*NAMES))
     log = Log()
     log.membership()
@@ -146,7 +146,7 @@ def test_a_joint_membership_needs_both_majorities() -> None:
 
 
 def test_members_that_lost_power_in_interval_mode_count_only_if_all_voters_are_there(logs: tuple[Log, Log]) -> None:
-    """docs/design/0007. They were not stopped cleanly, and this is another boot: any of them may have lost records."""
+    """docs/design/0007. They were not stopped cleanly, and the machine has restarted: each may have lost records."""
     log, short = logs
     disk = disks(n1=log, n2=short, n3=short)
     for name in ("n2", "n3"):
@@ -159,7 +159,7 @@ def test_members_that_lost_power_in_interval_mode_count_only_if_all_voters_are_t
 
 @pytest.mark.parametrize("byte", [30, 110], ids=["header", "body"])
 def test_a_member_that_lost_records_which_nobody_has_does_not_vote(logs: tuple[Log, Log], byte: int) -> None:
-    """Rule 17. The damage is behind all that is known to be committed, so a running n2 would be recovering too."""
+    """Rule 17. The damage is behind all records known to be committed, so a running n2 would be recovering too."""
     log, short = logs
     for value in (b"third", b"fourth", b"fifth"):
         log.records(value)

@@ -1,4 +1,4 @@
-"""Three real nodes, on an event loop in a thread: Spark's processes reach them by their addresses, a test by calls."""
+"""Three real nodes on an event loop in a thread. Spark's processes connect to them; a test calls methods."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ResultT = TypeVar("ResultT")
 
 
 class RunningCluster:
-    """What a test that does not await does with a cluster. Safe to use from any thread."""
+    """The operations on a cluster for tests that do not await. Safe to use from any thread."""
 
     def __init__(self, cluster: InThread[ClusterHandle]) -> None:
         self._cluster = cluster
         self._handle = handle = cluster.held
         self._client: Client = cluster.call(handle.client)
         self.addresses = ",".join(handle.address(node) for node in handle.ids)
-        """What stands in ``option("cluster", ...)``."""
+        """The value of ``option("cluster", ...)``."""
 
     def run(self, question: Callable[[Client], Coroutine[Any, Any, ResultT]]) -> ResultT:
-        """Ask something that a client has to await: ``run(lambda client: client.list_sinks())``."""
+        """Run a question that a client has to await: ``run(lambda client: client.list_sinks())``."""
         return self._cluster.run(question(self._client))
 
     def create_topic(self, name: str) -> None:
@@ -56,12 +56,12 @@ class RunningCluster:
 
     @property
     def nodes(self) -> list[str]:
-        """Those that run."""
+        """The running nodes."""
         return list(self._handle.nodes)
 
     @property
     def leader(self) -> str:
-        """Who leads, as the nodes that run say themselves; waits until one does."""
+        """Return the leader, as the running nodes report it; wait until there is one."""
 
         async def leader() -> str:
             while True:
@@ -85,7 +85,7 @@ class RunningCluster:
         self._cluster.run(start())
 
     def directory(self, node: str) -> str:
-        """Return where the files of a node lie."""
+        """Return the directory of a node's files."""
         return str(self._handle.directory / node)
 
 

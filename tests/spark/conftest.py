@@ -1,11 +1,11 @@
 """One session of Spark for all tests of this folder, and a cluster beside it.
 
-A JVM takes ten seconds to start and a gigabyte to live in, so nobody makes another one: a session is made as
-``session()`` makes it for a user, with what a test needs added. Whoever stops nodes takes ``running_cluster`` for
-itself; the others share one and take a topic of their own.
+A JVM takes ten seconds to start and a gigabyte of memory, so all tests share one. The session is made by ``session()``,
+as for a user, with additional settings. A test that stops nodes takes ``running_cluster``; the others share one cluster
+and have a topic each.
 
-The JVM compiles only as far as it takes to start quickly, also where tests start one in another process: three times as
-quick for jobs that are as short as these.
+The JVM compiles only as much as makes it start quickly, also in other processes that tests start. For jobs as short as
+these it is three times as fast.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session of two cores, in which a task that fails is tried four times in all."""
+    """A session with two cores, in which a failed task is tried four times in all."""
     from viewstamp.spark import session
 
     spark = session("tests", cores=2, **{"spark.master": "local[2,4]"})
@@ -48,7 +48,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RunningCluster]:
-    """Three nodes for everybody: no test stops one of them or changes a setting."""
+    """Three nodes for all tests. No test stops one of them or changes a setting."""
     with running_cluster() as cluster:
         yield cluster
 
@@ -58,7 +58,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def new_topic(cluster: RunningCluster) -> Callable[[], str]:
-    """Create a topic that nobody else uses, and return its name."""
+    """Create a topic that no other test uses, and return its name."""
 
     def create() -> str:
         name = f"topic-{next(_numbers)}"
@@ -70,5 +70,5 @@ def new_topic(cluster: RunningCluster) -> Callable[[], str]:
 
 @pytest.fixture
 def topic(new_topic: Callable[[], str]) -> str:
-    """A topic that nobody else uses."""
+    """A topic that no other test uses."""
     return new_topic()

@@ -1,4 +1,4 @@
-"""A stream that breaks: three files, each a micro-batch, to one topic. Also a program: the driver that is killed."""
+"""A stream that fails: three files, each a micro-batch, to one topic. Also a program: the driver that is killed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["BATCHES", "ROWS", "ROW_BYTES", "SETTINGS", "FaultJob", "prepare"]
 
 BATCHES: Final = 3
 ROWS: Final = 1600
-"""Of one micro-batch; two partitions have half of them each."""
+"""Rows of one micro-batch; two partitions have half of them each."""
 ROW_BYTES: Final = 3000
 SETTINGS: Final = {"spark.sql.execution.arrow.maxRecordsPerBatch": "400"}
-"""Spark hands rows over in pieces of somewhat more than one block, so that a block is staged before the next piece."""
+"""Spark passes rows in pieces of somewhat more than one block, so that a block is staged before the next piece."""
 
 
 class FaultJob:
@@ -34,13 +34,13 @@ class FaultJob:
 
     @property
     def mark(self) -> str:
-        """What the files are named after that tell what has happened."""
+        """The prefix of the names of files that record events."""
         return str(self.directory / "mark")
 
     def start(
         self, where: str = "", action: str = "raise", *, times: int = 1, partitions: int = 2, process: int = 0
     ) -> StreamingQuery:
-        """Start or restart it, with a fault in the second micro-batch, or with none; see ``faulty.py``."""
+        """Start or restart the query, with a fault in the second micro-batch or without; see ``faulty.py``."""
         rows = read_files(self._spark, self.directory / "files").repartition(partitions)
         options: dict[str, Any] = {"topic": self._topic}
         if where:
@@ -50,7 +50,7 @@ class FaultJob:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Make the sink that breaks known to a session."""
+    """Register the faulty sink in a session."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     register_pickle_by_value(faulty)
@@ -58,7 +58,7 @@ def prepare(spark: SparkSession) -> None:
 
 
 def main() -> None:
-    """Run the job until it takes its JVM with it: CLUSTER TOPIC DIRECTORY WHERE."""
+    """Run the job until it ends its own JVM: CLUSTER TOPIC DIRECTORY WHERE."""
     from viewstamp.spark import session
 
     cluster, topic, directory, where = sys.argv[1:]

@@ -1,7 +1,7 @@
-"""The sink with an accident in it: ``format("viewstamp-faulty")``. Workers get it by value, as they import no tests.
+"""The sink with injected faults: ``format("viewstamp-faulty")``. Workers get it by value, as they import no tests.
 
-``fault`` says where, ``action`` what; ``times`` how often in all, counted by files that are named after ``mark``. For
-tasks it strikes in one partition only, so that the others have staged and sealed.
+``fault`` is the place, ``action`` the effect; ``times`` is the number of strikes, counted by files named after
+``mark``. In tasks it strikes in one partition only, so that the others have staged and sealed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECONDS_MAX = 60.0
 
 
 class AccidentError(Exception):
-    """What happens."""
+    """The effect of the fault."""
 
 
 @dataclass
@@ -44,8 +44,8 @@ class Fault:
     """Strikes ``times`` times at ``where`` in one batch.
 
     where: "staging" (rows are staged, not sealed), "sealed", "before-commit", "after-commit", of the log.
-    action: "raise"; "exit": this process ends; "kill": so does Spark's; "pause": it makes MARK.waits, awaits MARK.go;
-    "late": and raises then; "deaf": what nodes answer to the commit is lost, until the connection is.
+    action: "raise"; "exit": this process ends; "kill": Spark's process ends too; "pause": create MARK.waits, await
+    MARK.go; "late": pause, then raise; "deaf": the nodes' answers to the commit are lost, until the connection ends.
     """
 
     where: str
@@ -56,7 +56,7 @@ class Fault:
     process: int
     cluster: str
     staged_bytes: int
-    """What the other partition stages, and a little more."""
+    """The bytes that the other partition stages, and a little more."""
 
     def maybe_strike(self, where: str, batch: int) -> None:
         if (where, batch) != (self.where, self.batch):
@@ -89,7 +89,7 @@ class Fault:
                 raise AccidentError(f"{self.where} in batch {self.batch}")
 
     def _wait_until_staged(self) -> None:
-        """Wait until the other partition is sealed, and a block of this one is in the log, to be left behind."""
+        """Wait until the other partition is sealed, and a block of this one is in the log, where it will be left."""
         link = clients.blocking_client(self.cluster)
 
         def is_staged() -> bool:
@@ -113,9 +113,9 @@ def _wait(until: Callable[[], bool]) -> None:
 
 
 class DeafNetwork(RealNetwork):
-    """Once a COMMIT has been sent on a connection, nothing is heard on it any more: ``mark`` is a file that says so.
+    """After a COMMIT was sent on a connection, drop all further bytes on it. ``mark`` is a file that records this.
 
-    That happens on the first connection which a COMMIT is sent on; later ones are as they should be.
+    It happens on the first connection with a COMMIT; later connections work normally.
     """
 
     def __init__(self, mark: str) -> None:
@@ -155,7 +155,7 @@ class DeafNetwork(RealNetwork):
 
 
 class Overheard:
-    """A connection whose ``send`` is another's."""
+    """A connection with another ``send``."""
 
     def __init__(self, wire, send) -> None:  # type: ignore[no-untyped-def]
         self._wire = wire
@@ -166,7 +166,7 @@ class Overheard:
 
 
 class FaultySource(ViewstampDataSource):
-    """The real data source, whose streams break."""
+    """The real data source, whose streams fail."""
 
     @classmethod
     def name(cls) -> str:
@@ -189,7 +189,7 @@ class FaultySource(ViewstampDataSource):
 
 
 class FaultyWriter(DataSourceStreamArrowWriter):
-    """Breaks around what the real writer does."""
+    """Injects the fault before or after the calls of the real writer."""
 
     def __init__(self, inner: DataSourceStreamArrowWriter, fault: Fault) -> None:
         self._inner = inner

@@ -26,7 +26,7 @@ def save(rows: DataFrame, cluster: str, **options: object) -> None:
 
 
 def put_file(directory: Path, number: int, values: Iterable[str | None]) -> None:
-    """Put a file there that is the micro-batch of this number: Spark takes them by their age."""
+    """Write a file that becomes the micro-batch of this number, because Spark takes files by their age."""
     directory.mkdir(exist_ok=True)
     file = directory / f"{number:03}.parquet"
     pa.parquet.write_table(pa.table({"value": pa.array(values, pa.string())}), directory / f".{file.name}")
@@ -42,12 +42,12 @@ def read_files(spark: SparkSession, directory: Path) -> DataFrame:
 def start(
     rows: DataFrame, checkpoint: Path, cluster: str, *, sink: str = "viewstamp", **options: object
 ) -> StreamingQuery:
-    """Start a query that writes what is there now, and ends."""
+    """Start a query that writes the present files, and ends."""
     writer = rows.writeStream.format(sink).option("cluster", cluster).option("checkpointLocation", str(checkpoint))
     writer = writer.options(**{name: str(value) for name, value in options.items()})
     return writer.trigger(availableNow=True).start()
 
 
 def finish(query: StreamingQuery) -> None:
-    """Wait until a query has ended; raises what it has failed with."""
+    """Wait until a query has ended; raise the error with which it failed."""
     assert query.awaitTermination(SECONDS_MAX), "the query does not end"

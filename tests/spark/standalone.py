@@ -1,7 +1,7 @@
-"""A standalone cluster of Spark: a master and two workers as processes of their own, on 127.0.0.1 and 127.0.0.2.
+"""A standalone cluster of Spark: a master and two workers in processes of their own, on 127.0.0.1 and 127.0.0.2.
 
-Two addresses are two hosts to Spark. So it starts a second copy of a slow task, which speculation does on another host
-only, and one executor may be lost while the other one goes on.
+Two addresses are two hosts for Spark. So it starts a second copy of a slow task, which speculation does only on another
+host, and one executor can be lost while the other continues.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Standalone:
 
     def __init__(self, master: str, processes: Sequence[subprocess.Popen[bytes]], directory: Path) -> None:
         self.master = master
-        """``spark://HOST:PORT``, what a driver names."""
+        """``spark://HOST:PORT``, the address for drivers."""
         self._processes = processes
         self._directory = directory
 
     def executors(self) -> dict[int, str]:
-        """Return the process ids of the executors that run, and the host of each."""
+        """Return the process ids of the running executors, and the host of each."""
         workers = {process.pid for process in self._processes[1:]}
         found = {}
         for pid, parent, command in _processes():
@@ -123,16 +123,16 @@ def _start(stack: contextlib.ExitStack, log: Path, name: str, *arguments: str) -
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a daemon with all that it has started: executors run in sessions of nobody else's."""
+    """Kill a daemon and all processes that it has started, because executors run in sessions of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _environment(directory: Path) -> dict[str, str]:
-    """Return an environment in which no package of this checkout is found, and no setting of the tests' session is.
+    """Return an environment without the packages of this checkout and without the settings of the tests' session.
 
-    Temporary files go below ``directory``: a Java that is killed does not remove its own.
+    Temporary files go below ``directory``, because a killed Java does not remove its own.
     """
     left_out = ("PYTHONPATH", "PYSPARK_", "SPARK_", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
@@ -165,7 +165,7 @@ def _processes() -> Iterator[tuple[int, int, list[str]]]:
 
 
 def make_wheel(path: Path) -> Path:
-    """Make the zip file that a wheel of this project is: the packages that pyproject.toml names."""
+    """Make the zip file of a wheel of this project: the packages that pyproject.toml names."""
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     with zipfile.ZipFile(path, "w") as archive:
         for package in settings["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
@@ -176,10 +176,10 @@ def make_wheel(path: Path) -> Path:
 
 
 def make_environment(directory: Path, wheel: Path | None) -> Path:
-    """Make a Python environment with what viewstamp needs, and viewstamp itself where a wheel is given.
+    """Make a Python environment with the requirements of viewstamp, and with viewstamp itself if a wheel is given.
 
-    What is needed comes from the environment of the tests, by a path; this checkout, which is installed there by a path
-    as well, does not come along, because such paths are followed in one step only.
+    The requirements come from the environment of the tests, by a path. This checkout, which is also installed there by
+    a path, is not included, because Python follows such paths in one step only.
     """
     venv.create(directory, symlinks=True)
     (packages,) = directory.glob("lib/python*/site-packages")

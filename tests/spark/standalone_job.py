@@ -1,7 +1,7 @@
 """A driver for a standalone cluster of Spark: writes a stream to a topic and reads it back, as a batch and as a stream.
 
-It runs where no package of the tests is found, and its tasks find nothing of this file either: what they call is
-pickled by value, because it is in ``__main__``.
+It runs where no package of the tests can be found, and its tasks cannot import this file either. Their functions are
+pickled by value, because they are in ``__main__``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 BATCHES = 2
 ROWS = 1600
-"""Of one micro-batch; two partitions have half of them each."""
+"""Rows of one micro-batch; two partitions have half of them each."""
 PADDING = "." * 2000
 
 
@@ -32,7 +32,7 @@ def put_files(directory: Path) -> None:
 
 
 def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
-    """Return a step that hands all rows on; the first attempt at partition 0 of batch 1 then waits for its end.
+    """Return a step that passes all rows on; the first attempt at partition 0 of batch 1 then waits for its end.
 
     By then the rows of this attempt are staged. Each attempt leaves a file with its number and the process id of its
     executor.
@@ -48,7 +48,7 @@ def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
         yield from batches
         daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
         executor = daemon.rpartition(")")[2].split()[1]
-        # Numbered by the order of their ends: Spark counts anew when it runs a stage again.
+        # Numbered by the order of their ends, because Spark counts anew when it runs a stage again.
         attempt = len(list(Path(directory).glob(f"attempt-{batch}-{partition}-*")))
         (Path(directory) / f"attempt-{batch}-{partition}-{attempt}").write_text(executor)
         if (batch, partition, attempt) == ("1", 0, 0):
@@ -59,7 +59,7 @@ def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Run it: CLUSTER TOPIC DIRECTORY SECONDS. With a wait of no seconds it reads back what it has written."""
+    """Run it: CLUSTER TOPIC DIRECTORY SECONDS. With SECONDS 0 it reads back the records that it has written."""
     cluster, topic, directory, seconds = sys.argv[1:]
     spark = SparkSession.builder.appName("standalone").getOrCreate()
     import viewstamp

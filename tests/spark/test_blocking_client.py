@@ -1,4 +1,4 @@
-"""One client a process, whoever asks for it; errors say what to do in their traceback."""
+"""One client for each process; errors show their remedy in their traceback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ link.run(link.client.append, topic, b"parent again")
 
 
 def test_everybody_in_a_process_shares_one_client(cluster: RunningCluster, topic: str) -> None:
-    """It keeps what it has learnt: a task costs no handshake."""
+    """It keeps its connection and session, so that a task costs no handshake."""
     link = blocking_client(cluster.addresses)
 
     def append(number: int) -> None:
@@ -57,7 +57,7 @@ def test_everybody_in_a_process_shares_one_client(cluster: RunningCluster, topic
 
 
 def test_a_forked_process_gets_a_client_of_its_own(cluster: RunningCluster, topic: str) -> None:
-    """Spark forks its workers: a shared socket would mix what two processes say."""
+    """Spark forks its workers, and a shared socket would mix the bytes of two processes."""
     done = subprocess.run([sys.executable, "-c", CHILD, cluster.addresses, topic], capture_output=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert cluster.values(topic) == [b"parent", b"child", b"parent again"]
@@ -97,7 +97,7 @@ def test_a_wrong_address_is_refused_at_once() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Have Ctrl-C interrupt this process, also where it was started in the background, which ignores it."""
+    """Make Ctrl-C interrupt this process, also if it was started in the background with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -105,7 +105,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> None:
-    """A task that is killed while it waits must not go on staging."""
+    """A task that is killed while it waits must not continue to stage."""
     link = BlockingClient(cluster.addresses)
     started, ended = threading.Event(), threading.Event()
 
@@ -119,7 +119,7 @@ def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> No
     def interrupt() -> None:
         assert started.wait(10)
         os.kill(os.getpid(), signal.SIGINT)
-        while not ended.wait(5):  # Python does not notice one that comes just before it begins to wait for a lock.
+        while not ended.wait(5):  # Python does not notice a signal that arrives just before it waits for a lock.
             os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -130,13 +130,13 @@ def test_who_is_interrupted_leaves_no_work_behind(cluster: RunningCluster) -> No
 
 
 def free_address() -> str:
-    """Return an address that refuses connections: one that was free a moment ago."""
+    """Return an address that refuses connections, because it was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def test_a_cluster_that_refuses_is_given_up_soon(cluster: RunningCluster) -> None:
-    """A client goes on trying for as long as its timeout, a minute for planning; a mistyped port needs no minute."""
+    """A client retries until its timeout, a minute for planning. A mistyped port is reported sooner."""
     one, other = free_address(), free_address()
     link = BlockingClient(f"{one},{other}")
     try:
@@ -177,5 +177,7 @@ def test_a_cluster_that_is_being_restarted_is_waited_for() -> None:
         host, _, port = address.rpartition(":")
         with socket.create_server((host, int(port))):
             reached.result(30)
-    link.reach(0)  # Nobody listens any more; but a cluster that was there is left to the client's patience.
+    link.reach(
+        0
+    )  # No node listens any more; but the client's own timeout applies to a cluster that was reached before.
     link.close()

@@ -1,6 +1,7 @@
-"""What is killed, raises or comes twice while a stream is written: every row lands once, and no batch in part.
+"""Kills, errors and repeats while a stream is written: every row is written once, and no batch in part.
 
-A reader follows the topic all the time; it must never see a part of a micro-batch. The log is one of three real nodes.
+A reader follows the topic all the time, and must never see a part of a micro-batch. The log is on three real
+nodes.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ EXPECTED = {value.encode() for batch in range(BATCHES) for value in values(batch
 
 
 class Reader:
-    """Follows a topic in a thread, and keeps what it saw."""
+    """Follows a topic in a thread, and keeps the records."""
 
     def __init__(self, cluster: RunningCluster, topic: str) -> None:
         self.values: list[bytes] = []
         self.partial: list[int] = []
-        """Where the topic ended in the middle of a batch."""
+        """Positions at which the topic ended in the middle of a batch."""
         self.passes = 0
         self._cluster = cluster
         self._topic = topic
@@ -77,7 +78,7 @@ class Reader:
 
 
 class Trial:
-    """A job, the cluster that it writes to, and what has to be true of it all the time."""
+    """A job, its cluster, and the conditions that must always hold."""
 
     def __init__(self, job: FaultJob, cluster: RunningCluster, topic: str) -> None:
         self.job = job
@@ -86,7 +87,7 @@ class Trial:
 
     @property
     def visible(self) -> int:
-        """How many batches are, whole."""
+        """The number of rows in complete batches."""
         count = self.cluster.describe(self.topic).last_position
         assert count % ROWS == 0, f"{count} rows are visible, and that is no number of whole batches"
         return count // ROWS
@@ -97,20 +98,20 @@ class Trial:
         return query
 
     def fail(self, query: StreamingQuery, error: str) -> None:
-        """Wait until the query fails, and shows this."""
+        """Wait until the query fails with this text."""
         with pytest.raises(PySparkException) as caught:
             finish(query)
         assert error in str(caught.value)
 
     def end(self, *, partitions: int = 2) -> None:
-        """Start the job again from its checkpoint, and let it come to its end."""
+        """Start the job again from its checkpoint, and wait for its end."""
         finish(self.job.start(partitions=partitions))
         assert self.visible == BATCHES
 
 
 @contextmanager
 def trial(spark: SparkSession, cluster: RunningCluster, directory: Path) -> Iterator[Trial]:
-    """Run a trial; in the end every row is there once, nothing is left staged, and no part of a batch was ever seen."""
+    """Run a trial; at its end every row is there once, no staged row is left, and no part of a batch was ever seen."""
     topic = f"faults-{directory.name}"
     cluster.create_topic(topic)
     for batch in range(BATCHES):
@@ -144,7 +145,7 @@ def eventually(look: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def pieces(spark: SparkSession) -> Iterator[None]:
-    """Have rows handed over in pieces, and a sink that breaks."""
+    """Make Spark pass rows in pieces, and use the faulty sink."""
     prepare(spark)
     before = {name: spark.conf.get(name) for name in SETTINGS}
     for name, value in SETTINGS.items():
@@ -172,7 +173,7 @@ def run_and_be_killed(tried: Trial, where: str) -> None:
     assert Path(f"{tried.job.mark}.0").exists(), done.stderr
 
 
-# The eight.
+# The eight required faults.
 
 
 @AT_LENGTH  # make demo-spark, which the suite runs, kills it there as well.
@@ -185,7 +186,7 @@ def test_spark_is_killed_in_the_middle_of_a_write(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_a_restart_after_a_death_in_a_write_partitions_the_batch_otherwise(trials: Trial) -> None:
-    """Rows that a dead task had staged come from other tasks now: only whole batches can be put in place."""
+    """Other tasks now provide the rows that a dead task had staged, so only whole batches may be committed."""
     trials.fail(trials.job.start("staging", "exit", times=ATTEMPTS_MAX), "crashed")
     assert trials.visible == 1
     trials.end(partitions=3)
@@ -223,7 +224,7 @@ def test_a_task_fails_as_often_as_it_is_tried(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_a_task_fails_when_it_has_sealed_and_is_tried_again(trials: Trial) -> None:
-    """Two sealed attempts at one partition: only that one counts whose message Spark has."""
+    """There are two sealed attempts at one partition. Only the one whose message Spark has is committed."""
     finish(trials.job.start("sealed"))
     assert Path(f"{trials.job.mark}.0").exists()
 
@@ -233,11 +234,11 @@ def test_a_worker_dies_in_the_middle_of_a_write_and_the_task_is_tried_again(tria
     assert Path(f"{trials.job.mark}.0").exists()
 
 
-# And more.
+# Further faults.
 
 
 def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
-    """It has sealed all and sleeps; another run of the query begins the same batch; then it wakes up."""
+    """It has sealed all rows and sleeps; another run of the query begins the same batch; then it wakes up."""
     query = trials.job.start("before-commit", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     assert trials.sink.sealed == 2
@@ -252,7 +253,7 @@ def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
-    """Its task waits with one piece staged; the other run writes and commits the batch; nothing is added to it."""
+    """Its task waits with one piece staged; the other run writes and commits the batch; no row is added to it."""
     query = trials.job.start("staging", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     older = trials.sink
@@ -272,7 +273,7 @@ def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
 
 
 def test_the_answer_to_a_commit_is_lost_with_the_leader(trials: Trial) -> None:
-    """The commit stands in the log, and its driver does not know: it asks the next leader, and is told that it does."""
+    """The commit is in the log, but its driver has no answer: it asks the next leader, which confirms the commit."""
     query = trials.job.start("before-commit", "deaf")
     eventually(Path(f"{trials.job.mark}.sent").exists)
     eventually(lambda: trials.sink.batch == 1)
@@ -293,7 +294,7 @@ def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> None:
-    """Without a majority nothing can be dropped; the user has to learn what went wrong before."""
+    """Without a majority no staged row can be deleted; the user has to see the original error, without a long wait."""
     query = trials.job.start("before-commit", "late")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     nodes = [trials.cluster.leader]
@@ -320,7 +321,7 @@ def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
 
 
 def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -> None:
-    """What is sealed is on the disks, and the query waits for who has them."""
+    """Sealed rows are durable, and the query waits until a majority answers again."""
     query = trials.job.start("before-commit", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     assert trials.sink.sealed == 2
@@ -335,7 +336,7 @@ def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -
 
 @AT_LENGTH
 def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
-    """As it would be by its age, or where somebody forgets the sink."""
+    """As after its expiry, or after a user has forgotten the sink."""
     query = trials.job.start("before-commit", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     sink = trials.sink
@@ -358,7 +359,7 @@ def test_a_query_is_stopped_in_the_middle_of_a_write(trials: Trial) -> None:
 def test_a_new_checkpoint_is_another_query_which_writes_all_there_is(
     spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
 ) -> None:
-    """Without a sinkId nothing ties it to the one before, so nothing is swallowed, and all is there twice."""
+    """Without a sinkId no name connects it to the former query, so no batch is skipped: all rows are there twice."""
     put_file(tmp_path / "files", 0, ["a", "b"])
     for checkpoint in ("first", "second"):
         rows = read_files(spark, tmp_path / "files")

@@ -1,4 +1,4 @@
-"""What conditions leave to read, and which of them Spark still has to look at."""
+"""The records that conditions leave to read, and the conditions that Spark still has to apply."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ END = EVERYTHING.positions[1]
     ],
 )
 def test_a_comparison_of_the_position_is_a_range_of_it(condition: Filter, expected: tuple[int, int]) -> None:
-    """Half-open, to the record, so that Spark need not compare again."""
+    """Ranges are half-open and exact, so that Spark need not compare again."""
     cut, rest = push([condition])
     assert cut.positions == expected
     assert rest == []
@@ -58,14 +58,14 @@ def test_a_comparison_of_the_position_is_a_range_of_it(condition: Filter, expect
     ],
 )
 def test_a_comparison_of_the_timestamp_is_a_range_of_microseconds(condition: Filter, expected: tuple[int, int]) -> None:
-    """Log times are whole microseconds, and Spark's timestamps too: nothing is rounded."""
+    """Log times and Spark's timestamps are both whole microseconds, so no value is rounded."""
     cut, rest = push([condition])
     assert cut.times == expected
     assert rest == []
 
 
 def test_conditions_together_leave_what_all_of_them_leave() -> None:
-    """Spark's list is to be read as joined by "and"."""
+    """Spark's list of conditions is joined by "and"."""
     cut, rest = push(
         [
             IsNotNull(POSITION),
@@ -82,7 +82,7 @@ def test_conditions_together_leave_what_all_of_them_leave() -> None:
 
 
 def test_conditions_that_exclude_each_other_leave_nothing() -> None:
-    """An empty range, not an error: the query is right, and has no rows."""
+    """An empty range, not an error: the query is valid, and has no rows."""
     cut, _ = push([GreaterThan(POSITION, 10), LessThan(POSITION, 5), EqualTo(TOPIC, "a"), EqualTo(TOPIC, "b")])
     assert cut.positions[0] >= cut.positions[1]
     assert cut.topics == frozenset()
@@ -107,7 +107,7 @@ def test_conditions_that_exclude_each_other_leave_nothing() -> None:
     ],
 )
 def test_what_is_no_range_stays_with_spark(condition: Filter) -> None:
-    """The very object goes back, as Spark wants it, and nothing is cut."""
+    """The same object is returned, as Spark requires, and no range is reduced."""
     cut, rest = push([condition])
     assert cut == EVERYTHING
     assert [id(left) for left in rest] == [id(condition)]

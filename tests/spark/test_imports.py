@@ -1,4 +1,4 @@
-"""What the base install has not got is imported by nobody who does not ask for it."""
+"""Packages that the base install lacks are imported only by code that needs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_neither_spark_nor_arrow_is_imported(script: str) -> None:
 
 @pytest.mark.slow
 def test_what_spark_discovers_imports_nothing_but_the_interface() -> None:
-    """Spark imports it before the first use of any source written in Python, for jobs that do not know of us too."""
+    """Spark imports the module before the first use of any source in Python, also for jobs without viewstamp."""
     script = (
         "import pyspark.sql.datasource, sys; before = set(sys.modules)\n"
         "from pyspark_viewstamp import DefaultSource\n"
@@ -49,7 +49,7 @@ def test_what_spark_discovers_imports_nothing_but_the_interface() -> None:
 
 @pytest.mark.slow
 def test_it_is_imported_from_a_zip_file_at_a_relative_path(tmp_path: Path) -> None:
-    """So Spark's tasks find what came with --py-files; and the logging settings are a file for Java also then."""
+    """So Spark's tasks find files that came with --py-files, and Java gets the logging settings as a file."""
     make_wheel(tmp_path / "viewstamp.zip")
     script = (
         "import sys; sys.path[:1] = ['./viewstamp.zip']\n"

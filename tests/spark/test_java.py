@@ -1,4 +1,4 @@
-"""A Java is found, or made to do, or its absence is said plainly; on a machine that has nothing set."""
+"""A Java is found, or provided, or its absence is reported; on a machine without any settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENSURE = "from viewstamp.spark import ensure_java; print(ensure_java())"
 
 
 def fake_java(home: Path, *, version: str = "17", vector: bool = True, exit_code: int = 0) -> Path:
-    """Write a program that answers as a Java does; return its home."""
+    """Write a program that answers like a Java; return its home."""
     (home / "bin").mkdir(parents=True)
     java = home / "bin" / "java"
     java.write_text(
@@ -39,7 +39,7 @@ def fake_java(home: Path, *, version: str = "17", vector: bool = True, exit_code
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing is set, the cache is empty, and what a test sets is gone after it."""
+    """No variable is set, the cache is empty, and the test's own settings end with it."""
     for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -48,7 +48,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def run_alone(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script as ``env -i`` does: with no variable but these."""
+    """Run a script as ``env -i`` does: with only these variables."""
     return subprocess.run(
         [sys.executable, "-c", script],
         env={"HOME": str(directory), "PATH": "", **environment},
@@ -80,7 +80,7 @@ def test_a_java_on_the_path_is_used_where_java_home_names_none(tmp_path: Path, m
 def test_a_java_that_is_too_old_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, exit_code: int
 ) -> None:
-    """Java 8 does not know the question, and says so by its exit code."""
+    """Java 8 does not know the option, and exits with an error."""
     old = fake_java(tmp_path / "old", version=version, exit_code=exit_code)
     new = fake_java(tmp_path / "new", version="21")
     monkeypatch.setenv("JAVA_HOME", str(old))
@@ -151,7 +151,7 @@ def test_no_java_at_all_is_said_with_all_places_and_a_remedy(tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file where the folder should be: refused also to root, whom permissions do not stop."""
+    """There is a file in place of the folder, which also root cannot write into."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match=str(tmp_path / "file")) as raised:
@@ -161,7 +161,7 @@ def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_a_shim_that_cannot_be_started_is_not_handed_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system from which nothing may be run."""
+    """As on a file system that does not allow execution."""
     home = ensure_java()
     (home / "bin" / "java").chmod(0o644)
     monkeypatch.delenv("JAVA_HOME")
@@ -194,7 +194,7 @@ def test_two_processes_may_make_the_shim_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_spark_runs_a_python_job_on_a_machine_where_nothing_is_set(tmp_path: Path) -> None:
-    """As ``env -i HOME=... PATH= python job.py`` would: no Java is found, the shim is made, workers find our Python."""
+    """As with ``env -i HOME=... PATH= python job.py``: no Java is found, the shim is made, workers find our Python."""
     script = """
 import os
 from viewstamp.spark import session

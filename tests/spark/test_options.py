@@ -1,4 +1,4 @@
-"""Every option, what it may be, and what is said when it is something else."""
+"""Every option, its allowed values, and the error for any other value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def source(*, streaming: bool = False, **options: str) -> SourceOptions:
 
 
 def test_the_names_are_these() -> None:
-    """Fixed: jobs that run for years have them in their code."""
+    """The names are fixed, because jobs that run for years have them in their code."""
     assert sink(sinkId="s", sinkReset="true", format="json") == SinkOptions(
         cluster=CLUSTER, topic="flights", sink_id="s", sink_reset=True, format="json"
     )
@@ -98,7 +98,7 @@ def test_an_unknown_option_names_the_nearest(given: str, meant: str) -> None:
 
 
 def test_a_path_is_no_topic() -> None:
-    """What save("flights") and start("flights") name."""
+    """The arguments of save("flights") and start("flights")."""
     with pytest.raises(ConfigError, match="the sink has no path, but 'flights' is given") as raised:
         sink(path="flights")
     assert "topic" in raised.value.remedy
@@ -258,7 +258,7 @@ def test_directories_are_what_load_was_given() -> None:
     ],
 )
 def test_a_time_in_another_unit_is_refused_with_its_value_in_each(value: str, remedy: str) -> None:
-    """Kafka's startingTimestamp is in milliseconds. As microseconds it is in 1970, and everything is read."""
+    """Kafka's startingTimestamp is in milliseconds. As microseconds it is in 1970, so all records would be read."""
     with pytest.raises(ConfigError, match=f"option startingTimestamp is '{value}'") as raised:
         source(startingTimestamp=value)
     assert remedy in raised.value.remedy
@@ -313,7 +313,7 @@ CREATED = {
     "owner": "root",
     "comment": "all of them",
 }
-"""What Spark hands over for CREATE TABLE, in lower case."""
+"""The options that Spark passes for CREATE TABLE, in lower case."""
 
 
 def test_of_a_tables_properties_the_options_count() -> None:

@@ -1,4 +1,4 @@
-"""How far a query is behind, from what Spark reports; with Spark itself in ``test_stream_source.py``."""
+"""The lag of a query, from Spark's progress reports; with Spark itself in ``test_stream_source.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records to rows: Arrow holds what the batch holds, over the same bytes, and no layout makes it read beyond them."""
+"""Records to rows: Arrow uses the bytes of the batch, and no layout makes it read beyond them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batch_of(records: list[tuple[bytes, bytes | None, Headers]], *, shift: int =
 
 
 def expected(batch: Batch, start: int, end: int) -> list[dict[str, Any]]:
-    """What the batch's own reader makes of it."""
+    """The records that the batch's own reader returns."""
     time = datetime.datetime.fromtimestamp(LOG_TIME // 1_000_000, datetime.UTC)
     return [
         {
@@ -70,7 +70,7 @@ def test_rows_are_the_records_of_the_range(
     assert [{name: row[name] for name in COLUMNS} for row in found.to_pylist()] == [
         {name: row[name] for name in COLUMNS} for row in expected(batch, start, end)
     ]
-    # As Spark sends it on: what lies outside the range stays behind.
+    # In the form in which Spark passes it on, without the bytes outside the range.
     assert pa.ipc.read_record_batch(found.serialize(), found.schema).equals(found)
 
 
@@ -85,7 +85,7 @@ def test_columns_come_as_they_are_named(columns: tuple[str, ...]) -> None:
 
 
 def test_the_schemas_are_what_spark_compares_them_with() -> None:
-    """It refuses a batch whose Arrow schema is not this one, to the type of a map's values."""
+    """Spark rejects a batch with another Arrow schema, down to the type of a map's values."""
     assert arrow_schema() == to_arrow_schema(spark_schema(), timezone="UTC")
     assert spark_schema().simpleString() == (
         "struct<topic:string,position:bigint,term:bigint,index:bigint,timestamp:timestamp,"
@@ -124,7 +124,7 @@ def test_headers_that_are_no_map_of_text_to_bytes_are_refused(packed: bytes) -> 
 
 
 def resealed(batch: Batch, old: bytes, new: bytes) -> Batch:
-    """The batch with other bytes in its body and checksums that fit: what a broken or hostile client may send."""
+    """The batch with other bytes in its body and correct checksums: as a faulty or hostile client may send it."""
     buffer = bytes(batch.buffer)
     assert buffer.count(old, HEADER_SIZE) == 1
     return reseal(bytearray(buffer.replace(old, new)))
@@ -142,7 +142,7 @@ def reseal(buffer: bytearray) -> Batch:
 )
 @pytest.mark.parametrize("column", ["value", "key"])
 def test_offsets_that_do_not_rise_inside_the_column_are_refused(at: int, offset: int, column: str) -> None:
-    """Arrow takes them on trust, and would read what lies beside the batch."""
+    """Arrow does not check them, and would read bytes beside the batch."""
     buffer = bytearray(batch_of([(b"aa", b"aa", None), (b"bbbb", b"bbbb", None), (b"", b"", None)]).buffer)
     start = HEADER_SIZE if column == "value" else HEADER_SIZE + pad(16) + pad(6) + 8
     assert struct.unpack_from("<4i", buffer, start) == (0, 2, 6, 6)
@@ -157,7 +157,7 @@ def test_offsets_that_do_not_rise_inside_the_column_are_refused(at: int, offset:
 def test_no_body_makes_arrow_read_beyond_it(
     records: list[tuple[bytes, bytes | None, Headers]], data: st.DataObject
 ) -> None:
-    """Cut short, or with any bytes in it, or with another count: a FrameError, or rows that lie inside the body."""
+    """Cut short, with any bytes in it, or with another count: a FrameError, or rows that are inside the body."""
     buffer = bytearray(batch_of(records).buffer)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(HEADER_SIZE, len(buffer) - 1))

@@ -1,4 +1,4 @@
-"""Rows to records: whatever way Arrow holds the rows, the batches hold the same ones, in order."""
+"""Rows to records: for every Arrow layout of the rows, the batches hold the same rows, in order."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def column(draw: st.DrawFn, items: list[Any], kind: pa.DataType, filler: Any) ->
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Row], list[pa.RecordBatch]]:
-    """Rows, and the batches in which Spark hands them over."""
+    """Rows, and the batches in which Spark passes them."""
     kinds = draw(st.tuples(BINARY | STRING, BINARY | STRING, STRING, st.sampled_from([pa.string(), pa.binary()])))
     chunks = draw(st.lists(st.lists(ROWS, max_size=20), max_size=5))
     found = []
@@ -78,7 +78,7 @@ def batches(draw: st.DrawFn) -> tuple[list[Row], list[pa.RecordBatch]]:
 
 
 def decoded(blocks: list[tuple[str, Columns]]) -> list[Row]:
-    """What a reader of the topics would see."""
+    """The records that a reader of the topics would see."""
     found = []
     for topic, columns in blocks:
         batch = Batch.decode(bytes(build_columns(columns).buffer))
@@ -127,7 +127,7 @@ def test_rows_of_one_topic_keep_their_order_altogether(pushed: tuple[list[Row], 
 def test_the_bitmap_of_keys_begins_at_the_first_row_and_ends_in_zeros(
     keys: list[bytes | None], data: st.DataObject
 ) -> None:
-    """A slice of Arrow's bitmap begins inside a byte, and goes on with what is not ours."""
+    """A slice of Arrow's bitmap begins inside a byte, and is followed by bits of other rows."""
     start = data.draw(st.integers(0, len(keys) - 1))
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * len(keys)), "key": pa.array(keys, pa.binary())})
     rows = Rows(schema(value="binary", key="binary"), "t", record_bytes_max=MIB)
@@ -142,7 +142,7 @@ def test_the_bitmap_of_keys_begins_at_the_first_row_and_ends_in_zeros(
 
 
 def test_blocks_are_as_full_as_they_may_be() -> None:
-    """Of many small batches, and of large ones: what Spark's batches hold is no reason for small blocks."""
+    """From many small batches, and from large ones: the size of Spark's batches does not make small blocks."""
     for count in (7, 10_000):
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 256] * count)})
         blocks = push_all(Rows(schema(value="binary"), "t", record_bytes_max=MIB), [batch] * (10_000 // count))
@@ -222,7 +222,7 @@ def arrow(rows: list[dict[str, Any]]) -> pa.RecordBatch:
 def test_a_row_that_is_no_record_is_named(
     row: int, bad: dict[str, Any], error: type[RequestError], message: str
 ) -> None:
-    """The first one, by its partition and its number there, also when others follow."""
+    """The first row is named, by its partition and its number there, also if others follow."""
     rows = Rows(schema(**ALL), record_bytes_max=100, partition=3)
     rows.push(arrow([GOOD] * 5))
     batch = [{**GOOD, **bad} if i in (row, row + 2) else GOOD for i in range(10)]
@@ -233,7 +233,7 @@ def test_a_row_that_is_no_record_is_named(
 
 
 def test_a_name_of_a_header_or_a_topic_that_is_no_utf8_is_refused() -> None:
-    """Spark's strings may hold any bytes: a cast from binary looks at none of them."""
+    """Spark's strings may hold any bytes, because a cast from binary does not check them."""
     broken = pa.array([b"good", b"b\xffd"]).view(pa.string())
     rows = Rows(schema(value="binary", topic="string"), record_bytes_max=MIB)
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_text_of_limited_length_is_text() -> None:
 
 
 def test_whole_rows_are_values_without_what_says_where_they_go() -> None:
-    """``key``, ``topic`` and ``headers`` mean what they mean without a format; ``value`` is a column as any other."""
+    """``key``, ``topic`` and ``headers`` have their usual meaning; ``value`` is like any other column."""
     columns = {"value": "long", **{name: ALL[name] for name in ("key", "topic", "headers")}, "flight": "string"}
     batch = pa.RecordBatch.from_pydict(
         {

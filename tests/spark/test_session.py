@@ -1,4 +1,4 @@
-"""A session on this machine, and how Spark finds the format and shows what is wrong with its options."""
+"""A session on this machine: Spark finds the format, and shows wrong options."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 NOWHERE = {"cluster": "127.0.0.1:1", "topic": "orders"}
-"""A cluster that nobody asks: what is wrong is found before."""
+"""A cluster without nodes, because the errors are found before a request is sent."""
 
 
 @pytest.fixture
 def bare(spark: SparkSession) -> SparkSession:
-    """A session in which nobody has registered anything."""
+    """A session without any registration."""
     return spark.newSession()
 
 
@@ -75,7 +75,7 @@ def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_a_spark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
-    """Else it would fail with an import error in the name of a class of Spark."""
+    """Otherwise it would fail with an import error that names a class of Spark."""
     for version in ("3.5.1", "4.1.4"):
         monkeypatch.setattr("pyspark.version.__version__", version)
         for use in (session, lambda: register(spark), lambda: ViewstampDataSource({})):

@@ -1,4 +1,4 @@
-"""``format("viewstamp")`` as a sink: whole batches, each once, in the order of the rows; or nothing, and an error."""
+"""``format("viewstamp")`` as a sink: whole batches, each once, in the order of the rows; or an error and no record."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def texts(count: int) -> list[bytes]:
 
 
 def failure(action: Callable[[], object]) -> str:
-    """Return what a user is shown when ``action`` fails."""
+    """Return the text that a user sees when ``action`` fails."""
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)
@@ -190,7 +190,7 @@ def test_a_transaction_is_kept_as_long_as_the_option_says(
 def test_a_write_that_fails_before_any_attempt_reports_nothing_else(
     cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No task has begun an attempt, so there is no sink to be forgotten, which is no failure."""
+    """No task has begun an attempt, so there is no sink to forget, which is no failure."""
     options = SinkOptions(cluster=cluster.addresses, topic=topic)
     batch_writer(options, StructType([StructField("value", StringType())])).abort([])
     assert caplog.messages == []
@@ -244,7 +244,7 @@ def test_micro_batches_without_rows_are_passed_over(
 def test_a_row_that_is_no_record_ends_a_query_and_leaves_nothing_behind(
     spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
 ) -> None:
-    """Where every task has failed, Spark tells the driver of none: each drops what it staged itself."""
+    """If every task fails, Spark gives the driver no message, so each task deletes its own staged rows."""
     put_file(tmp_path / "files", 0, ["good"])
     put_file(tmp_path / "files", 1, ["good", None])
     name = f"null-{topic}"
@@ -259,7 +259,7 @@ def test_a_row_that_is_no_record_ends_a_query_and_leaves_nothing_behind(
 def test_a_sink_of_another_checkpoint_is_refused_until_it_is_reset(
     spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
 ) -> None:
-    """A new checkpoint counts from 0 again: the numbers that the sink remembers would swallow its first batches."""
+    """A new checkpoint counts from 0 again, so the sink would take its first batches for repeated ones."""
     put_file(tmp_path / "files", 0, ["a", "b"])
     rows = read_files(spark, tmp_path / "files")
     name = f"nightly-{topic}"
@@ -269,7 +269,7 @@ def test_a_sink_of_another_checkpoint_is_refused_until_it_is_reset(
     assert name in text
     assert "sinkReset" in text
     assert cluster.values(topic) == [b"a", b"b"]
-    for _ in range(2):  # Left in the options of a job that starts again, it takes nothing over again.
+    for _ in range(2):  # The option stays in a job that starts again, and must not take over again.
         finish(
             start(rows, tmp_path / "second", cluster.addresses, topic=topic, sinkId=name, sinkReset="true"),
         )
@@ -327,7 +327,7 @@ def test_batches_of_foreach_batch_land_once_though_the_query_fails_behind_the_wr
 
 
 def test_a_full_quota_makes_a_write_wait_and_then_go_on(spark: SparkSession) -> None:
-    """Staged bytes of others are back-pressure, no error."""
+    """Staged bytes of other attempts slow a write down, but are no error."""
     with running_cluster(settings={"limits.staged_bytes_max": 12 * 2**20}) as cluster:
         cluster.create_topic("t")
 

@@ -1,4 +1,4 @@
-"""The batch source: what is read, of which positions, in which pieces; most of it as the driver and a task call it."""
+"""The batch source: its records, positions and pieces; most tests call it as the driver and a task do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parse(cluster: RunningCluster, topic: str, **options: object) -> SourceOptio
 
 
 def read(cluster: RunningCluster, topic: str, **options: object) -> list[tuple[str, int]]:
-    """Return (topic, position) of all that a reader reads, in this process, without Spark's own."""
+    """Return (topic, position) of all records of a reader, read in this process without Spark's processes."""
     reader = batch_reader(parse(cluster, topic, **options), spark_schema())
     batches = itertools.chain.from_iterable(map(reader.read, reader.partitions()))
     return [(row["topic"], row["position"]) for batch in batches for row in batch.to_pylist()]
@@ -55,7 +55,7 @@ def positions(cluster: RunningCluster, topic: str, **options: object) -> list[in
 
 
 def append_each(cluster: RunningCluster, topic: str, sizes: list[int], *, record_bytes: int = 10) -> None:
-    """Append batches of so many records, one after the other."""
+    """Append one batch for each of these numbers of records."""
 
     async def append(client: Client) -> None:
         for size in sizes:
@@ -65,7 +65,7 @@ def append_each(cluster: RunningCluster, topic: str, sizes: list[int], *, record
 
 
 def append_over_times(cluster: RunningCluster, topic: str, count: int) -> list[Record]:
-    """Append batches until they have so many log times, which rise with the leader's ticks; return all records."""
+    """Append batches until they have this many log times, which rise with the leader's ticks; return all records."""
 
     async def append(client: Client) -> None:
         times: set[int] = set()
@@ -78,7 +78,7 @@ def append_over_times(cluster: RunningCluster, topic: str, count: int) -> list[R
 
 
 def commit_staged(cluster: RunningCluster, topic: str, *, attempts: int, blocks: int, records: int) -> None:
-    """Have a sink commit one micro-batch of several attempts, staged in turns, so that they lie mixed in the log."""
+    """Commit one micro-batch of several attempts through a sink; they are staged in turns, so mixed in the log."""
 
     async def commit(client: Client) -> None:
         sink = client.sink(f"sink of {topic}", owner="test")
@@ -98,7 +98,7 @@ def commit_staged(cluster: RunningCluster, topic: str, *, attempts: int, blocks:
 
 @pytest.mark.slow
 def test_spark_reads_each_record_with_all_that_it_has(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
-    """The rows are what the client reads, column by column, nulls included."""
+    """The rows are equal to the client's, column by column, nulls included."""
     headers = [None, {"a": b"1", "b": b""}, None]
     cluster.run(lambda c: c.append_many(topic, [b"x", b"", b"zz"], keys=[b"k", None, b""], headers=headers))
     cluster.append(topic, [b"alone"])
@@ -111,7 +111,7 @@ def test_spark_reads_each_record_with_all_that_it_has(spark: SparkSession, clust
 
 @pytest.mark.slow
 def test_columns_narrow_what_spark_gets(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
-    """Spark asks Python sources for all columns whatever the query wants, so only the option spares any."""
+    """Spark asks sources in Python for all columns of every query, so only the option reduces them."""
     cluster.append(topic, [b"a", b"b"])
     frame = load(spark, cluster, topic, columns="value,position")
     assert frame.schema == spark_schema(("value", "position"))
@@ -120,13 +120,13 @@ def test_columns_narrow_what_spark_gets(spark: SparkSession, cluster: RunningClu
 
 @pytest.mark.slow
 def test_an_empty_topic_is_no_rows(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
-    """Spark makes a partition of its own where we have none."""
+    """If this source has no partition, Spark makes one of its own."""
     assert load(spark, cluster, topic).collect() == []
 
 
 @pytest.mark.slow
 def test_pushed_filters_cut_what_is_read(spark: SparkSession, cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """Counted by Spark, as rows that came from Python: what is not of the range is never sent."""
+    """Spark counts the rows that come from Python: rows outside of the range are never sent."""
     wanted, other = new_topic(), new_topic()
     records = append_over_times(cluster, wanted, 3)
     append_each(cluster, other, [100])
@@ -150,7 +150,7 @@ def rows_from_python(frame: DataFrame) -> int:
 
 @pytest.mark.slow
 def test_an_unknown_topic_fails_on_the_driver(spark: SparkSession, cluster: RunningCluster) -> None:
-    """While the query is planned, so that no task is ever started for it."""
+    """It fails while the query is planned, so that no task is started."""
     spark.sparkContext.setJobGroup("unknown topic", "")
     with pytest.raises(Exception, match=r"no topic is named 'nowhere'"):
         load(spark, cluster, "nowhere").collect()
@@ -161,7 +161,7 @@ def test_an_unknown_topic_fails_on_the_driver(spark: SparkSession, cluster: Runn
 
 
 def test_a_range_of_positions_is_half_open(cluster: RunningCluster, topic: str) -> None:
-    """Also in the middle of batches."""
+    """Also if it begins and ends within batches."""
     append_each(cluster, topic, [5, 5])
     assert positions(cluster, topic) == list(range(1, 11))
     assert positions(cluster, topic, startingPosition=3, endingPosition=9) == list(range(3, 9))
@@ -171,7 +171,7 @@ def test_a_range_of_positions_is_half_open(cluster: RunningCluster, topic: str) 
 
 
 def test_several_topics_have_bounds_of_their_own(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """In the order in which they are named."""
+    """They are read in the order in which they are named."""
     one, other = new_topic(), new_topic()
     append_each(cluster, one, [3])
     append_each(cluster, other, [3])
@@ -181,14 +181,14 @@ def test_several_topics_have_bounds_of_their_own(cluster: RunningCluster, new_to
 
 @pytest.mark.parametrize("option", ["startingPosition", "endingPosition"])
 def test_a_position_that_does_not_exist_yet_is_an_error(cluster: RunningCluster, topic: str, option: str) -> None:
-    """Fewer rows than were asked for would be taken for all."""
+    """Otherwise the user would take fewer rows for all."""
     append_each(cluster, topic, [3])
-    with pytest.raises(ConfigError, match=f"{option} is 5, and the last position of topic {topic} is 3"):
+    with pytest.raises(ConfigError, match=f"{option} is 5, but the last position of topic {topic} is 3"):
         positions(cluster, topic, **{option: 5})
 
 
 def test_a_starting_timestamp_is_exact(cluster: RunningCluster, topic: str) -> None:
-    """The nodes know times roughly; what is read begins with the first record of that time or later."""
+    """The nodes know times roughly, but the read begins with the first record of that time or later."""
     records = append_over_times(cluster, topic, 5)
     times = sorted({record.timestamp for record in records})
     for time in (times[0] - 1, times[0], times[3], times[3] + 1, times[-1], times[-1] + 1):
@@ -197,7 +197,7 @@ def test_a_starting_timestamp_is_exact(cluster: RunningCluster, topic: str) -> N
 
 
 def test_pushed_times_are_exact_and_both_ends_cut(cluster: RunningCluster, topic: str) -> None:
-    """A comparison that was taken over is not looked at again."""
+    """Spark does not apply a pushed comparison again."""
     records = append_over_times(cluster, topic, 4)
     _, low, _, high = sorted({record.timestamp for record in records})
     reader = batch_reader(parse(cluster, topic, pushFilters=True), spark_schema())
@@ -210,7 +210,7 @@ def test_pushed_times_are_exact_and_both_ends_cut(cluster: RunningCluster, topic
 
 
 def test_only_who_asks_gets_a_reader_that_pushes_filters(cluster: RunningCluster, topic: str) -> None:
-    """Spark refuses one that can, unless its own setting allows it: then nobody could read."""
+    """Spark rejects a reader that can push filters unless its own setting allows it."""
     assert not isinstance(batch_reader(parse(cluster, topic), spark_schema()), FilteringBatchReader)
 
 
@@ -220,7 +220,7 @@ def test_only_who_asks_gets_a_reader_that_pushes_filters(cluster: RunningCluster
 def test_pieces_follow_the_bytes_and_cover_the_range(
     cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lie one behind the other, each about as large as the next, and more of them where there is more."""
+    """They are contiguous, about equally large, and their number grows with the bytes."""
     append_each(cluster, topic, [100] * 12, record_bytes=1000)
     monkeypatch.setattr(ranges, "_TASK_BYTES_MIN", 100_000)
     monkeypatch.setattr(ranges, "_TASK_BYTES_MAX", 100_000)
@@ -232,14 +232,14 @@ def test_pieces_follow_the_bytes_and_cover_the_range(
 
 
 def test_a_small_range_is_one_piece(cluster: RunningCluster, topic: str) -> None:
-    """Each task costs Spark more than reading a megabyte does."""
+    """Each task costs Spark more than the reading of a megabyte."""
     append_each(cluster, topic, [1000] * 3, record_bytes=300)
     [part] = batch_reader(parse(cluster, topic), spark_schema()).partitions()
     assert part == TopicRange(topic, 1, 3001)
 
 
 def test_a_query_asks_for_more_partitions(cluster: RunningCluster, topic: str) -> None:
-    """The driver plans by its own cores, and knows nothing of the executors': minPartitions raises the number."""
+    """The driver plans by its own cores, because it does not know the executors'. minPartitions raises the number."""
     append_each(cluster, topic, [1000] * 3, record_bytes=300)
     parts = batch_reader(parse(cluster, topic, minPartitions=100), spark_schema()).partitions()
     assert len(parts) == 100
@@ -253,7 +253,7 @@ def test_a_query_asks_for_more_partitions(cluster: RunningCluster, topic: str) -
 def test_a_gigabyte_is_cut_for_more_cores_than_the_drivers(
     cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bounds are in proportion: a thousandth of them for a thousandth of the bytes."""
+    """The test uses a thousandth of the limits for a thousandth of the bytes."""
     append_each(cluster, topic, [100] * 10, record_bytes=1000)
     monkeypatch.setattr(ranges, "_TASK_BYTES_MIN", ranges._TASK_BYTES_MIN // 1000)
     monkeypatch.setattr(ranges, "_TASK_BYTES_MAX", ranges._TASK_BYTES_MAX // 1000)
@@ -289,7 +289,7 @@ def test_more_partitions_than_spark_can_plan_are_refused() -> None:
 
 
 def test_small_batches_come_to_spark_joined(cluster: RunningCluster, topic: str) -> None:
-    """Each costs it about the same, however little it holds; large ones are passed on uncopied."""
+    """Each batch has the same fixed cost in Spark. Large ones pass without a copy."""
     append_each(cluster, topic, [1] * 50)
     assert [batch.num_rows for batch in read_range(parse(cluster, topic), TopicRange(topic, 1, 51))] == [50]
     append_each(cluster, topic, [500, 500], record_bytes=400)
@@ -298,7 +298,7 @@ def test_small_batches_come_to_spark_joined(cluster: RunningCluster, topic: str)
 
 
 def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: str) -> None:
-    """Spark's own, where there was none."""
+    """Spark passes its own partition if this source has none."""
     assert list(batch_reader(parse(cluster, topic), spark_schema()).read(InputPartition(None))) == []
 
 
@@ -306,7 +306,7 @@ def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: st
 
 
 def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: RunningCluster, topic: str) -> None:
-    """Its blocks lie in the log before other records, mixed; positions are those of the COMMIT, from wherever."""
+    """Its blocks are mixed with others in the log before other records; the positions are those of the COMMIT."""
     commit_staged(cluster, topic, attempts=3, blocks=4, records=5)
     between = 12
     committed = [f"{a}.{b}.{r}".encode() for a in range(3) for b in range(4) for r in range(5)]
@@ -320,7 +320,7 @@ def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: 
 
 
 def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """A micro-batch that goes to several topics is planned in all of them, or in none."""
+    """A micro-batch that goes to several topics is planned for all of them, or for none."""
     one, other = new_topic(), new_topic()
 
     async def race(client: Client) -> list[tuple[int, int]]:
@@ -350,11 +350,11 @@ def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, n
 
 
 def test_a_trimmed_start_is_an_error_that_says_what_is_left(cluster: RunningCluster, topic: str) -> None:
-    """Names the topic, what was wanted and what there is; the remedy stands in the traceback."""
+    """The error names the topic, the wanted and the first retained position; the remedy is in the traceback."""
     append_each(cluster, topic, [10])
     cluster.run(lambda client: client.trim_topic(topic, 5))
     assert positions(cluster, topic) == list(range(5, 11))
-    with pytest.raises(TrimmedError, match=f"position 2 of topic {topic} .* kept is 5") as raised:
+    with pytest.raises(TrimmedError, match=f"position 2 of topic {topic} .* retained position is 5") as raised:
         positions(cluster, topic, startingPosition=2)
     assert "failOnDataLoss=false" in raised.value.__notes__[0]
 
@@ -362,7 +362,7 @@ def test_a_trimmed_start_is_an_error_that_says_what_is_left(cluster: RunningClus
 def test_a_trimmed_start_is_skipped_with_a_warning_where_that_is_no_matter(
     cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Silently it never is."""
+    """There is always a warning."""
     append_each(cluster, topic, [10])
     cluster.run(lambda client: client.trim_topic(topic, 5))
     with caplog.at_level(logging.WARNING):
@@ -374,7 +374,7 @@ def test_a_trimmed_start_is_skipped_with_a_warning_where_that_is_no_matter(
 def test_what_is_trimmed_between_plan_and_task_fails_or_is_skipped(
     cluster: RunningCluster, topic: str, fail: bool
 ) -> None:
-    """Retention goes on while a query runs."""
+    """Retention also works while a query runs."""
     append_each(cluster, topic, [10])
     options = parse(cluster, topic, failOnDataLoss=fail)
     [part] = batch_reader(options, spark_schema()).partitions()
@@ -391,21 +391,21 @@ def test_what_is_trimmed_between_plan_and_task_fails_or_is_skipped(
 
 
 def test_a_topic_that_ends_too_early_is_an_error(cluster: RunningCluster, topic: str) -> None:
-    """The plan saw more: fewer rows would be a silent loss."""
+    """The plan had more records, so fewer rows would be a silent loss."""
     append_each(cluster, topic, [10])
     with pytest.raises(PeerError, match=f"topic {topic} ends at 11, but the plan reads up to 13"):
         list(read_range(parse(cluster, topic), TopicRange(topic, 1, 13)))
 
 
 def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
-    """Before anything is read."""
+    """It fails before any record is read."""
     with pytest.raises(UnknownTopicError, match="nowhere"):
         positions(cluster, "nowhere")
 
 
 @pytest.mark.slow
-def test_a_reader_goes_on_while_each_node_is_stopped_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever node it read from is gone at some time; each position still comes once, in order."""
+def test_reader_continues_while_each_node_is_stopped_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node that it reads from is stopped at some time; each position still comes once, in order."""
     monkeypatch.setattr(source, "_CHUNK_BYTES", 256 * 1024)
     with running_cluster() as cluster:
         cluster.create_topic("t")
@@ -423,6 +423,6 @@ def test_a_reader_goes_on_while_each_node_is_stopped_in_turn(monkeypatch: pytest
 
 
 def take(batches: Iterator[pa.RecordBatch], found: list[int], count: int) -> None:
-    """Read on until so many positions were found."""
+    """Continue to read until this many positions were found."""
     while len(found) < count:
         found += next(batches)["position"].to_pylist()

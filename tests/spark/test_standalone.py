@@ -1,4 +1,4 @@
-"""On a standalone cluster of Spark: how the package gets to the executors, and executors that are lost or slow.
+"""A standalone cluster of Spark: the ways in which executors get the package, and lost or slow executors.
 
 One of these is part of the suite; ``VIEWSTAMP_SOAK=1`` runs all. Each starts a driver of its own, half a minute.
 """
@@ -52,10 +52,10 @@ def wheel(directory: Path) -> Path:
 
 @dataclass
 class Delivery:
-    """How the package gets to the executors."""
+    """How the executors get the package."""
 
     python: Path | str
-    """What executors run, and the driver too unless ``environment`` says otherwise."""
+    """The Python of the executors, and of the driver unless ``environment`` sets another."""
     conf: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     py_files: Sequence[Path] = ()
@@ -80,7 +80,7 @@ def archived(directory: Path, installed: Delivery) -> Delivery:
 
 @pytest.fixture(scope="module")
 def shipped(directory: Path, wheel: Path) -> Delivery:
-    """The wheel as ``--py-files``, where the environment has what it needs and not the package."""
+    """The wheel as ``--py-files``, in an environment with its requirements and without the package."""
     return Delivery(make_environment(directory / "bare", None), py_files=[wheel])
 
 
@@ -92,7 +92,7 @@ class Job:
         self.directory = directory
 
     def wait_for(self, file: str) -> str:
-        """Wait until a task has left this file, and return what is in it."""
+        """Wait until a task has written this file, and return its content."""
         path = self.directory / file
         deadline = time.monotonic() + SECONDS_MAX
         while not (path.exists() and path.read_text()):
@@ -113,7 +113,7 @@ Start = Callable[..., Job]
 
 @pytest.fixture
 def start(standalone: Standalone, cluster: RunningCluster, topic: str, tmp_path: Path) -> Iterator[Start]:
-    """Start the job; what is left of it at the end is killed."""
+    """Start the job; at the end, kill its remaining processes."""
     started: list[subprocess.Popen[str]] = []
 
     def start(delivery: Delivery, seconds: int = 0, **conf: str) -> Job:
@@ -140,7 +140,7 @@ def start(standalone: Standalone, cluster: RunningCluster, topic: str, tmp_path:
 
 
 def check(cluster: RunningCluster, topic: str, job: Job) -> dict[str, object]:
-    """Each row is there once, and nothing is left staged."""
+    """Each row is in the topic once, and no staged record is left."""
     found = job.result()
     values = cluster.values(topic)
     assert (len(values), len(set(values))) == (BATCHES * ROWS, BATCHES * ROWS)
@@ -150,16 +150,16 @@ def check(cluster: RunningCluster, topic: str, job: Job) -> dict[str, object]:
 
 
 def check_read(cluster: RunningCluster, topic: str, job: Job) -> dict[str, object]:
-    """Each row is there once, and a batch and a stream have read it once."""
+    """Each row is in the topic once, and a batch query and a stream have read it once."""
     found = check(cluster, topic, job)
     assert (found["count"], found["different"], found["streamed"]) == (BATCHES * ROWS,) * 3
     return found
 
 
-def test_an_executor_is_lost_in_the_middle_of_a_write(
+def test_executor_is_lost_in_the_middle_of_a_write(
     start: Start, installed: Delivery, standalone: Standalone, cluster: RunningCluster, topic: str
 ) -> None:
-    """The task is tried again on another executor, under another attempt; what the lost one staged is dropped."""
+    """Another executor repeats the task under another attempt; the rows that the lost one staged are deleted."""
     job = start(installed, seconds=SECONDS_MAX)
     executor = int(job.wait_for("attempt-1-0-0"))
     assert executor in standalone.executors()
@@ -184,7 +184,7 @@ def test_the_package_comes_in_an_archive_of_an_environment(
 
 @AT_LENGTH
 def test_the_package_comes_with_py_files(start: Start, shipped: Delivery, cluster: RunningCluster, topic: str) -> None:
-    """After register(spark), which makes the process find it that plans a streaming source."""
+    """After register(spark), which makes them available to the process that plans a streaming source."""
     assert "viewstamp.zip/" in str(check_read(cluster, topic, start(shipped))["package"])
 
 
@@ -192,7 +192,7 @@ def test_the_package_comes_with_py_files(start: Start, shipped: Delivery, cluste
 def test_a_slow_task_is_overtaken_by_a_speculative_copy(
     start: Start, installed: Delivery, standalone: Standalone, cluster: RunningCluster, topic: str
 ) -> None:
-    """Both have staged the same rows. The commit names the attempt that was sealed, and drops the other one."""
+    """Both have staged the same rows. The commit names the attempt that was sealed, and the other is deleted."""
     job = start(
         installed,
         seconds=SECONDS_MAX,

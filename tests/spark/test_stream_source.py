@@ -1,4 +1,4 @@
-"""The streaming source: where micro-batches end, what the checkpoint says, and that each record comes once."""
+"""The streaming source: the ends of micro-batches, the content of the checkpoint, and each record once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read(source: StreamReader, start: dict[str, int], end: dict[str, int]) -> li
 
 
 def ends_of(source: StreamReader, topic: str, limit: ReadLimit) -> list[int]:
-    """Return the positions at which micro-batches end, until nothing is left."""
+    """Return the positions at which micro-batches end, until no record is left."""
     at = source.initialOffset()
     ends = []
     while (following := source.latestOffset(at, limit)) != at:
@@ -59,8 +59,8 @@ def ends_of(source: StreamReader, topic: str, limit: ReadLimit) -> list[int]:
 # Micro-batches.
 
 
-def test_a_new_query_begins_where_the_options_say(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """And its first micro-batch has what there is."""
+def test_new_query_begins_at_the_position_of_the_options(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """Its first micro-batch has the present records."""
     one, other = sorted([new_topic(), new_topic()])
     append(cluster, one, 5)
     append(cluster, other, 5)
@@ -78,7 +78,7 @@ def test_a_new_query_begins_where_the_options_say(cluster: RunningCluster, new_t
 
 
 def test_the_same_positions_give_the_same_records_again(cluster: RunningCluster, topic: str) -> None:
-    """A micro-batch that failed is read once more, by another process, when more is there already."""
+    """A failed micro-batch is read again by another process, when more records have been appended."""
     append(cluster, topic, 10)
     source = reader(cluster, topic)
     start, end = source.initialOffset(), source.latestOffset(source.initialOffset(), ReadMaxRows(7))
@@ -97,21 +97,21 @@ def test_the_same_positions_give_the_same_records_again(cluster: RunningCluster,
     ],
 )
 def test_spark_is_told_the_limit_of_the_options(options: dict[str, int], limit: ReadLimit) -> None:
-    """It knows one limit a source; of two it hears the first."""
+    """Spark accepts one limit for each source; of two it gets the first."""
     given = {"cluster": "127.0.0.1:1", "topic": "t"} | {name: str(value) for name, value in options.items()}
     assert stream_reader(SourceOptions.parse(given, streaming=True), spark_schema()).getDefaultReadLimit() == limit
 
 
-def test_a_limit_of_records_is_kept_to_the_record(cluster: RunningCluster, topic: str) -> None:
-    """And Spark's wish for all goes before the options, as it says it must."""
+def test_record_limit_is_exact(cluster: RunningCluster, topic: str) -> None:
+    """Spark's request for all records overrides the options, as its interface requires."""
     append(cluster, topic, 20)
     source = reader(cluster, topic, maxRecordsPerTrigger=7)
     assert ends_of(source, topic, source.getDefaultReadLimit()) == [8, 15, 21]
     assert ends_of(source, topic, ALL) == [21]
 
 
-def test_a_limit_of_bytes_is_kept_about(cluster: RunningCluster, topic: str) -> None:
-    """By the sparse map, so not to the record; also where the records got much smaller than their mean."""
+def test_byte_limit_is_approximate(cluster: RunningCluster, topic: str) -> None:
+    """It uses the sparse map, so it is not exact to the record; also if records became much smaller than their mean."""
 
     async def fill(client: Client) -> None:
         await client.append_many(topic, [bytes(100_000)] * 40)
@@ -128,7 +128,7 @@ def test_a_limit_of_bytes_is_kept_about(cluster: RunningCluster, topic: str) -> 
 
 
 def test_both_limits_hold_where_both_are_set(cluster: RunningCluster, topic: str) -> None:
-    """The one that is reached first ends the micro-batch."""
+    """The limit that is reached first ends the micro-batch."""
     for _ in range(20):
         append(cluster, topic, 100, record_bytes=1000)
     few = reader(cluster, topic, maxRecordsPerTrigger=50, maxBytesPerTrigger=10_000_000)
@@ -138,7 +138,7 @@ def test_both_limits_hold_where_both_are_set(cluster: RunningCluster, topic: str
 
 
 def test_a_limit_is_shared_by_what_waits() -> None:
-    """All of it is used, so a small backlog never slows a large one down."""
+    """All of it is used, so a small backlog does not slow down a large one."""
     assert share(100, {"a": 10, "b": 10}) == {"a": 10, "b": 10}
     assert share(100, {"a": 1000, "b": 3000}) == {"a": 25, "b": 75}
     assert share(1, {"a": 5, "b": 5}) == {"a": 1, "b": 0}
@@ -146,8 +146,8 @@ def test_a_limit_is_shared_by_what_waits() -> None:
     assert share(7, {}) == {}
 
 
-def test_available_now_ends_where_it_began(cluster: RunningCluster, topic: str) -> None:
-    """What is appended meanwhile is for the next run."""
+def test_available_now_ends_at_the_records_that_were_there_at_its_start(cluster: RunningCluster, topic: str) -> None:
+    """Records that are appended meanwhile are for the next run."""
     append(cluster, topic, 10)
     source = reader(cluster, topic)
     source.prepareForTriggerAvailableNow()
@@ -157,11 +157,11 @@ def test_available_now_ends_where_it_began(cluster: RunningCluster, topic: str) 
     assert source.latestOffset(late, ALL) == late, "a checkpoint may be further; it never goes back"
 
 
-# What the checkpoint says.
+# The content of the checkpoint.
 
 
 def test_positions_are_written_in_one_way() -> None:
-    """Spark compares them as text. A topic may be called what the version is."""
+    """Spark compares them as text. A topic may have the name of the version key."""
     positions = {"b": 2, "v": 7, "a": 1}
     assert json.dumps(encode_positions(positions)) == '{"v": 1, "a": 1, "b": 2, "/v": 7}'
     assert decode_positions(encode_positions(positions)) == positions
@@ -180,14 +180,14 @@ def test_positions_are_written_in_one_way() -> None:
         (None, "no positions"),
     ],
 )
-def test_positions_that_are_not_ours_are_refused(stored: object, message: str) -> None:
-    """Of a later release, or of another source: guessing would lose records."""
+def test_positions_of_another_release_or_source_are_rejected(stored: object, message: str) -> None:
+    """A guess would lose records."""
     with pytest.raises(ConfigError, match=message):
         decode_positions(stored)
 
 
 def test_a_topic_that_is_named_later_begins_before_it_is_read(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """The checkpoint says where it began, before any of its records is read: so a restart begins it nowhere else."""
+    """The checkpoint has its start before any of its records is read, so that a restart begins at the same place."""
     old, new = new_topic(), new_topic()
     append(cluster, old, 3)
     append(cluster, new, 3)
@@ -202,7 +202,7 @@ def test_a_topic_that_is_named_later_begins_before_it_is_read(cluster: RunningCl
 
 
 def test_available_now_ends_with_a_topic_that_is_named_later(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """In two micro-batches: one to begin it, one to read it."""
+    """It takes two micro-batches: one to begin the topic, one to read it."""
     old, new = new_topic(), new_topic()
     append(cluster, new, 3)
     source = reader(cluster, f"{old},{new}")
@@ -214,8 +214,8 @@ def test_available_now_ends_with_a_topic_that_is_named_later(cluster: RunningClu
     assert source.latestOffset(read_all, ALL) == read_all
 
 
-def test_a_topic_that_is_not_named_any_more_keeps_its_place(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """Unread; but a micro-batch that was planned before is run again as it was."""
+def test_topic_that_is_not_named_any_more_keeps_its_position(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    """It is not read; but a micro-batch that was planned before is run again as planned."""
     kept, dropped = new_topic(), new_topic()
     append(cluster, kept, 3)
     append(cluster, dropped, 3)
@@ -232,13 +232,13 @@ def test_a_topic_that_is_not_named_any_more_keeps_its_place(cluster: RunningClus
 def test_trimmed_positions_fail_unless_that_is_no_matter(
     cluster: RunningCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error names the topic, what is wanted and what there is; skipping warns."""
+    """The error names the topic, the wanted and the first retained position; skipping them is logged as a warning."""
     append(cluster, topic, 10)
     cluster.run(lambda client: client.trim_topic(topic, 6))
     start, end = {"v": 1, topic: 3}, {"v": 1, topic: 9}
     strict = reader(cluster, topic)
     for ask in (lambda: strict.latestOffset(start, ALL), lambda: strict.partitions(start, end)):
-        with pytest.raises(TrimmedError, match=f"position 3 of topic {topic} .* kept is 6") as raised:
+        with pytest.raises(TrimmedError, match=f"position 3 of topic {topic} .* retained position is 6") as raised:
             ask()
         assert "failOnDataLoss=false" in raised.value.__notes__[0]
     lax = reader(cluster, topic, failOnDataLoss=False)
@@ -251,7 +251,7 @@ def test_trimmed_positions_fail_unless_that_is_no_matter(
 
 
 def test_a_checkpoint_of_another_cluster_is_refused(cluster: RunningCluster, topic: str) -> None:
-    """A topic that never came so far is not the one that was read; waiting for it to get there would lose records."""
+    """A topic that never reached that position is not the one that was read; waiting for it would lose records."""
     append(cluster, topic, 3)
     source = reader(cluster, topic, failOnDataLoss=False)
     with pytest.raises(ConfigError, match=f"position 9 of topic {topic}, whose last one is 3"):
@@ -261,7 +261,7 @@ def test_a_checkpoint_of_another_cluster_is_refused(cluster: RunningCluster, top
 
 
 def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
-    """Before the first micro-batch."""
+    """It fails before the first micro-batch."""
     with pytest.raises(UnknownTopicError, match="nowhere"):
         reader(cluster, "nowhere").initialOffset()
 
@@ -270,7 +270,7 @@ def test_an_unknown_topic_is_named(cluster: RunningCluster) -> None:
 
 
 class Collected:
-    """What each micro-batch of a query gave, by its number: (topic, position), in order."""
+    """The content of each micro-batch of a query, by its number: (topic, position), in order."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[tuple[str, int]]] = {}
@@ -281,7 +281,7 @@ class Collected:
 
 
 def run(spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Path, **options: object) -> Collected:
-    """Run a query over what is there now; return its micro-batches."""
+    """Run a query over the present records; return its micro-batches."""
     rows = spark.readStream.format("viewstamp").option("cluster", cluster.addresses).option("topic", topic)
     rows = rows.options(**{name: str(value) for name, value in options.items()})
     collected = Collected()
@@ -293,10 +293,10 @@ def run(spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Pa
 
 
 @pytest.mark.slow
-def test_a_query_goes_on_from_its_checkpoint(
+def test_query_continues_from_its_checkpoint(
     spark: SparkSession, cluster: RunningCluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Each record once over all runs, in micro-batches as large as the limit says; also of a topic named later."""
+    """Each record comes once over all runs, in micro-batches within the limit; also those of a topic named later."""
     topic, other = new_topic(), new_topic()
     append(cluster, topic, 20)
     limit = {"maxRecordsPerTrigger": 7}
@@ -319,11 +319,13 @@ def test_a_query_goes_on_from_its_checkpoint(
 def test_a_query_whose_positions_were_trimmed_fails_with_the_remedy(
     spark: SparkSession, cluster: RunningCluster, topic: str, tmp_path: Path
 ) -> None:
-    """As the user sees it, in the exception of the query."""
+    """The remedy is in the exception of the query, which the user sees."""
     append(cluster, topic, 5)
     run(spark, cluster, topic, tmp_path)
     append(cluster, topic, 5)
     cluster.run(lambda client: client.trim_topic(topic, 8))
-    with pytest.raises(Exception, match=f"(?s)position 6 of topic {topic} .* kept is 8.*failOnDataLoss=false"):
+    with pytest.raises(
+        Exception, match=f"(?s)position 6 of topic {topic} .* retained position is 8.*failOnDataLoss=false"
+    ):
         run(spark, cluster, topic, tmp_path)
     assert run(spark, cluster, topic, tmp_path, failOnDataLoss="false").batches == {1: [(topic, n) for n in (8, 9, 10)]}

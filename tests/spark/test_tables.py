@@ -57,7 +57,7 @@ def test_frames_are_saved_into_a_table_once_with_a_name(
     assert cluster.values(topic) == [b"v", b"v"]
 
 
-def test_what_the_cluster_fills_in_cannot_be_inserted(
+def test_columns_that_the_cluster_fills_in_cannot_be_inserted(
     spark: SparkSession, cluster: RunningCluster, topic: str, name: str
 ) -> None:
     create(spark, name, cluster, topic)
@@ -100,7 +100,7 @@ def test_a_table_is_read_as_a_stream(
 def test_a_stream_is_written_to_a_table_with_its_address(
     spark: SparkSession, cluster: RunningCluster, topic: str, name: str, tmp_path: Path
 ) -> None:
-    """Spark passes a stream no metadata of columns, so it has to say where the rows go."""
+    """Spark passes no metadata of columns to a stream, so the stream has to name the topic."""
     create(spark, name, cluster, topic)
     put_file(tmp_path / "files", 0, ["a", "b"])
     writer = read_files(spark, tmp_path / "files").writeStream.format("viewstamp").trigger(availableNow=True)
@@ -131,7 +131,7 @@ def test_a_wrong_option_of_a_table_fails_at_its_creation(
 def test_a_table_without_its_options_says_how_to_create_it(
     spark: SparkSession, cluster: RunningCluster, topic: str, name: str
 ) -> None:
-    """Spark hands no source in Python the options of a table, and of this one nobody has asked for the columns."""
+    """Spark passes the options of a table to no source in Python, and it did not ask for the columns of this one."""
     rows = spark.sql("SELECT 'v' AS value")
     rows.write.format("viewstamp").mode("append").options(cluster=cluster.addresses, topic=topic).saveAsTable(name)
     text = failure(lambda: spark.table(name).collect())

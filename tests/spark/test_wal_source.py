@@ -74,7 +74,7 @@ def _spoil(directory: Path, text: bytes) -> None:
 
 
 def here(directories: list[str], target: Path) -> tuple[OfflineReplay, str, list[dict[str, Any]]]:
-    """What the local path gives: the replay, its digest, the rows that it writes."""
+    """The result of the local path: the replay, its digest, the rows that it writes."""
     replay = OfflineReplay.open(RealDisk(), directories)
     digest = Digest()
     with ExtentReader(RealDisk()) as reader:
@@ -91,7 +91,7 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
 def test_spark_writes_the_same_rows_with_the_same_digest(
     spark: SparkSession, directories: list[str], tmp_path: Path
 ) -> None:
-    """In many partitions, each of which is a file, named in order; and repaired from the same damage."""
+    """They are in many partitions, each of which is a file, named in order; and repaired from the same damage."""
     expected, digest, rows = here(directories, tmp_path / "here")
     assert len(rows) > 800
     target = str(tmp_path / "spark")
@@ -134,7 +134,7 @@ def test_the_job_that_the_guide_shows_runs(
     assert "| bills|  371|" in shown
 
 
-def test_the_command_says_the_same_with_spark_and_without(
+def test_command_has_the_same_result_with_and_without_spark(
     spark: SparkSession, directories: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = []
@@ -166,7 +166,7 @@ def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_
         reader(cluster, majority="no")
 
 
-def test_the_directory_of_a_node_that_runs_is_refused(directories: list[str]) -> None:
+def test_directory_of_a_running_node_is_rejected(directories: list[str]) -> None:
     cluster = os.path.dirname(directories[0])
     lock = RealDisk().lock(directories[1])
     try:

@@ -1,4 +1,4 @@
-"""Whole rows as values: JSON and msgpack that other programs read as what Spark had."""
+"""Whole rows as values: JSON and msgpack from which other programs read the values that Spark had."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ROW = pa.struct(
         "struct": pa.struct({"x": pa.binary(), "y": pa.list_(pa.timestamp("us"))}),
     }
 )
-"""Every type that is written, as Arrow has it."""
+"""Every type that can be written, as Arrow has it."""
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
-    """Values of a type as Python has them, null among them."""
+    """Values of a type as Python has them, with a null among them."""
     return st.none() | _values(kind)
 
 
@@ -91,7 +91,7 @@ def array(kind: pa.DataType, items: list[Any]) -> pa.Array:
 
 
 def plain(value: Any, form: str) -> Any:
-    """What a reader of the format should get: the table of the module, in the simplest way to write it."""
+    """The value that a reader of the format should get: the table of the module in its simplest form."""
     match value:
         case dict():
             return {key: plain(each, form) for key, each in value.items()}
@@ -113,7 +113,7 @@ def plain(value: Any, form: str) -> Any:
 
 
 def is_same(found: Any, expected: Any) -> bool:
-    """Whether they are equal, with the order of keys, and NaN as itself."""
+    """Whether they are equal, including the order of keys; NaN equals NaN."""
     if isinstance(expected, dict):
         return list(found) == list(expected) and all(is_same(found[key], expected[key]) for key in expected)
     if isinstance(expected, list):
@@ -135,7 +135,7 @@ def rows_of(items: list[dict[str, Any]], start: int = 0) -> pa.RecordBatch:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(_values(ROW), min_size=1, max_size=4), st.data())
-def test_json_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_json_has_the_values_of_the_row(items: list[dict[str, Any]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))
     texts = encode(rows_of(items, start), "json").to_pylist()
     assert len(texts) == len(items) - start
@@ -143,7 +143,7 @@ def test_json_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataO
         found = json.loads(text, parse_float=Decimal, parse_constant=pytest.fail)
         single = item["single"]
         if single is not None and math.isfinite(single):
-            # The shortest text that is this number among those of 32 bits: as one of 64 bits it is another.
+            # The shortest text that gives this number in 32 bits gives another number in 64 bits.
             assert isinstance(found["single"], Decimal)
             assert pa.scalar(float(found["single"]), pa.float32()).as_py() == single
             found["single"] = single
@@ -153,7 +153,7 @@ def test_json_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataO
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(_values(ROW), min_size=1, max_size=4), st.data())
-def test_msgpack_says_what_the_row_held(items: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_msgpack_has_the_values_of_the_row(items: list[dict[str, Any]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))
     packed = encode(rows_of(items, start), "msgpack").to_pylist()
     assert len(packed) == len(items) - start
@@ -199,8 +199,8 @@ def test_json_reads_like_this() -> None:
         (pa.array([-(2**62)], pa.int64()).view(pa.timestamp("us")), "out of range|9999"),
     ],
 )
-def test_what_cannot_be_written_is_refused(form: str, bad: pa.Array, message: str) -> None:
-    """Beside it, in a list, and in a list that a slice leaves out, where it is nobody's business."""
+def test_value_that_cannot_be_written_is_rejected(form: str, bad: pa.Array, message: str) -> None:
+    """In a column, in a list, and in the part of a list that a slice leaves out, where it does not matter."""
     with pytest.raises(RequestError, match=message) as caught:
         encode(pa.RecordBatch.from_arrays([bad], ["a"]), form)
     assert f"cannot be written as {form}" in caught.value.message
@@ -222,7 +222,7 @@ def test_what_cannot_be_written_is_refused(form: str, bad: pa.Array, message: st
     ],
     ids=lambda kind: kind.simpleString(),
 )
-def test_a_type_without_a_form_of_its_own_is_refused(kind: spark.DataType) -> None:
+def test_type_without_a_single_form_is_rejected(kind: spark.DataType) -> None:
     with pytest.raises(RequestError, match=r"^column 'flights") as caught:
         check_type(kind, "flights")
     assert "cast" in caught.value.remedy
