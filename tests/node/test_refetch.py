@@ -40,8 +40,8 @@ def test_batches_that_fit_are_accepted() -> None:
         (make_batches(11, 2), "expected records from index 10 on"),
         ([make_batch(10), make_batch(12)], "expected records from index 11 on"),
         (make_batches(10, 11), "up to 19"),
-        ([make_batch(10, term=3)], "history says term 1"),
-        ([make_batch(10, term=2)], "history says term 1"),
+        ([make_batch(10, term=3)], "history has term 1"),
+        ([make_batch(10, term=2)], "history has term 1"),
     ],
 )
 def test_batches_that_contradict_the_lost_ones_are_refused(batches: list[Batch], reason: str) -> None:
@@ -50,7 +50,7 @@ def test_batches_that_contradict_the_lost_ones_are_refused(batches: list[Batch],
 
 
 def test_a_batch_that_reaches_into_the_next_term_is_refused() -> None:
-    with pytest.raises(PeerError, match="history says term 1"):
+    with pytest.raises(PeerError, match="history has term 1"):
         check_batches([make_batch(18, 4)], 18, 30, HISTORY, N9)
 
 

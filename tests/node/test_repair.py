@@ -116,7 +116,7 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
         values += await fill(group, 5, COUNT)
         await group.run("n3")
         assert group.journal.of("! damaged", node="n3")
-        assert bool(group.journal.of("= silent until the log is what it was", node="n3")) == is_recovering
+        assert bool(group.journal.of("= silent until the lost records are replaced", node="n3")) == is_recovering
         assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
         if is_recovering:
             # Only a higher term ends a recovery with an unknown target.
@@ -387,7 +387,7 @@ async def test_a_member_does_not_wait_for_batches_that_the_others_have_dropped(t
         await asyncio.gather(*(group.run(name) for name in away))
         await group.caught_up()
         for name in away:
-            assert group.journal.of("! no member keeps what is missing: the log begins anew", node=name)
+            assert group.journal.of("! no member keeps the missing records: the log begins anew", node=name)
             assert group.nodes[NodeId(name)].status["silent_until"] is None, "the pair was known, and is reached"
         for name in group.members:
             assert [record.value async for record in client.read("orders", node=name)] == values[17:]

@@ -1,9 +1,9 @@
-"""How well a member is, and how its state compares with the other members'. Nothing here is on the path of an append.
+"""The health of a member, and the comparison of the members' states. No append waits for anything here.
 
-| file | owns | knows nothing of |
+| file | owns | does not depend on |
 | --- | --- | --- |
-| ``digests`` | comparing states between members; the odd one out stops | what a state is |
-| ``headroom`` | how much of its log a leader leaves free, because other members have less left | connections |
+| ``digests`` | comparing states between members; a member that differs stops | the content of a state |
+| ``headroom`` | the space that a leader keeps free in its log, because other members have less left | connections |
 | ``latency`` | the worst lag of the event loop and of the disk, for the status | causes |
-| ``watchdog`` | stopping a node whose replica has ended | why it ended |
+| ``watchdog`` | stopping a node whose replica has ended | the reason of the end |
 """

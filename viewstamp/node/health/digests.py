@@ -1,19 +1,19 @@
-"""Comparing the members' states: what was applied from the same log must have come to the same.
+"""Compares the members' states, because members that applied the same log must have the same state.
 
-Every member reckons a *chain* over all that it applies (``StateMachine.chain``) and tells its leader now and then how
-far it is and what the chain was there. The leader, which remembers its own chain at each of its latest batches,
-compares. Where one differs, the two trails (index and chain of the newest commands) say at which command it began,
-and the odd one out stops: that is whoever disagrees with a majority; where no majority has spoken within
-``_PATIENCE_SECONDS``, whoever disagrees with the leader, whose answers the clients have had.
+Every member computes a *chain* over all batches that it applies (``StateMachine.chain``) and regularly reports its
+applied end and the chain there to its leader. The leader keeps its own chain at each of its latest batches, and
+compares. If one differs, the two trails (index and chain of the newest commands) show the first command that differed.
+The odd member stops: the one that differs from a majority, or, if no majority has reported within
+``_PATIENCE_SECONDS``, the one that differs from the leader, because clients have the leader's answers.
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
 * report, follower → leader: ``end``, ``chain``, ``lineage``; of a bounded log also ``left`` and ``log_end``, for
   ``headroom.py``. When a link is made and once a second, to every member: also ``clock``, microseconds since 1970, for
-  ``log_clock.py``. Of members that run different versions of a class the lineages differ, as do the chains although
-  all is well: nothing is compared until they run the same again
-* verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. Who is odd compares the trails and stops; where the
-  leader is, the other sends it a verdict with its own trail.
+  ``log_clock.py``. Members that run different versions of a class have different lineages, and different chains
+  without an error. They are not compared until they run the same version again
+* verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. The odd member compares the trails and stops. If
+  the leader is odd, the other sends it a verdict with its own trail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Digests", "clock_report"]
 _LOOK_SECONDS = 0.25
 _LOOKS_PER_CLOCK = 4
 _TIME_END = 1 << 62
-"""No clock shows so many microseconds since 1970; what is added to them still fits into 64 bits."""
+"""Above every plausible time in microseconds since 1970, and low enough that sums with it fit into 64 bits."""
 _PATIENCE_SECONDS = 2.0
 _TRAIL_MAX = 65_536
 
@@ -50,13 +50,13 @@ Trail = list[tuple[int, int]]
 
 @dataclass(slots=True)
 class _Peer:
-    """What a member last said, and whether it was the same here."""
+    """The last report of a member, and the result of comparing it."""
 
     end: Index = Index(0)
     chain: int = 0
     lineage: int = 0
     differed_at: float = 0.0
-    """When it was first found to differ; 0 = it does not."""
+    """The time at which it was first found to differ; 0 = it does not."""
 
 
 class Digests(AsyncActor[None]):
@@ -83,15 +83,15 @@ class Digests(AsyncActor[None]):
         self._send = send
         self._fail = fail
         self._chains = applier.chains
-        """Those of the state that ``_peers`` were compared with."""
+        """The chains of the state that ``_peers`` were compared with."""
         self._peers: dict[NodeId, _Peer] = {}
         self._judges: set[NodeId] = set()
-        """Whom this member, as the leader, has asked for a verdict on itself."""
+        """The members that this one, as the leader, has asked for a verdict on itself."""
         self._reported: tuple[NodeId | None, Index, int | None] = (None, Index(0), None)
-        """Whom this member told how far it was, and what it had left."""
+        """The receiver, applied end and free space of this member's last report."""
 
     async def run(self) -> None:
-        """Report, or judge, now and then: for ever."""
+        """Report to the leader, or compare as the leader, again and again until stopped."""
         looks, looked_end = 0, Index(0)
         while True:
             is_idle, looked_end = self._applier.applied_end == looked_end, self._applier.applied_end
@@ -112,11 +112,11 @@ class Digests(AsyncActor[None]):
 
     @property
     def _is_any_odd(self) -> bool:
-        """Whether a member is being judged: then it is looked at often, also where nothing is applied."""
+        """Return whether a member differs. Then it is checked often, also while nothing is applied."""
         return any(peer.differed_at for peer in self._peers.values())
 
     def report(self, leader: NodeId) -> None:
-        """Tell the leader how far this member is and what it has left, if that is news to it."""
+        """Report this member's applied end and free space to the leader, if they have changed."""
         chains = self._applier.chains
         if not chains:
             return
@@ -128,15 +128,15 @@ class Digests(AsyncActor[None]):
             self._send(leader, report if left is None else {**report, "left": left, "log_end": self._headroom.end})
 
     def report_clock(self, member: NodeId) -> None:
-        """Tell a member the time here: see :func:`clock_report`.
+        """Send a member the time here; see :func:`clock_report`.
 
-        To all members and not to the leader alone: whoever leads next has to know a majority's clocks by then.
+        All members get it, not only the leader, because the next leader needs a majority's clocks immediately.
         """
         if member != self._me:
             self._send(member, clock_report(self._applier, self._clock))
 
     def judge(self, membership: Membership) -> None:
-        """On the leader: compare what members have reported with what was applied here; learners are judged too.
+        """On the leader, compare the reports of members and learners with the state here.
 
         Args:
           membership: decides which members are a majority; this one is a voter of it.
@@ -158,7 +158,7 @@ class Digests(AsyncActor[None]):
         is_odd_here = standing.is_majority(membership, differing)
         is_confirmed = standing.is_majority(membership, agreeing)
         for member, peer in differing.items():
-            # Whether those who differ agree with each other is not asked: under load their reports have other ends.
+            # Members that differ are not compared with each other, because under load their reports have other ends.
             if is_odd_here:
                 self._accuse(member, odd=self._me)
             elif is_confirmed or now - peer.differed_at >= _PATIENCE_SECONDS:
@@ -167,11 +167,11 @@ class Digests(AsyncActor[None]):
     def on_frame(self, source: NodeId, body: Any) -> None:
         """Take a report or a verdict of ``source``, a member.
 
-        A verdict on this member is taken from its leader only, or, where this member leads, from one that it has asked
-        to judge: anybody else could stop it.
+        A verdict on this member is accepted only from its leader, or, if this member leads, from a member that it has
+        asked for one. Otherwise any member could stop it.
 
         Raises:
-          FrameError: it is neither.
+          FrameError: it is neither a report nor a verdict.
         """
         try:
             if "odd" not in body:
@@ -204,7 +204,7 @@ class Digests(AsyncActor[None]):
         return self._machine.trail()[-_TRAIL_MAX:]
 
     def _diverged(self, theirs: Trail, source: NodeId, end: int) -> DivergedError:
-        """Say what the first command was after which this member's state is not the others'."""
+        """Return the error that names the first command after which this member's state differs."""
         known = dict(theirs)
         mine = [(index, chain) for index, chain in self._machine.trail() if index in known]
         first = next((index for index, chain in mine if known[index] != chain), 0)
@@ -225,20 +225,20 @@ class Digests(AsyncActor[None]):
         )
 
     def _chain_at(self, end: Index) -> tuple[int, int] | None:
-        """Return chain and lineage after the batch that ends at ``end``; None = not known (yet)."""
+        """Return chain and lineage after the batch that ends at ``end``; None = unknown, or not applied yet."""
         chains = self._applier.chains
         at = bisect_left(chains, end, key=lambda each: each[0])
         return chains[at][1:] if at < len(chains) and chains[at][0] == end else None
 
     def _note_replaced_state(self) -> None:
-        """Forget what the peers were compared with once a snapshot has replaced the state."""
+        """Drop all comparisons after a snapshot has replaced the state."""
         if self._applier.chains is not self._chains:
             self._chains = self._applier.chains
             self._peers.clear()
 
 
 def clock_report(applier: Applier, clock: Clock) -> dict[str, object]:
-    """Return the time here, with a report beside it: without one, an older version ends the connection.
+    """Return the time here, together with a report, because an older version ends the connection without one.
 
     It is the first message on each connection between members, and repeated once a second.
     """

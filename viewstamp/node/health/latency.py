@@ -1,4 +1,4 @@
-"""How late a member is: its event loop and its disk, for those who look at its status. Decides nothing."""
+"""Measures the lateness of a member's event loop and disk, for its status only."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ _WINDOW_SECONDS: Final = 5.0
 
 
 class LatencyGauge:
-    """The worst of the last moments: between 5 and 10 seconds of them.
+    """The greatest lateness of the last 5 to 10 seconds.
 
-    Times are the host's monotonic clock's.
+    Times are those of the host's monotonic clock.
     """
 
     def __init__(self) -> None:
         self.writing: deque[float] = deque()
-        """When each write was handed to the disk that is not durable yet, the oldest first.
+        """The start times of the writes that are not durable yet, the oldest first.
 
-        The replica appends to it. Writes become durable in the order in which they were handed over.
+        The replica appends to it. Writes become durable in the order of their start.
         """
         self._started = 0.0
-        """When this window began."""
+        """The start of this window."""
         self._lag = self._lag_before = 0.0
         """The greatest lateness of this window, and of the one before it."""
         self._write = self._write_before = 0.0
 
     def ticked(self, now: float, late: float) -> None:
-        """A timer of the event loop came ``late`` seconds after its time."""
+        """Note that a timer of the event loop fired ``late`` seconds after its time."""
         self._turn(now)
         self._lag = max(self._lag, late)
 
     def ended_write(self, now: float) -> None:
-        """The oldest writes that were handed over are durable. Counted in the window of the last tick."""
+        """Note that the oldest write is durable. It counts in the window of the last tick."""
         took = now - self.writing.popleft()
         if took > self._write:
             self._write = took
 
     def status(self, now: float) -> dict[str, object]:
-        """Return the worst lateness of the event loop, and the longest that writes took to be durable."""
+        """Return the greatest lateness of the event loop, and the longest time until a write was durable."""
         self._turn(now)
         lag = max(self._lag, self._lag_before)
         write = max(self._write, self._write_before, now - self.writing[0] if self.writing else 0.0)

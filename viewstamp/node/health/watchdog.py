@@ -1,7 +1,7 @@
-"""Looks now and then whether a node's replica still lives.
+"""Checks each second whether a node's replica still runs.
 
-Ordinarily a failure reaches the node through the ``System`` of its actors. This is the answer to a defect on that way:
-half a node would hold its directory and its port, and would go on saying that it leads.
+Usually a failure reaches the node through the ``System`` of its actors. The watchdog protects against a defect there,
+because a node without a replica would keep its directory and its port, and still claim to lead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOOK_SECONDS = 1.0
 
 
 class Watchdog:
-    """Calls ``on_ended`` once, when it finds that ``has_ended()`` is true. Never raises."""
+    """Calls ``on_ended`` once, when ``has_ended()`` returns true. Never raises."""
 
     def __init__(self, has_ended: Callable[[], bool], on_ended: Callable[[], None]) -> None:
         self._has_ended = has_ended
@@ -23,7 +23,7 @@ class Watchdog:
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look now, and from now on each second. Idempotent."""
+        """Check now, and each second from now on. Idempotent."""
         self.stop()
         if self._has_ended():
             self._on_ended()
@@ -31,7 +31,7 @@ class Watchdog:
             self._next = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.start)
 
     def stop(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop checking. Idempotent."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

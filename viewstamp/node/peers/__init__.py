@@ -1,10 +1,10 @@
 """A member's side of the connections between members.
 
-| file | owns | knows nothing of |
+| file | owns | does not depend on |
 | --- | --- | --- |
-| ``pool`` | which members this one talks to: connections, addresses, whose messages count | what the messages say |
-| ``connection`` | one outgoing connection to another member: dialling, the handshake, sending | what the messages say |
-| ``peer_client`` | a question to another member, and its answer: a connection of its own | why it is asked |
+| ``pool`` | the connections to members, their addresses, the accepted sources of messages | the content of messages |
+| ``connection`` | one outgoing connection to another member: dialling, handshake, sending | the content of messages |
+| ``peer_client`` | a request to another member on a connection of its own | the purpose of the request |
 | ``codec`` | consensus messages as frames | connections |
 | ``identity`` | the id of a node in its group, also after its disk was lost | connections |
 """

@@ -28,7 +28,7 @@ __all__ = ["decode_message", "encode_message"]
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
 _TYPES: dict[str, type] = {"NodeId": str, "bool": bool, "TermHistory": list}
-"""What a field looks like on the wire; all others are numbers."""
+"""The wire types of fields; all others are numbers."""
 _NAMES = {kind: [field.name for field in fields(kind) if field.name != "batches"] for kind in MESSAGES}
 _WANTED = {
     kind: [_TYPES.get(str(field.type), int) for field in fields(kind) if field.name != "batches"] for kind in MESSAGES
@@ -37,8 +37,8 @@ _OPTIONAL = {
     kind: [field.default for field in fields(kind) if field.name in ("is_recovering", "life", "leader_end")]
     for kind in (PreVoteResponse, VoteResponse, HistoryResponse, Announcement)
 }
-"""Defaults of fields at the end of a message that are left out where all of them have that value, because releases
-before them refuse a longer message. Only members in interval mode send other values."""
+"""Defaults of fields at the end of a message. If all have their default they are left out, because older releases
+refuse a longer message. Only members in interval mode send other values."""
 _BUFFER_OF = attrgetter("buffer")
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 

@@ -21,19 +21,20 @@ _RETRY_SECONDS_FIRST = 0.02
 _RETRY_SECONDS_MAX = 0.5
 _HANDSHAKE_SECONDS = 5.0
 _LOSSES_MAX = 4
-"""So often it is told that a peer is lost: what it had said before may be read and believed behind the first time."""
+"""Calls of ``on_lost`` for one lost connection. More than one, because messages of the peer may be read after the
+first call, and make it look alive again."""
 
 
 class PeerConnection(AsyncActor[None]):
-    """The connection to one peer, for messages *to* it; what it says comes by its own link to us.
+    """The connection to one peer, for messages *to* it; its own messages arrive on a connection that it opens.
 
-    Messages are dropped while there is no connection, or too much is unsent: the core repeats what matters.
+    Messages are dropped while there is no connection, or too many bytes are unsent. The core repeats important ones.
 
-    A connection that ends and is refused at once tells of a dead process sooner than any timeout does.
+    If a connection ends and a new one is refused, the process of the peer is dead; this is faster than any timeout.
 
     Invariants:
       * at most ``unsent_bytes_max`` bytes, plus one message, wait for the peer
-      * ``on_lost`` is called ``_LOSSES_MAX`` times at most for each connection that came about
+      * ``on_lost`` is called at most ``_LOSSES_MAX`` times for each established connection
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class PeerConnection(AsyncActor[None]):
         log: Logger,
     ) -> None:
         self.is_over = False
-        """Whether the peer is no member any more: the link has ended."""
+        """Whether the link has ended, because the peer is no member any more."""
         self._on_lost = on_lost
-        """Hears that the connection has ended and nobody answers there any more: the process seems to be dead."""
+        """Called when the connection has ended and a new one is refused, so that the process seems to be dead."""
         self._on_lost_disk = on_lost_disk
         self._greeting = greeting
-        """Makes the first frame of each connection; empty = none."""
+        """Returns the first frame of each connection; empty = none."""
         self.peer = peer
         self._address = address
         self._is_meant = is_meant
@@ -67,9 +68,9 @@ class PeerConnection(AsyncActor[None]):
         self.unsent_bytes_max = unsent_bytes_max
         self._logger = log.bind(peer=peer)
         self.connection: Connection | None = None
-        """Where messages go; None = they are dropped."""
+        """The open connection; None = messages are dropped."""
         self.refusal = ""
-        """Why the peer refused the latest connection; "" = it did not."""
+        """The reason why the peer refused the latest connection; "" = it did not."""
 
     @property
     def is_connected(self) -> bool:
@@ -83,7 +84,7 @@ class PeerConnection(AsyncActor[None]):
             connection.send(frame)
 
     async def run(self) -> None:
-        """Connect, stay connected, connect again: as long as the peer has an address."""
+        """Connect, and connect again after each end, as long as the peer has an address."""
         delay = _RETRY_SECONDS_FIRST
         told = ""
         losses_left = 0
@@ -98,7 +99,7 @@ class PeerConnection(AsyncActor[None]):
                     told = reason
                 if isinstance(error, LostDiskError):
                     self._on_lost_disk(error)
-                if isinstance(error, OSError) and losses_left:  # Who answers, if only to refuse, is alive.
+                if isinstance(error, OSError) and losses_left:  # A peer that refuses the HELLO is alive.
                     losses_left -= 1
                     self._on_lost(self.peer)
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
@@ -130,7 +131,7 @@ class PeerConnection(AsyncActor[None]):
 
 
 class _LinkSession:
-    """One connection of a link: the handshake, then silence from the other side until it ends."""
+    """One connection of a link. After the handshake the other side sends nothing."""
 
     def __init__(self, peer: NodeId, is_meant: Callable[[object], bool], hello: dict[str, object]) -> None:
         loop = asyncio.get_running_loop()
@@ -152,6 +153,6 @@ class _LinkSession:
     def on_closed(self, error: BaseException | None) -> None:
         if not self.welcomed.done():
             self.welcomed.set_exception(error or PeerError(f"{self._peer} closed the connection in the handshake"))
-            self.welcomed.exception()  # The link may have given up already.
+            self.welcomed.exception()  # Marks it as retrieved, because the link may have given up already.
         if not self.closed.done():
             self.closed.set_result(str(error) if error else "closed")

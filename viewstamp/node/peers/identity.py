@@ -1,10 +1,12 @@
-"""What a node is called in its group: by its name, or, since its disk was lost, by another one (protocol rule 18).
+"""The id of a node in its group: its name, or a new id after its disk was lost (protocol rule 18).
 
-A node that comes back with an empty disk has forgotten what it acknowledged and whom it voted for. Its peers know: they
-remember the incarnation that each disk drew when it was new. They refuse it, and it sets itself up under a new id,
-its name and the fingerprint of its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a
-committed change removes it; the new one asks to be added, learns, and takes the old one's place when it has caught up.
-So an id belongs to one disk for ever. A learner's too: where it counts as one it may be a voter elsewhere already.
+A node that comes back with an empty disk has lost its acknowledgements and votes. Its peers notice that, because they
+store the incarnation of each disk, a random id from when it was new. They refuse the node, and it takes a new id: its
+name and the fingerprint of its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a
+committed change removes it. The new id asks to be added, is a learner at first, and replaces the old one when it has
+caught up.
+
+So an id belongs to one disk for ever. This holds for learners too, because by a newer membership they may be voters.
 """
 
 from __future__ import annotations
@@ -32,30 +34,31 @@ def reborn(name: NodeId, incarnation: str) -> NodeId:
 def joining_change(
     membership: Membership, member: NodeId, address: str, *, is_heard: Callable[[NodeId], bool]
 ) -> Change | None:
-    """Return the next step for a reborn node that asks to be added; None = nothing to do, or not to be added.
+    """Return the next change for a node that lost its disk and asks to be added; None = none, or it is refused.
 
-    Only a node that takes the place of a member joins by itself; others are added by people. And only while no member
-    of its name ``is_heard`` by the leader, that is with the disk known for it: a node whose disk is lost has stopped,
-    so where that disk still answers, the node that asks is another one, or an old directory has been put back.
+    Only a node that replaces a member joins by itself; others are added by people. It must also be true that for no
+    member of its name ``is_heard``, which means that the leader receives messages from the known disk. A node whose
+    disk is lost has stopped. So if that disk still answers, the asking node is another one, or an old directory has
+    been put back.
     """
     if member in membership.addresses or member == name_of(member):
         return None
     others = [other for other in membership.addresses if name_of(other) == name_of(member)]
     if any(is_heard(other) for other in others):
         return None
-    others.sort(key=lambda other: other in membership.voters)  # A learner goes first: it was lost later.
+    others.sort(key=lambda other: other in membership.voters)  # A learner is replaced first, because it was lost later.
     return AddMember(member, address, replaces=others[0]) if others else None
 
 
 class Joiner(AsyncActor[None]):
-    """Asks the members to be added, until it is known to be committed that it is one: what is not may be cut again."""
+    """Asks the members to be added, until its membership is committed, because uncommitted records may be truncated."""
 
     def __init__(self, raft: Raft, peers: PeerPool) -> None:
         self._raft = raft
         self._peers = peers
 
     async def run(self) -> None:
-        """Ask now and then; return when it is a member."""
+        """Ask regularly; return when this node is a member."""
         core = self._raft.core
         while core.me not in core.memberships[0].membership.addresses:
             self._peers.ask_to_join()

@@ -1,4 +1,4 @@
-"""Asking another member over a connection of its own: the handshake of a peer, then one question at a time."""
+"""Requests to another member over a connection of their own: the handshake of a peer, then one request at a time."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ANSWER_SECONDS = 10.0
 
 
 class LostError(UnavailableError):
-    """The other member repairs its log as well, and has lost what was asked for."""
+    """The other member repairs its log as well, and has lost the requested records."""
 
 
 _ERRORS: dict[str, type[ViewstampError]] = {each.__name__: each for each in (TrimmedError, LostError)}
-"""What an answer may be told from a mere refusal by."""
+"""The errors of an answer that are raised as themselves; all others are raised as PeerError."""
 
 
 class PeerSession:
     """One connection to one member; :meth:`open` it, :meth:`ask`, :meth:`close`.
 
     Invariants:
-      * one question at a time; an answer to an earlier one is dropped
+      * one request at a time; an answer to an earlier one is dropped
     """
 
     def __init__(self, peer: NodeId, hello: dict[str, object]) -> None:
@@ -45,7 +45,7 @@ class PeerSession:
 
     @classmethod
     async def open(cls, network: Network, address: str, peer: NodeId, hello: dict[str, object]) -> PeerSession:
-        """Connect to ``peer`` at ``address``. Raises OSError or TimeoutError: nobody answers there."""
+        """Connect to ``peer`` at ``address``. Raises OSError or TimeoutError if it does not answer."""
         session = cls(peer, hello)
         async with asyncio.timeout(_ANSWER_SECONDS):
             await network.connect(address, session._accept)
@@ -62,11 +62,11 @@ class PeerSession:
         return read_members(welcome.members) if welcome is not None and welcome.members is not None else None
 
     async def ask(self, request: RequestBody) -> Frame:
-        """Ask, and return the answer.
+        """Send a request, and return the answer.
 
         Raises:
-          TrimmedError: what was asked for is not kept there any more.
-          LostError: it has been lost there.
+          TrimmedError: the peer does not keep the requested records any more.
+          LostError: the peer has lost them.
           PeerError: refused, or the connection has ended.
           TimeoutError: no answer; close the session.
         """
@@ -84,13 +84,13 @@ class PeerSession:
             self._connection.abort()
 
     def _accept(self, connection: Connection) -> PeerSession:
-        """Say who we are."""
+        """Take the connection, and send the HELLO."""
         self._connection = connection
         connection.send(self._opening.frame)
         return self
 
     def on_bytes(self, data: bytes) -> None:
-        """Take what came."""
+        """Decode the received bytes."""
         for frame in self._decoder.feed(data):
             body: Any = frame.body
             if not isinstance(body, dict):
@@ -103,11 +103,11 @@ class PeerSession:
                     self._answer.set_exception(error(_text_of(body, "message"), remedy=_text_of(body, "remedy")))
 
     def on_closed(self, error: BaseException | None) -> None:
-        """Tell who waits."""
+        """Fail the request that waits for an answer."""
         self._closed = error or PeerError(f"{self.peer} closed the connection")
         if not self._answer.done():
             self._answer.set_exception(self._closed)
-            self._answer.exception()  # Nobody may be waiting.
+            self._answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.
 
 
 def refusal_of(body: Mapping[str, Any]) -> PeerError:
@@ -117,6 +117,6 @@ def refusal_of(body: Mapping[str, Any]) -> PeerError:
 
 
 def _text_of(body: Mapping[str, Any], name: str) -> str:
-    """Return a text out of what another side sent; what is none is shown."""
+    """Return a text field of a received map; a value that is not a text is shown as its repr."""
     value = body.get(name)
     return value if isinstance(value, str) else brief_repr(value)

@@ -1,17 +1,17 @@
-"""Who this member talks to: the links to the others, where they listen, and whose messages it takes.
+"""The links to the other members, their addresses, and the accepted sources of messages.
 
-Consensus messages are taken from four kinds of sources (``docs/design/0008-messages-from-members-only.md``):
+Consensus messages are accepted from four kinds of sources (``docs/design/0008-messages-from-members-only.md``):
 
-1. A member by any membership in this log, from the committed one on, with the disk that is known for it: any of these
+1. A member by any membership in this log, from the committed one on, with its known disk, because any of these
    memberships may be in force, and of a joint one both halves are.
-2. The leader that this member follows in this term: it leads on while the record of its own removal is committed.
+2. The leader that this member follows in this term, because it still leads while its own removal is being committed.
 3. A peer that proves that it knows this member's incarnation. It holds a record that names this disk, so it is a member
    by a newer record than this log holds, and may need this member's vote (protocol rules 14, 15).
-4. Anybody, while no membership in this log names this member: a newcomer has acknowledged nothing that counts, and
-   cannot know its group yet.
+4. Any node, while no membership in this log names this member, because a new member has acknowledged nothing that
+   counts, and does not have the membership yet.
 
-Everybody else may connect to ask for admission (JOIN), no more: it reads nothing, is sent nothing, and the address that
-it names is never dialed.
+Every other node may connect only to ask for admission (JOIN). It may not read, is sent nothing, and the address that it
+names is never dialed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from viewstamp.wire.requests import AskToJoin
 __all__ = ["PeerPool"]
 
 _STRANGERS_MAX = 64
-"""How many are remembered that opened a connection and are no members as far as this node knows."""
+"""Number of kept peers that opened a connection and are no members by this node's log."""
 
 
 class _Met(NamedTuple):
-    """What a peer says of itself that is no member as far as known here; ``is_proven``: it knows this disk."""
+    """The HELLO of a peer that is no member by this log; ``is_proven``: it has shown this node's incarnation."""
 
     address: str
     incarnation: str
@@ -54,10 +54,10 @@ class _Met(NamedTuple):
 
 
 class PeerPool:
-    """The other members, as this one reaches them.
+    """The links to the other members.
 
     Invariants:
-      * one link to each member, and to whoever else messages are for and has said where it listens
+      * one link to each member, and to each other receiver of messages that has named its address
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class PeerPool:
         """Begin with no links.
 
         Args:
-          raft: the member's core; only looked at.
-          system: where links live.
-          hello: what this member says of itself when it connects.
-          greeting: what this member says of its state first on each connection.
-          inbox: takes which disk a peer had when it was first met, and whose process seems to be dead.
-          node: is told that peers know this member with another disk.
-          network: where to connect.
+          raft: the member's core; only read.
+          system: runs the links.
+          hello: returns the HELLO of this member.
+          greeting: returns the first report of this member on each connection.
+          inbox: receives the disk of a peer that connects for the first time, and peers whose process seems dead.
+          node: receives the report that peers have another disk of this member on record.
+          network: for connections.
           entropy: spreads retries.
-          unsent_bytes_max: the bound of each link.
-          log: where links report.
+          unsent_bytes_max: limit of unsent bytes of each link.
+          log: the logger of the links.
         """
         self._raft = raft
         self._system = system
@@ -95,7 +95,7 @@ class PeerPool:
         self._inbox = inbox
         self._node = node
         self.trusted: Mapping[NodeId, str] = {}
-        """Members by the disk that the newest membership gives them: their messages need no other check."""
+        """Members with their disks by the newest membership. Their messages need no other check."""
         self._network = network
         self._entropy = entropy
         self._unsent_bytes_max = unsent_bytes_max
@@ -103,30 +103,31 @@ class PeerPool:
         self._links: dict[NodeId, PeerConnection] = {}
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
-        """Incarnations that ``remember`` was told; it may take a moment until the core knows them."""
+        """Incarnations that were put into the inbox, because the core has them only a turn later."""
         self._met: dict[NodeId, _Met] = {}
-        """Those who have connected and are no members as far as known here, at most ``_STRANGERS_MAX``."""
+        """Peers that have connected and are no members by this log, at most ``_STRANGERS_MAX``."""
 
-    # -- Speaking --------------------------------------------------------------------------------------------
+    # -- Sending ---------------------------------------------------------------------------------------------
 
     def connect_all(self) -> None:
-        """Begin to connect to every member; who came before it was one is known by its disk from now on.
+        """Begin to connect to every member, and store the disks of peers that connected before they were members.
 
         Called after each turn of the replica that has changed the membership, and at the start.
         """
         self.trusted = self._raft.core.membership.incarnations
         for peer in self._raft.core.membership.addresses:
             if name_of(peer) == name_of(self._raft.core.me):
-                continue  # This node, or who it was before it lost its disk.
+                continue  # This node, or its id from before it lost its disk.
             met = self._met.pop(peer, None)
             if met is not None and peer not in self._raft.core.incarnations:
                 self._note(peer, met.incarnation)
             self._link(peer)
 
     def send(self, message: Message) -> None:
-        """Send a message to its target; dropped where nobody knows where that listens.
+        """Send a message to its target; it is dropped if the address is unknown.
 
-        To one that has left as long as its link lasts: a leader that removes itself is acknowledged by the others.
+        A removed member gets messages while its link lasts, because a leader that removes itself needs the others'
+        acknowledgements.
         """
         link = self._links.get(message.target)
         if (link is None or link.is_over) and self.address(message.target) is not None:
@@ -136,13 +137,13 @@ class PeerPool:
             connection.send(encode_message(message))
 
     def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
-        """Send what this member says of its state."""
+        """Send a report on this member's state."""
         self._send_frame(peer, encode_frame(FrameKind.DIGEST, body))
 
     def ask_to_join(self) -> None:
-        """Ask every member to be added, in the place of who this node was; the leader will do it.
+        """Ask every member to replace this node's old id by the new one; the leader makes the change.
 
-        And everybody who has looked for it here: of those whom the settings name none may be left.
+        Peers that have connected here are asked too, because none of the members in the settings may be left.
         """
         for peer in {**self._raft.core.membership.addresses, **self._met}:
             self._send_frame(
@@ -150,7 +151,7 @@ class PeerPool:
             )
 
     def pass_on(self, leader: NodeId, member: NodeId, address: str) -> None:
-        """Tell the leader that ``member`` asks to be added."""
+        """Send to the leader that ``member`` asks to be added."""
         ask = AskToJoin(address=address, member=member)
         self._send_frame(leader, encode_frame(ask.kind, ask.to_map()))
 
@@ -159,9 +160,9 @@ class PeerPool:
             self._link(peer).send(frame)
 
     def address(self, peer: NodeId) -> str | None:
-        """Return where a peer listens; None = not known, or no member any more.
+        """Return the address of a peer; None = unknown, or no member any more.
 
-        The address that a peer names itself is believed only where its messages are taken.
+        The address that a peer names itself is used only if its messages are accepted.
         """
         core = self._raft.core
         for entry in reversed(core.memberships):
@@ -187,39 +188,39 @@ class PeerPool:
                 log=self._logger,
             )
             self._links[peer] = link
-            # Numbered: a link that is over keeps its name for the rest of the turn, and its peer may be back by then.
+            # Numbered, because an ended link keeps its name for the rest of the turn, in which its peer may come back.
             self._system.spawn(link, name=f"link-{peer}-{next(self._numbers)}")
         return link
 
     def _hello_to(self, peer: NodeId) -> dict[str, object]:
-        """Return what this member says of itself to ``peer``, with the proof that it knows that member's disk."""
+        """Return the HELLO to ``peer``, with the proof that this member has that member's incarnation."""
         known = self._known(peer)
         return self._hello if known is None else {**self._hello, "proof": hello_proof(known, self._hello)}
 
     def _is_meant(self, peer: NodeId, found: object) -> bool:
-        """Say whether who answers is whom a link is for.
+        """Return whether the node that answers is the intended peer of a link.
 
-        A reborn node that holds nothing knows the members by its settings only. Any of them may have lost its disk as
-        well, and be called otherwise by now: it is asked to add this one all the same.
+        A node that lost its disk has only the members in its settings. Any of them may have lost its disk too, and have
+        a new id by now. It is accepted and asked to add this node all the same.
         """
         core = self._raft.core
         is_hint = core.me != name_of(core.me) and core.log.end == 1
         return found == peer or (is_hint and name_of(str(found)) == peer)
 
-    # -- Listening -------------------------------------------------------------------------------------------
+    # -- Receiving -------------------------------------------------------------------------------------------
 
     def meet(self, peer: NodeId, hello: Hello) -> bool:
-        """Check who opens a peer connection, by its checked HELLO; return whether its messages are taken.
+        """Check the opener of a peer connection, by its HELLO. Returns whether its messages are accepted.
 
         Only such a peer may read this member's log and snapshots, because they hold the incarnations of all members.
 
         A peer that is no member by this log may lead by a membership that this log does not hold yet. It is refused if
-        this member hears a leader and is RUNNING, because then it lacks nothing; or if it cannot prove that it belongs
+        this member has a leader and is RUNNING, because then it lacks nothing; or if it cannot prove that it belongs
         to the group. (The generation as a gate deadlocks: protocol rule 15.) A node that lost its disk may join.
 
         Raises:
           WrongClusterError: no member of the group.
-          LostDiskError: its disk is not the one it had: what it had acknowledged and voted may be gone, so it is no
+          LostDiskError: it has another disk than before. Its acknowledgements and votes may be lost, so it is no
             member any more under this id (protocol rule 18).
         """
         core = self._raft.core
@@ -250,22 +251,22 @@ class PeerPool:
         return is_taken
 
     def check_source(self, peer: NodeId, incarnation: str) -> None:
-        """Check with each consensus message whether it is taken from ``peer``: see the table of this module.
+        """Check for each consensus message whether it is accepted from ``peer``; see the list of this module.
 
-        With each, and not only as it connects, since a membership record may have come or gone meanwhile.
+        It is checked for each message, because the membership may have changed since the connection began.
 
         Raises:
           LostDiskError: the peer has another disk than it had.
-          WrongClusterError: it is nobody whose messages are taken.
+          WrongClusterError: messages of the peer are not accepted.
         """
         if self._raft.core.membership.incarnations.get(peer) == incarnation:
-            return  # As almost always.
+            return  # The usual case.
         self.check_disk(peer, incarnation)
         if not self._is_taken(peer, self._met.get(peer)):
             raise self._refusal(peer)
 
     def takes_reports(self, peer: NodeId, incarnation: str) -> bool:
-        """Return whether what ``peer`` reports of its state is taken, by the same rule as its messages.
+        """Return whether reports of ``peer`` on its state are accepted, by the same rule as its messages.
 
         Reports of others are dropped and their connection goes on, because a node that asks to join reports as well.
 
@@ -291,7 +292,7 @@ class PeerPool:
     def check_disk(self, peer: NodeId, incarnation: str) -> None:
         """Check the disk of a peer.
 
-        Learners too: here a learner may be a voter elsewhere already, and its connection outlasts its promotion.
+        Learners are checked too, because by a newer membership they may be voters, and the connection stays open.
 
         Raises:
           LostDiskError: it is another one.
@@ -310,28 +311,28 @@ class PeerPool:
         return core.membership.incarnations.get(peer) or self._noted.get(peer) or core.incarnations.get(peer)
 
     def _may_join(self, peer: NodeId) -> bool:
-        """Say whether a stranger is a member that has lost its disk."""
+        """Return whether a node that is no member is one that has lost its disk."""
         return "~" in peer
 
     def _note(self, peer: NodeId, incarnation: str) -> None:
         self._noted[peer] = incarnation
         self._inbox.put(RememberPeer(peer, incarnation))
 
-    # -- Looking ---------------------------------------------------------------------------------------------
+    # -- Reading ---------------------------------------------------------------------------------------------
 
     @property
     def connected(self) -> list[NodeId]:
-        """Those to whom messages flow."""
+        """Return the peers to which a link is open."""
         return [peer for peer, link in self._links.items() if link.is_connected]
 
     @property
     def missing(self) -> tuple[set[NodeId], str]:
-        """Which other voters are not connected, and why those that answer refuse this member ("" = they do not)."""
+        """Return the other voters without an open link, and the reasons of those that refuse this member."""
         core, refusals = self._raft.core, self.refusals
         away = set(core.membership.electors) - {core.me, *self.connected, *refusals}
         return away, "; ".join(f"{peer} refuses {core.me}: {refusal}" for peer, refusal in refusals.items())
 
     @property
     def refusals(self) -> dict[NodeId, str]:
-        """Why peers refuse this member, by who does."""
+        """Return for each peer that refuses this member its reason."""
         return {peer: link.refusal for peer, link in self._links.items() if link.refusal and not link.is_over}

@@ -1,10 +1,10 @@
-"""From the files of a directory to a core that may run, and what is done about damage on the way.
+"""Recovers the core's state from the files of a directory, and repairs damage.
 
-| file | owns | knows nothing of |
+| file | owns | does not depend on |
 | --- | --- | --- |
-| ``recovery`` | the steps of a start, in their order: open, replay, reconcile | what runs afterwards |
-| ``repair`` | reconciling: what is done about damage that was found | what runs afterwards |
-| ``refetch`` | asking the other members for what is missing, and checking it | why it is missing |
-| ``salvage`` | what a damaged log still holds that other members may use | connections |
-| ``scrubber`` | finding rot in files that nobody reads | what is done about it |
+| ``recovery`` | the steps of a start, in their order: open, replay, reconcile | the running node |
+| ``repair`` | reconciling: the repair of damage that was found | the running node |
+| ``refetch`` | fetching missing records from the other members, and checking them | the cause of the loss |
+| ``salvage`` | the intact parts of a damaged log, for other members | connections |
+| ``scrubber`` | finding rot in files that are rarely read | the repair |
 """

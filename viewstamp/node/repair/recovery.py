@@ -1,16 +1,16 @@
-"""From a data directory to what a core starts from, in three steps.
+"""Recovers the initial state of the core from a data directory, in three steps.
 
-| step | does | a death in it leaves |
+| step | does | effect if the process dies in it |
 | --- | --- | --- |
 | *open* (``data_dir``) | reads the control file, lists the snapshots | the same directory |
 | *replay* (``replay``) | builds the state from snapshot and log; stores the running mark | a prefix of its writes, \
 after which the next start does the same |
-| *reconcile* (``repair``) | only after damage: fetches what is missing from the other members, or marks this one as \
+| *reconcile* (``repair``) | only after damage: fetches missing records from the other members, or marks this one as \
 recovering; then the directory is opened and replayed again | the damaged directory, or a repaired one |
 
-Opening and replaying block, and run in an executor of their own. Reconciling waits for other members as long as it
-takes. Damage that is found while the node runs ends its parts, and begins here again
-with :attr:`NodeRecovery.suspicion`.
+Opening and replaying block, and run in an executor of their own. Reconciling waits for other members without a limit.
+Damage that is found while the node runs stops its parts, and recovery begins again with
+:attr:`NodeRecovery.suspicion`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from viewstamp.wal.log import Wal
 __all__ = ["NodeRecovery"]
 
 _REPAIRS_MAX = 4
-"""How often one start repairs: rot that comes back is no more than a disk that should be replaced."""
+"""Number of repairs in one start. If damage comes back more often, the disk should be replaced."""
 
 ResultT = TypeVar("ResultT")
 
 
 class NodeRecovery:
-    """Stands between a node's directory and its core, at a start and whenever the node begins again.
+    """Recovers a node's directory for its core, at the start and at each restart within the process.
 
     Invariants:
-      * a log that was opened is returned by :meth:`run`, or abandoned: nothing of the node ever wrote to it
+      * an opened log is returned by :meth:`run`, or abandoned before any part of the node has written to it
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class NodeRecovery:
         hello: Callable[[], dict[str, object]],
         log: Logger,
     ) -> None:
-        """Know the directory; nothing is read yet.
+        """Prepare the recovery of the directory; nothing is read yet.
 
         Args:
           host: the machine.
-          machine: the state machine, of which nothing has been applied.
+          machine: the state machine, to which nothing has been applied.
           options: of the node.
-          members: the settings' hint, where nothing in the directory says who the members are.
-          hello: what this node says of itself to another member, but for what stands in the control file.
-          log: where is reported what was found and done.
+          members: the settings' hint, for a directory without a membership.
+          hello: returns the HELLO of this node, without the fields from the control file.
+          log: for lines about damage and repairs.
         """
         self.repairer = Repairer(
             host,
@@ -75,7 +75,7 @@ class NodeRecovery:
             log=log,
         )
         self.suspicion: CorruptionError | None = None
-        """Rot that was met while the node ran: looked for, and repaired, before the directory is opened."""
+        """Damage found while the node ran, to be repaired before the directory is opened."""
         self._host = host
         self._machine = machine
         self._options = options
@@ -87,15 +87,15 @@ class NodeRecovery:
         self._is_closed = False
 
     async def run(self) -> Recovered:
-        """Open and replay the directory; where that finds damage, reconcile and begin again, as long as it helps.
+        """Open and replay the directory; if that finds damage, reconcile and begin again, ``_REPAIRS_MAX`` times.
 
-        Cancelled, it leaves the damaged directory, or a repaired one.
+        If cancelled, it leaves the damaged directory, or a repaired one.
 
         Raises:
           ConfigError: another node's or cluster's directory, or files of a newer format.
           CorruptionError: damage that cannot be repaired; nothing was changed.
           ClosedError: the node was stopped meanwhile.
-          StorageError: the disk failed; StorageFullError: there is no room for what is set aside.
+          StorageError: the disk failed; StorageFullError: there is no space for the files that are set aside.
         """
         suspicion, self.suspicion = self.suspicion, None
         if suspicion is not None:
@@ -112,11 +112,11 @@ class NodeRecovery:
         return self._hand_out(await self.run_blocking(self._open_and_replay))
 
     async def run_blocking(self, work: Callable[[], ResultT]) -> ResultT:
-        """Do blocking work on the directory, off the event loop; :meth:`close` waits for it."""
+        """Run blocking work on the directory off the event loop; :meth:`close` waits for it."""
         return await self._blocking.run(work)
 
     async def close(self) -> None:
-        """Give up what is under way, and wait until nothing uses the directory. Idempotent."""
+        """Cancel the recovery, and wait until nothing uses the directory. Idempotent."""
         self._is_closed = True
         await self.repairer.close()
         await self._blocking.close()
@@ -169,7 +169,7 @@ class _BlockingWork:
         self._executor: SerialExecutor[None] | None = None
 
     async def run(self, work: Callable[[], ResultT]) -> ResultT:
-        """Run ``work`` and return what it does. Cancelled, it goes on until :meth:`close` has waited for it."""
+        """Run ``work`` and return its result. If cancelled, it goes on, and :meth:`close` waits for it."""
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
         def done(_: list[None], result: ResultT | BaseException) -> None:
@@ -189,6 +189,6 @@ class _BlockingWork:
         return result
 
     async def close(self) -> None:
-        """Wait for the work that is under way. Idempotent."""
+        """Wait for the running work. Idempotent."""
         if self._executor is not None:
             await self._executor.close()

@@ -1,7 +1,7 @@
 """Fetching committed records, or a snapshot, from the other members, by a node whose core does not run.
 
-Whoever has them committed may answer: it need not lead, and the group need not have a leader. What comes is believed
-only as far as it can be checked: checksums, indices without a gap, and the term that this node's own history says.
+Any member that has them as committed may answer, and the group need not have a leader. Received records are checked:
+their checksums, indices without a gap, and the term by this node's own history.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _PIECE_BYTES = 1024 * 1024
 _RETRY_SECONDS_FIRST = 0.1
 _RETRY_SECONDS_MAX = 2.0
 _REFUSALS = (OSError, PeerError, TrimmedError, LostError, TimeoutError)
-"""What calls for asking the next member."""
+"""Errors after which the next member is asked."""
 
 
 class GoneError(TrimmedError):
-    """Every other member has answered that it does not keep what is missing, or has lost it too."""
+    """Every other member has answered that it does not keep the missing records, or has lost them too."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RepairProgress:
-    """How far a repair is, for ``status`` and for whoever is told to wait.
+    """The progress of a repair, for ``status`` and for errors of callers that must wait.
 
-    ``bytes_total`` is an estimate, 0 = not known. ``ranges`` are the indices (half-open) that are missing. ``waits``:
-    nobody who was asked last could give what is asked for.
+    ``bytes_total`` is an estimate, 0 = unknown. ``ranges`` are the missing indices (half-open). ``waits``: in the last
+    round no member had the missing records.
     """
 
     sentence: str
@@ -52,7 +52,7 @@ class RepairProgress:
     ranges: list[tuple[int, int | None]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
-        """Return what ``status`` shows."""
+        """Return the fields of ``status``."""
         return {
             "sentence": self.sentence,
             "from": self.source,
@@ -64,13 +64,13 @@ class RepairProgress:
 
 
 class Refetcher:
-    """Asks the other members in turn, until one answers: for ever.
+    """Asks the other members in turn, without a limit, until one has the missing records.
 
     Members may have been removed and added since this node's log was damaged. A removed one may never answer again, so
     each answer of a member with a newer membership replaces the addresses.
 
     Invariants:
-      * at most one connection is open; who has answered is asked again first
+      * at most one connection is open; the member that answered last is asked first
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Refetcher:
             delay = min(2 * delay, _RETRY_SECONDS_MAX)
 
     async def has(self, start: int, end: int) -> bool:
-        """Ask everybody once whether they still keep what is from index ``start`` on."""
+        """Ask every member once, and return whether one still keeps the records from index ``start`` on."""
         for peer in self._in_turn():
             try:
                 session = await self._open(peer)
@@ -135,8 +135,8 @@ class Refetcher:
         """Fetch the newest snapshot that ends at ``begin`` or later, and at ``end`` at most.
 
         Raises:
-          GoneError: no member has such a one.
-          StorageError: the disk failed; StorageFullError: there is no room.
+          GoneError: no member has such a snapshot.
+          StorageError: the disk failed; StorageFullError: there is no space.
         """
         delay = _RETRY_SECONDS_FIRST
         while True:
@@ -228,9 +228,9 @@ class Refetcher:
 
 
 def _is_gone(refusals: Mapping[NodeId, Exception]) -> bool:
-    """Say whether nobody has what is missing, and nobody needs it: one at least has a snapshot in its place.
+    """Return whether no member has the missing records, and at least one has a snapshot that replaces them.
 
-    What all have lost is waited for: somebody may put a disk back.
+    If all members have lost them, the repair waits, because an administrator may put a disk back.
     """
     return all(isinstance(error, (TrimmedError, LostError)) for error in refusals.values()) and (
         not refusals or any(isinstance(error, TrimmedError) for error in refusals.values())
@@ -238,10 +238,10 @@ def _is_gone(refusals: Mapping[NodeId, Exception]) -> bool:
 
 
 def check_batches(batches: list[Batch], start: int, end: int, history: TermHistory, peer: NodeId) -> None:
-    """Check that batches, whose checksums are right, are the records that were here.
+    """Check that batches, whose checksums are right, are the missing records.
 
     Raises:
-      PeerError: they are not: other indices, or another term than this node's history says. They are not taken.
+      PeerError: they have other indices, or another term than in this node's history. They are dropped.
     """
     if not batches:
         raise FrameError(f"{peer} sent nothing from index {start} on")
@@ -251,12 +251,12 @@ def check_batches(batches: list[Batch], start: int, end: int, history: TermHisto
             raise FrameError(f"{peer} sent {batch!r}, expected records from index {at} on, up to {end - 1}")
         if not is_described(batch, history):
             term = history.term_at(batch.first_index)
-            raise PeerError(f"{peer} sent {batch!r}, this node's history says term {term} there")
+            raise PeerError(f"{peer} sent {batch!r}, this node's history has term {term} there")
         at = batch.end
 
 
 def is_described(batch: Batch, history: TermHistory) -> bool:
-    """Say whether a history says of a batch's records that they are of its term, or does not reach back so far."""
+    """Return whether the history has the batch's term at its indices, or begins after them."""
     if batch.first_index < history.starts[0].begin:
         return True
     return batch.term == history.term_at(batch.first_index) == history.term_at(Index(batch.end - 1))

@@ -1,21 +1,21 @@
-"""Repair of a damaged log or lost snapshots, before the core runs: what is missing, who has it, what is done.
+"""Repairs a damaged log or lost snapshots, from the other members, before the core runs.
 
-A node that finds damage when it starts is silent, because its core does not run. What it does depends on what it knows:
+A node that finds damage at its start sends no consensus messages, because its core does not run. The cases are:
 
-| found | done |
+| found | reaction |
 | --- | --- |
 | records below an end that is known to be committed are missing | exactly these are fetched, and the segment rebuilt |
-| records at that end or above are missing, or how many is not known | the pair that the node may have advertised is \
+| records at that end or above are missing, or their number is unknown | the pair that the node may have advertised is \
 stored, then the log is cut there; the core follows silently until it has reached the pair (protocol rule 17) |
 | no whole snapshot, and the log begins above 1 | its beginning is fetched, or else a snapshot that reaches the log |
-| no other member keeps what is missing; the whole log is lost | as the second row, and the log begins anew, at 1 |
-| intact records that contradict each other, or the history | refused: never guessed (rule 20) |
+| no other member keeps the missing records; the whole log is lost | as the second row, and the log begins anew, at 1 |
+| intact records that contradict each other, or the history | refused, because the right ones are unknown (rule 20) |
 | neither copy of the control file can be read | everything is set aside, and it joins anew (rule 18) |
-| a group of one voter | refused: nobody has a copy |
+| a group of one voter | refused: no other member has a copy |
 
-Known to be committed is what the control file, the intact groups' headers and the newest whole snapshot say. What is
-replaced or cut is set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated (``wal/repair.py``), and the
-stored pair stays once it is there: a silent node promises nothing new, so what it loses meanwhile raises nothing.
+The end that is known to be committed comes from the control file, the headers of intact groups and the newest whole
+snapshot. Files that are replaced or cut are set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated
+(``wal/repair.py``). A stored pair is not changed by further losses, because a silent node promises nothing new.
 
 Members damaged at different places give each other what they still have (``salvage.py``).
 """
@@ -59,7 +59,7 @@ __all__ = ["UNKNOWN_END", "Repairer", "missing_beginnings", "recovering_pair"]
 
 @dataclass(slots=True, kw_only=True)
 class _Look:
-    """What is there. ``begin`` is the end of the newest whole snapshot, 1 = there is none."""
+    """The content of a directory. ``begin`` is the end of the newest whole snapshot, 1 = there is none."""
 
     control: ControlFile
     state: ControlState
@@ -70,7 +70,7 @@ class _Look:
 
     @property
     def name(self) -> NodeId:
-        """What this node is called in its group."""
+        """The id of this node in its group."""
         return _id_of(self.state)
 
     @property
@@ -79,7 +79,7 @@ class _Look:
 
     @property
     def committed(self) -> int:
-        """An end below which all is known to be committed."""
+        """An end below which all records are known to be committed."""
         return max(self.state.commit_hint, self.found.commit_hint, self.begin)
 
     @property
@@ -104,23 +104,23 @@ class Repairer:
         hello: Callable[[], dict[str, object]],
         log: Logger,
     ) -> None:
-        """Know the directory; nothing is read yet.
+        """Prepare repairs of the directory; nothing is read yet.
 
         Args:
           host: the machine.
           node: this node, by its name.
-          cluster: whose snapshots these are.
-          data_dir: where everything stands.
-          members: the settings' hint, where nothing that is left says who the members are.
-          hello: what this node says of itself to another member, but for what stands in the control file.
-          log: where is told what was found and done.
+          cluster: of the snapshots.
+          data_dir: the directory.
+          members: the settings' hint, if no membership is left in the directory.
+          hello: returns the HELLO of this node, without the fields from the control file.
+          log: for lines about damage and repairs.
         """
         self.progress: RepairProgress | None = None
-        """How far a repair is; None = there is none under way."""
+        """The progress of the running repair; None = no repair runs."""
         self.salvaged: SalvagedLog | None = None
-        """What can be given to others while a repair is under way; None = nothing, or not known yet."""
+        """The intact records for other members while a repair runs; None = none, or not read yet."""
         self._begins_for_good: Index | None = None
-        """Where a log begins before which nothing can be put, whoever has it."""
+        """The first index of a log to which no earlier records can be added."""
         self._host = host
         self._node = node
         self._cluster = cluster
@@ -136,18 +136,18 @@ class Repairer:
         return f"{self._data_dir}/wal"
 
     async def repair(self, error: CorruptionError) -> bool:
-        """Repair what ``error`` speaks of; return whether the directory is another one now.
+        """Repair the damage of ``error``; return whether the directory has changed.
 
-        Waits for other members as long as it takes. Cancelled, it leaves the damaged directory, or a repaired one.
+        Waits for other members without a limit. If cancelled, it leaves the damaged directory, or a repaired one.
 
         Raises:
           ClosedError: the node was stopped meanwhile.
-          StorageError: the disk failed; StorageFullError: there is no room for what is set aside.
+          StorageError: the disk failed; StorageFullError: there is no space for the files that are set aside.
         """
         return await self._run(self._repair(error))
 
     async def repair_beginning(self, begin: Index) -> bool:
-        """Fetch what is missing from index ``begin`` on to the first one of an intact log; False = no member has it.
+        """Fetch the records from ``begin`` on to the first one of an intact log; False = no member has them.
 
         Raises: as :meth:`repair`.
         """
@@ -156,9 +156,9 @@ class Repairer:
     async def find_lost_beginning(
         self, recovered: Recovered, membership: Membership, first_index: Index
     ) -> CorruptionError | None:
-        """Say whether a running node's log, from ``first_index`` on, lacks records that it must hold.
+        """Return an error if a running node's log, from ``first_index`` on, lacks records that it must hold.
 
-        Only where another member still has them: what was trimmed since is missing too, and not missed.
+        Only if another member still has them, because otherwise they may have been trimmed since.
         """
         begins = missing_beginnings(recovered, first_index)
         if not begins or first_index == self._begins_for_good:
@@ -182,9 +182,9 @@ class Repairer:
         )
 
     def take_new_id(self) -> None:
-        """Store the id under which this node joins anew, because its peers know it by another disk; blocking.
+        """Store the id under which this node joins again, because its peers have another disk on record. Blocks.
 
-        For a node that has lost its disk, holds nothing, and has therefore promised nothing (protocol rule 18).
+        For a node that has lost its disk, has no records, and so has promised nothing (protocol rule 18).
 
         Raises:
           StorageError: the disk failed.
@@ -194,11 +194,11 @@ class Repairer:
         control.write(replace(control.state, member_id=reborn(self._node, control.state.incarnation), vote=""))
 
     def set_log_aside(self, membership: Membership) -> None:
-        """Set log and snapshots aside, so that this member begins anew with what the others have; blocking.
+        """Set log and snapshots aside, so that this member begins again with the records of the others. Blocks.
 
-        For interval mode, where the group went on without records that are committed here. Term and vote stay. The
-        control file is written first: a death behind it leaves some of the log, or none, and a member that is
-        recovering and is told the same again, or a snapshot.
+        For interval mode, if the group went on without records that are committed here. Term and vote stay. The control
+        file is written first. If the process dies after that, a part of the log remains, or nothing; the member is
+        recovering, and gets the same report again, or a snapshot.
 
         Args:
           membership: the newest one that the log holds, because the log will not.
@@ -230,14 +230,14 @@ class Repairer:
         )
 
     async def close(self) -> None:
-        """Give up a repair that is under way. Idempotent."""
+        """Cancel the running repair. Idempotent."""
         self._is_closed = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _run(self, work: Coroutine[None, None, bool]) -> bool:
-        """Do ``work`` as a task that :meth:`close` can end."""
+        """Run ``work`` as a task that :meth:`close` can cancel."""
         self._task = asyncio.get_running_loop().create_task(work)
         try:
             return await self._task
@@ -253,7 +253,7 @@ class Repairer:
             generation=membership.generation,
             me=own,
             node=self._node,
-            # Without an address: it only asks, and does so also members that are repairing as well.
+            # Without an address, because the node only reads, also from members that are being repaired too.
             hello={**self._hello(), "node": own, "incarnation": state.incarnation, "address": ""},
             network=self._host.network,
             progress=progress,
@@ -261,7 +261,7 @@ class Repairer:
         )
 
     async def _repair(self, error: CorruptionError) -> bool:
-        self.progress = RepairProgress(sentence=f"{self._node} is repairing: it looks what is left of its log")
+        self.progress = RepairProgress(sentence=f"{self._node} is repairing: it reads the rest of its log")
         aside = Quarantine(self._host.disk, self._data_dir)
         try:
             if await in_thread(is_control_lost, self._host.disk, self._data_dir):
@@ -275,7 +275,7 @@ class Repairer:
             try:
                 await self._mend(look, refetcher, aside)
             except GoneError:
-                self._logger.error("! no member keeps what is missing: the log begins anew")
+                self._logger.error("! no member keeps the missing records: the log begins anew")
                 await in_thread(self._begin_anew, look, aside)
             finally:
                 refetcher.close()
@@ -285,7 +285,7 @@ class Repairer:
             self.progress = self.salvaged = None
 
     def _salvage(self, look: _Look) -> SalvagedLog:
-        # Not what a snapshot says: a log that it is about to replace may hold something else there.
+        # The commit end of a snapshot does not count, because a log that it replaces may have other records there.
         commit_end = max(look.state.commit_hint, look.found.commit_hint)
         return SalvagedLog(self._host.disk, look.found.parts, commit_end=commit_end, history=look.history)
 
@@ -303,7 +303,7 @@ class Repairer:
             region = look.found.regions[0]
             first_index = region.gaps[0].end
             if region.end is None or first_index is None:
-                return False  # Its only file may be torn as well: it can be written again when others have followed.
+                return False  # Its only segment may be torn too, and cannot be rebuilt before another one follows it.
             refetcher = self._refetcher(look.state, look.membership, self.progress)
             aside = Quarantine(self._host.disk, self._data_dir)
             try:
@@ -323,7 +323,7 @@ class Repairer:
             self.progress = self.salvaged = None
 
     def _look(self, error: CorruptionError, begin_max: int | None = None) -> _Look | None:
-        """Read everything that is there; None = there is nothing to repair, or nobody to repair it from. Blocking."""
+        """Read the whole directory; None = there is no damage, or no other member to repair it from. Blocks."""
         disk = self._host.disk
         control = ControlFile.open(disk, self._data_dir)
         assert control.state is not None, "it is not lost"
@@ -351,19 +351,19 @@ class Repairer:
             error.message += f"; not repaired, as what is intact contradicts itself: {found.contradiction}"
             return None
         if found.is_damaged and standing.decides_alone(look.membership, look.name):
-            error.message += f"; {look.name} is the only voter, so nobody else answers for a copy of what is missing"
+            error.message += f"; {look.name} is the only voter, so no other member has a copy of the missing records"
             return None
         return look if found.is_damaged else None
 
     def _membership(self, stored: bytes, snapshot: StoredSnapshot | None, found: Assessment) -> Membership:
-        """Return the newest membership that anything says."""
+        """Return the newest membership of all sources."""
         packed = found.membership or (snapshot.meta.membership if snapshot is not None else b"") or stored
         return Membership.decode(packed) if packed else self._members
 
-    # -- What is done ---------------------------------------------------------------------------------------
+    # -- Repairing ------------------------------------------------------------------------------------------
 
     async def _mend(self, look: _Look, refetcher: Refetcher, aside: Quarantine) -> None:
-        """Fetch what is known to be committed; cut where more is missing."""
+        """Fetch the missing records that are known to be committed; cut the log if more are missing."""
         found, progress = look.found, self.progress
         assert progress is not None, "a repair is under way"
         if not found.parts:
@@ -375,7 +375,7 @@ class Repairer:
             regions = [region for region in regions if region.start <= cut]
             await in_thread(self._begin_recovering, look, cut)
             regions[-1] = await in_thread(cut_behind, self._host.disk, found.parts, regions[-1], cut, aside)
-        for damaged in look.store.damaged:  # Behind the pair: their names say up to where the log reached.
+        for damaged in look.store.damaged:  # After the pair was stored, because their names show the end of the log.
             await in_thread(aside.move, damaged.path)
         if found.mark_is_lost:
             await in_thread(aside.move, f"{self._wal}/{MARK_NAME}")
@@ -390,13 +390,13 @@ class Repairer:
                 log_end = found.end if cut is None else cut
                 if begin is None or log_end is None:
                     raise
-                # The beginning, which the others have dropped: what they have in its place is a snapshot.
+                # The others have deleted the beginning, and have a snapshot that replaces it.
                 await refetcher.fetch_snapshot(look.store, begin, log_end)
 
     async def _rebuild(
         self, look: _Look, region: Region, end: int | None, refetcher: Refetcher, aside: Quarantine
     ) -> None:
-        """Write a region again, with what is missing from the others."""
+        """Write a region again, with the missing records from the others."""
         history = look.history
         term = history.term_at(Index(region.start - 1)) if history.starts[0].begin < region.start else 0
         rebuilding = await in_thread(
@@ -420,7 +420,7 @@ class Repairer:
 
     def _begin_recovering(self, look: _Look, cut: int) -> None:
         """Store the pair, before the log is touched; the commit hint goes down with the log. Blocking."""
-        # After a power loss in interval mode nobody knows how much followed the end that is found.
+        # After a power loss in interval mode the number of lost records after the found end is unknown.
         is_end_known = not lost_power(look.state, self._host.boot_id())
         pair = recovering_pair(look.state, look.found.end if is_end_known else None)
         look.state = replace(
@@ -431,13 +431,13 @@ class Repairer:
             membership=look.membership.encode(),
         )
         look.control.write(look.state)
-        self._logger.warning("= silent until the log is what it was", pair=pair, cut=cut)
+        self._logger.warning("= silent until the lost records are replaced", pair=pair, cut=cut)
 
     def _begin_reborn(self, error: CorruptionError, incarnation: str) -> bool:
         """Set everything aside: without term and vote this is a lost disk (rule 18). Blocking.
 
-        The new id is stored at once: under its name, with an empty log, the node would vote until somebody refuses it,
-        and where a majority has lost its control files nobody would.
+        The new id is stored immediately. Under its old id and with an empty log the node would vote until a peer
+        refuses it, and if a majority has lost its control files, no peer would.
         """
         disk = self._host.disk
         store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
@@ -447,7 +447,9 @@ class Repairer:
             return False
         membership = self._membership(b"", _newest_whole(store), found)
         if {name_of(elector) for elector in membership.electors} <= {self._node}:
-            error.message += f"; {self._node} is the only voter, so nobody else answers for what it has promised"
+            error.message += (
+                f"; {self._node} is the only voter, so no other member can replace its votes and acknowledgements"
+            )
             return False
         aside = set_everything_aside(disk, self._data_dir)
         member = reborn(self._node, incarnation)
@@ -465,7 +467,7 @@ class Repairer:
         return True
 
     def _begin_anew(self, look: _Look, aside: Quarantine) -> None:
-        """Set log and snapshots aside; what is left is who this node is, and what it promised. Blocking."""
+        """Set log and snapshots aside, and keep the node's identity and its promises. Blocks."""
         self._begin_recovering(look, 0)
         store = look.store
         for path in [each.path for each in store.stored] + [each.path for each in store.damaged]:
@@ -474,18 +476,18 @@ class Repairer:
 
 
 def _id_of(state: ControlState) -> NodeId:
-    """Return what a node is called in its group."""
+    """Return the id of a node in its group."""
     return NodeId(state.member_id or state.node_id)
 
 
 def missing_beginnings(recovered: Recovered, first_index: Index) -> list[Index]:
-    """Return where a log should begin that begins too late, at ``first_index``; see ``snapshots/choice.py``."""
+    """Return better first indices for a log that begins too late, at ``first_index``; see ``snapshots/choice.py``."""
     ends = [each.end for each in recovered.snapshots.stored]
     return find_missing_beginnings(ends, recovered.applier.machine.keep_from(), log_begin=first_index)
 
 
 def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:
-    """Return the newest snapshot of which every byte is intact; those before it are noted as damaged. Blocking."""
+    """Return the newest snapshot whose bytes are all intact, and list newer ones as damaged. Blocks."""
     for stored in list(store.stored):
         try:
             for _ in store.load(stored):
@@ -498,7 +500,7 @@ def _newest_whole(store: SnapshotStore) -> StoredSnapshot | None:
 
 
 def _begin_after(region: Region) -> int | None:
-    """Return where a log begins of which a region is the lost beginning; None = it is none, or nothing follows."""
+    """Return the first index after a region that is the lost beginning of a log; None = it is not, or the log ends."""
     first = region.parts[0]
     if region.before is not None:
         return None
@@ -508,7 +510,7 @@ def _begin_after(region: Region) -> int | None:
 
 
 def _cut_of(look: _Look) -> int | None:
-    """Return where the log has to end: before the first gap that may not be committed; None = there is no such gap."""
+    """Return the required end of the log: before the first gap that may be uncommitted; None = no such gap."""
     for gap in look.found.gaps:
         if gap.end is None or gap.end > look.committed:
             return max(gap.start, look.begin)

@@ -1,7 +1,8 @@
-"""What a member that repairs its log can still give to others that repair theirs.
+"""The records that a member can send to others while it repairs its own log.
 
-Members damaged at different places help each other, so that a record is lost only where all copies of it are. What is
-given is what the repaired log will hold in any case: intact batches below an end that is known to be committed.
+Members that are damaged at different places help each other, so that a record is lost only if all copies of it are. A
+member sends only batches that its repaired log will certainly have: intact ones below an end that is known to be
+committed.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ __all__ = ["SalvagedLog"]
 
 
 class SalvagedLog:
-    """The parts of a damaged log, as they were found; the repair goes on meanwhile.
+    """The intact parts of a damaged log, readable during the repair.
 
     Invariants:
-      * nothing from ``commit_end`` on is given, and nothing that the history does not describe
+      * it returns no batch from ``commit_end`` on, and none that the history does not describe
     """
 
     def __init__(
         self, disk: Disk, parts: Sequence[SegmentAssessment], *, commit_end: int, history: TermHistory
     ) -> None:
-        """Know the parts; nothing is read yet.
+        """Prepare reads of the parts; nothing is read yet.
 
         Args:
-          disk: where they are.
-          parts: of which the contents that can be read do not contradict each other.
-          commit_end: an end below which all of this log is known to be committed.
+          disk: of the log.
+          parts: of the log; their readable contents do not contradict each other.
+          commit_end: an end below which all records of this log are known to be committed.
           history: the terms of this log.
         """
         self._disk = disk
@@ -73,5 +74,5 @@ class SalvagedLog:
                 batches.append(batch)
                 at = batch.end
         except FileNotFoundError:
-            pass  # It was set aside since.
+            pass  # The repair has set the file aside since.
         return batches

@@ -1,15 +1,15 @@
-"""Reading slowly what nobody reads: rot in old segments and snapshots is found while the others still have copies.
+"""Reads old segments and snapshots slowly, to find rot while the other members still have copies.
 
-A pass reads every sealed segment and every snapshot, in small pieces, one at a time and off the event loop, and sleeps
-in between: for the bytes that it may read a second, and so that it never takes more than a twentieth of a processor.
-The open segment is left out: it is being written, and its groups are checked when the node starts.
+A pass reads every sealed segment and every snapshot, in small pieces, one at a time and off the event loop. It sleeps
+in between, to keep to the limits of bytes read per second and of a twentieth of a processor. The open segment is not
+read, because it is being written, and its groups are checked when the node starts.
 
-| found | done |
+| found | reaction |
 | --- | --- |
 | a snapshot that is not intact | it is set aside, and a new one is taken |
-| the last one with which a member that is behind could begin | the node hands over, and begins again |
-| a segment that is not intact, twice at the same place | ``on_rot``: the node begins again, with a repair |
-| the log begins behind what the state refers to | the same, if another member still has it |
+| the last one with which a member that is behind could begin | the node hands over, and restarts |
+| a segment that is not intact, twice at the same place | ``on_rot``: the node restarts, with a repair |
+| the log begins after records that the state refers to | the same, if another member still has them |
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from viewstamp.wal.offline import scrub_segment
 __all__ = ["ScrubOptions", "Scrubber"]
 
 _SUSPECT_BYTES_PER_SECOND = 64 * 1024 * 1024
-"""How fast what is suspected is read where nothing else is."""
+"""Read rate of suspected snapshots if passes are switched off."""
 _DUTY = 20
-"""At most one part in so many of the time is spent reading."""
+"""The reciprocal of the largest share of time spent reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubOptions:
-    """How a node looks for rot; ``bytes_per_second`` 0 = it does not."""
+    """Rate and times of the search for rot; ``bytes_per_second`` 0 = no search."""
 
     bytes_per_second: int = 8 * 1024 * 1024
     period_seconds: float = 3600.0
-    """From the beginning of one pass to that of the next."""
+    """Time from the beginning of one pass to that of the next."""
     first_seconds: float = 60.0
-    """From the start of the node to the first pass."""
+    """Time from the start of the node to the first pass."""
 
 
 class Scrubber(AsyncActor[None]):
@@ -71,18 +71,18 @@ class Scrubber(AsyncActor[None]):
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
         log: Logger,
     ) -> None:
-        """Know the files; :meth:`run` reads them.
+        """Prepare the passes; :meth:`run` reads the files.
 
         Args:
-          disk: where they are.
+          disk: of the files.
           wal: the log.
           store: the snapshots.
-          options: how fast, how often.
-          clock: for the pace.
-          node: is told of rot in the log; the next pass may tell it again.
-          snapshots: takes a new snapshot in the place of a damaged one.
-          find_lost_beginning: says whether the log lacks what the state refers to, and another member has.
-          log: where what was found is told.
+          options: rate and times.
+          clock: for the rate.
+          node: receives reports of rot in the log; the next pass may report the same rot again.
+          snapshots: takes a new snapshot to replace a damaged one.
+          find_lost_beginning: returns an error if the log lacks needed records that another member has.
+          log: for lines about rot.
         """
         self.status: dict[str, object] = {}
         """The last pass: {"bytes", "seconds", "finished" (microseconds since 1970), "damaged" (paths)}; {} = none."""
@@ -99,7 +99,7 @@ class Scrubber(AsyncActor[None]):
         self._damaged: list[str] = []
 
     async def run(self) -> None:
-        """Pass after pass, and in between what is suspected: for ever."""
+        """Make passes, and read suspected snapshots in between, until stopped."""
         is_off = self._options.bytes_per_second == 0
         due = math.inf if is_off else self._clock.monotonic() + self._options.first_seconds
         while True:
@@ -136,7 +136,7 @@ class Scrubber(AsyncActor[None]):
         }
 
     async def _look_at_segment(self, segment: Segment) -> None:
-        """Read a segment; what seems damaged is read again, as it may have been trimmed or cut meanwhile."""
+        """Read a segment; if it seems damaged, read it again, because it may have been trimmed or cut meanwhile."""
         error = await self._read_segment(segment)
         again = await self._read_segment(segment) if error is not None else None
         if again is not None and self._is_there(segment):
@@ -156,7 +156,7 @@ class Scrubber(AsyncActor[None]):
         return None
 
     def _is_there(self, segment: Segment) -> bool:
-        """Say whether the log still consists of this segment as it was."""
+        """Return whether the segment still belongs to the log, unchanged."""
         return any(each is segment and each.sealed for each in self._wal.segments())
 
     async def _look_at_snapshot(self, stored: StoredSnapshot) -> None:
@@ -164,19 +164,19 @@ class Scrubber(AsyncActor[None]):
             await self._go_through(len(piece) for piece in self._store.load(stored))
         except CorruptionError as error:
             if stored not in self._store.stored:
-                return  # removed meanwhile
+                return  # It was removed meanwhile.
             self._damaged.append(stored.path)
             self._logger.error("! damaged snapshot", path=stored.path, reason=error.message)
             self._store.set_aside(stored, error)
             if self._snapshots.is_base_lost:
-                # A leader like that would offer it, or nothing, for ever: somebody else may have one that is whole.
+                # Another member may have a whole snapshot and should lead, because this one could offer none.
                 self._node.on_rot(error)
                 return
             with suppress(ViewstampError):
                 await self._snapshots.create()
 
     async def _go_through(self, pieces: Generator[int, None, None]) -> None:
-        """Do one piece after another, each of which says how many bytes it read, and sleep between them."""
+        """Read piece after piece, each of which returns the number of its bytes, and sleep between them."""
         with closing(pieces):
             while True:
                 started = self._clock.monotonic()
