@@ -238,7 +238,7 @@ def test_a_staged_batch_is_dropped_if_its_attempt_ended_before_it_was_applied(lo
         log.run(seal(attempt, b""))
 
 
-# Who is late.
+# Late runs, owners and attempts.
 
 
 def test_a_new_run_drops_the_attempts_of_earlier_ones_and_fences_them(log: Log, stager: Stager) -> None:

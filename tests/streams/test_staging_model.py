@@ -73,7 +73,7 @@ class Try:
     name: str
     keep_seconds: int
     gone_at: float
-    """The attempt is dropped after so many bytes of the log."""
+    """The attempt is dropped when the log has this many bytes."""
     time: int
     held: list[Batch] = field(default_factory=list)
     is_sealed: bool = False
@@ -340,7 +340,7 @@ class History:
         return Streams(staged_bytes_max=QUOTA)
 
     def run(self, steps: int) -> None:
-        """Take so many random steps, and compare after each."""
+        """Take ``steps`` random steps, and compare after each."""
         weights = {
             self.begin: 6,
             self.stage: 14,

@@ -22,7 +22,7 @@ def log() -> Log:
 
 
 def fill(log: Log, count: int, *, seconds: int = 0, name: str = "orders", **settings: object) -> list[Placement]:
-    """Append batches of one record of 1,000 bytes to a topic, so many seconds apart."""
+    """Append batches of one record of 1,000 bytes to a topic, ``seconds`` apart."""
     topic, session = log.topic(name, **settings), log.session()
     receipts = []
     for n in range(1, count + 1):
