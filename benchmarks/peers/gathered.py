@@ -1,6 +1,7 @@
-"""A connection that sends all records of a turn of the loop in one request, and gathers more until it is answered.
+"""A connection that sends all records of a turn of the loop in one request, and gathers more until the response.
 
-For servers that handle the requests of a connection one after the other: more requests of a record each would wait.
+It is for servers that handle the requests of a connection one after the other, because further requests of one record
+each would only wait there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CONNECT_SECONDS = 2.0
 _SILENCE_SECONDS = 10.0
 
 Outcome = str | None
-"""Of a record: None = it was written; otherwise the server's error."""
+"""The outcome of an append: None = the record was written; otherwise the server's error."""
 
 
 _Held = tuple[bytes, asyncio.Future[None]]
@@ -29,9 +30,9 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
     """Appends over one connection. Subclasses encode a request and decode its answer."""
 
     requests_max: ClassVar[int] = 1
-    """Requests that are sent before the first of them is answered."""
+    """Requests that may be unanswered at the same time."""
     bytes_max: ClassVar[int] = 800_000
-    """Bytes of values in one request, but for a single longer value. Kafka refuses batches above a megabyte."""
+    """Bytes of values in one request, because Kafka refuses batches above a megabyte. A single value may be longer."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -59,7 +60,7 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
         """Return the size of the first answer, and the outcome of its ``count`` records; None = it is incomplete."""
 
     def append(self, value: bytes) -> asyncio.Future[None]:
-        """Append a record; done when the server has acknowledged it, UnavailableError if it refused."""
+        """Append a record; the future is done when the server has acknowledged it, UnavailableError if it refused."""
         answer: asyncio.Future[None] = self._loop.create_future()
         if self._error is not None:
             answer.set_exception(self._error)
@@ -76,7 +77,7 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # That of uvloop is not a subclass of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         """Settle the records of each answer that is complete."""
@@ -115,7 +116,7 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
             self._watch()
 
     def _split(self) -> tuple[list[_Held], list[_Held]]:
-        """Return the records of the next request, and those behind them."""
+        """Return the records of the next request, and the rest of the records."""
         size = 0
         for number, (value, _) in enumerate(self._held):
             size += len(value)

@@ -1,9 +1,9 @@
-"""One method of a gRPC server, called as cheaply as Python can: HTTP/2 by hand, on asyncio.
+"""Calls one method of a gRPC server with as little Python as possible: HTTP/2 by hand, on asyncio.
 
-A call is three frames out of bytes that are nearly all the same each time, and an answer is three that need not be
-understood: in the last one stand the same bytes whenever a call went well. What is called in one turn of the loop
-leaves in one write. Only what such calls need is here (RFC 9113, RFC 7541): no TLS, no second method, and no more
-room is given to the server than it gets at the start, which is enough for some fifty million short answers.
+The frames of a call have nearly the same bytes each time. A response is three frames, which are not decoded, because
+the last one has the same bytes after every successful call. All calls of one turn of the loop are sent in one write.
+Only the parts of RFC 9113 and RFC 7541 for such calls are here: no TLS, no second method, and no more flow control
+window for the server than at the start, which is enough for some fifty million short responses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from viewstamp.errors import UnavailableError
 __all__ = ["MESSAGE_BYTES_MAX", "GrpcCall"]
 
 MESSAGE_BYTES_MAX = 16 * 1024 - 5
-"""What one DATA frame holds behind the five bytes in front of a message; calls are not divided."""
+"""Largest message: a DATA frame less the five bytes before the message, because calls are not divided."""
 
 _CONNECT_SECONDS = 2.0
 _SILENCE_SECONDS = 10.0
@@ -28,7 +28,7 @@ _END_HEADERS = 4
 _WINDOW_BYTES = 65_535
 _WINDOW_BYTES_MAX = 2**31 - 1
 _STATUS = b"\x00\x88" + bytes.fromhex("9acac8b21234da8f")
-"""``grpc-status`` as a literal of RFC 7541. Its value follows as text: no number gets shorter by Huffman's code."""
+"""``grpc-status`` as a literal of RFC 7541. Its value follows as text, because Huffman coding shortens no number."""
 _WENT_WELL = _STATUS + b"\x010"
 _FRAME = struct.Struct(">BHBBL")
 """Length (in two parts), type, flags, stream."""
@@ -44,7 +44,7 @@ def _literal(text: str) -> bytes:
 
 _PREFACE = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    + _frame(_SETTINGS, 0, 0, struct.pack(">HL", 1, 0))  # HEADER_TABLE_SIZE: equal headers are equal bytes.
+    + _frame(_SETTINGS, 0, 0, struct.pack(">HL", 1, 0))  # HEADER_TABLE_SIZE 0, so that equal headers are equal bytes.
     + _frame(_WINDOW_UPDATE, 0, 0, struct.pack(">L", _WINDOW_BYTES_MAX - _WINDOW_BYTES))
 )
 
@@ -57,7 +57,7 @@ class GrpcCall(asyncio.Protocol):
     def __init__(self, address: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport
-        # POST, http; then four that the server remembers under the numbers 65, 64, 63 and 62.
+        # POST, http; then four headers that the server stores under the numbers 65, 64, 63 and 62.
         self._headers = b"\x83\x86\x44%b\x41%b\x5f%b\x40%b%b" % (
             *map(_literal, (self.method, address, "application/grpc", "te", "trailers")),
         )
@@ -65,7 +65,7 @@ class GrpcCall(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[None]] = {}
         self._out: list[bytes] = []
         self._held: deque[tuple[int, bytes]] = deque()
-        """Frames for which the server has no room, and their sizes as it counts them."""
+        """Frames that are not sent yet because the flow control window is full, and their sizes in this window."""
         self._room = _WINDOW_BYTES
         self._tail = b""
         self._closed = False
@@ -74,14 +74,14 @@ class GrpcCall(asyncio.Protocol):
 
     @classmethod
     async def open(cls, address: str) -> Self:
-        """Connect; raises OSError where nobody answers."""
+        """Connect; raises OSError if no server answers."""
         host, _, port = address.rpartition(":")
         opening = asyncio.get_running_loop().create_connection(lambda: cls(address), host, int(port))
         _, connection = await asyncio.wait_for(opening, _CONNECT_SECONDS)
         return connection
 
     def call(self, message: bytes) -> asyncio.Future[None]:
-        """Call the method; done when the server reports success. UnavailableError if it reports an error."""
+        """Call the method; the future is done when the server has reported success, or has UnavailableError."""
         answer: asyncio.Future[None] = self._loop.create_future()
         if self._closed:
             answer.set_exception(ConnectionResetError("the connection is closed"))
@@ -106,17 +106,17 @@ class GrpcCall(asyncio.Protocol):
         return answer
 
     async def close(self) -> None:
-        """Close it; what was not answered fails."""
+        """Close the connection; unanswered calls fail."""
         self._transport.close()
         self.connection_lost(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say how we want to be spoken to."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is none of asyncio's.
+        """Send the preface with our settings."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
         self._transport.write(_PREFACE)
 
     def data_received(self, data: bytes) -> None:
-        """Take frames."""
+        """Handle each complete frame."""
         if self._tail:
             data = self._tail + data
         at, end = 0, len(data)
@@ -136,7 +136,7 @@ class GrpcCall(asyncio.Protocol):
         self._tail = data[at:]
 
     def connection_lost(self, exception: Exception | None) -> None:
-        """Fail what waits."""
+        """Fail all unanswered calls."""
         self._closed = True
         self._watch.cancel()
         self._fail(exception or ConnectionResetError("the connection was closed"))
@@ -164,7 +164,7 @@ class GrpcCall(asyncio.Protocol):
             self._fail(ConnectionResetError("the server takes no more calls"))
 
     def _flush(self) -> None:
-        """Send what the server has room for."""
+        """Send held frames as far as the server's flow control window permits."""
         held, out = self._held, []
         while held and held[0][0] <= self._room:
             size, frames = held.popleft()
@@ -174,7 +174,7 @@ class GrpcCall(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def _check_progress(self) -> None:
-        """Fail what waits where the oldest has waited all the time."""
+        """Fail all unanswered calls if the oldest one has been unanswered since the last check."""
         oldest = next(iter(self._calls), None)
         if oldest is not None and oldest == self._oldest:
             self._fail(UnavailableError(f"nothing was answered for {_SILENCE_SECONDS:g} s"))

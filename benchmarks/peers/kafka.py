@@ -1,4 +1,4 @@
-"""Kafka: three brokers with KRaft, a topic of one partition on all of them, each message synced; acks=all."""
+"""Kafka: three brokers with KRaft, one topic with one partition on all of them; each batch is synced, acks=all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ offsets.topic.replication.factor=3
 
 
 class Kafka(Spawned):
-    """Three processes, each broker and controller. ``KAFKA_HOME`` names the directory with ``libs/*.jar``."""
+    """Three processes, each a broker and a controller. ``KAFKA_HOME`` names the directory with ``libs/*.jar``."""
 
     name = "Kafka"
     durability = "3 brokers, acks=all, min.insync.replicas=2, flush.messages=1: each in-sync replica syncs each batch"
@@ -63,13 +63,13 @@ class Kafka(Spawned):
         self._addresses: dict[str, str] = {}
 
     def absent(self) -> str:
-        """Return what is missing; "" = nothing."""
+        """Return a message if Java or Kafka is missing; "" = both are installed."""
         if not self._java:
             return "no java on the PATH"
         return "" if self._libraries is not None else "no Kafka: KAFKA_HOME names no directory with libs/kafka_*.jar"
 
     async def start(self, directory: Path) -> None:
-        """Format three directories, start the brokers, and make the topic. See :class:`Peer`."""
+        """Format three directories, start the brokers, and create the topic. See :class:`Peer`."""
         assert self._libraries is not None, self.absent()
         servers = self._servers = Servers(directory)
         ports = free_ports(2 * len(_NAMES))
@@ -98,12 +98,12 @@ class Kafka(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect to one broker; only the leader of the partition takes records."""
+        """Connect to one broker; only the leader of the partition accepts records."""
         connection = await KafkaConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
 
     async def leader(self) -> str:
-        """Ask the brokers which of them leads the partition."""
+        """Return the leader of the partition, by requests to the brokers."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             for server in self.pids():
@@ -115,7 +115,7 @@ class Kafka(Spawned):
         raise UnavailableError("no broker leads the partition", remedy="look into the logs of Kafka")
 
     async def read_all(self, records: int) -> int:
-        """Fetch all batches from the first record on, until this many records have come; return their number."""
+        """Fetch batches from the first record until there are this many records; return the number of records."""
         host, _, port = self._addresses[await self.leader()].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=2 * _FETCH_BYTES)
         try:
@@ -137,12 +137,12 @@ class Kafka(Spawned):
             with suppress(OSError, EOFError):
                 answer = await self._ask(_NAMES[0], _CREATE_TOPICS, 2, _create_request())
                 (error,) = struct.unpack_from(">h", answer, 8 + 2 + len(_TOPIC))
-                if error in (0, 36):  # Made, or made by the try before, whose answer was lost.
-                    # The leader of the partition may know of the topic later than the broker that was asked.
+                if error in (0, 36):  # Created now, or by an earlier request whose response was lost.
+                    # The leader of the partition may learn of the topic later than this broker.
                     await self.first_acknowledged(b"first", timeout=deadline - time.monotonic())
                     return
             await asyncio.sleep(_LOOK_SECONDS)
-        raise UnavailableError(f"the topic was not made: error {error}", remedy="look into the logs of Kafka")
+        raise UnavailableError(f"the topic was not created: error {error}", remedy="look into the logs of Kafka")
 
     async def _ask(self, server: str, key: int, version: int, body: bytes) -> bytes:
         host, _, port = self._addresses[server].rpartition(":")
@@ -169,7 +169,7 @@ class Kafka(Spawned):
 
 
 class KafkaConnection(GatheredConnection):
-    """Produce requests, which the broker answers in their order."""
+    """A connection for produce requests, which the broker answers in order."""
 
     requests_max = 5
 
@@ -184,7 +184,7 @@ class KafkaConnection(GatheredConnection):
         return _request(_PRODUCE, 7, next(self._numbers) & 0x7FFFFFFF, body + batch)
 
     def decode(self, received: bytes, count: int) -> tuple[int, Sequence[Outcome]] | None:
-        """Read the error of the batch."""
+        """Return the size of the response, and the outcome of its batch for each record."""
         if len(received) < 4:
             return None
         size = 4 + int.from_bytes(received[:4], "big")
@@ -202,7 +202,7 @@ def _libraries() -> Path | None:
 
 
 def _cluster_id() -> str:
-    """Return 16 random bytes as Kafka writes them."""
+    """Return 16 random bytes in Kafka's notation for ids."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
@@ -231,7 +231,7 @@ def _fetch_request(offset: int) -> bytes:
 
 
 def _next_offset(answer: bytes, offset: int) -> int:
-    """Return the offset behind the last whole batch of an answer to a fetch, ``offset`` if it has none."""
+    """Return the offset after the last whole batch of a fetch response, or ``offset`` if it has none."""
     at = 4 + 4 + 4 + 2 + len(_TOPIC) + 4 + 4  # Number, throttle, topics, the topic, partitions, the partition.
     error, _, _, aborted = struct.unpack_from(">hqqi", answer, at)
     if error:
@@ -283,7 +283,7 @@ def _leader(answer: bytes) -> tuple[int, int]:
 
 
 def _varint(number: int) -> bytes:
-    """Return a signed number as Kafka's records have it."""
+    """Return a signed number in the encoding of Kafka's records (zigzag, seven bits a byte)."""
     number = (number << 1) ^ (number >> 63)
     groups = bytearray()
     while number > 127:
@@ -294,7 +294,7 @@ def _varint(number: int) -> bytes:
 
 
 def _batch(values: Sequence[bytes]) -> bytes:
-    """Return a record batch of version 2."""
+    """Return a record batch of version 2 with these values."""
     records = []
     for offset, value in enumerate(values):
         # Attributes, no later than the first record, its offset, no key, the value, no headers.

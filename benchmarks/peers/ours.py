@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.02
 
 
 class Ours(Peer):
-    """Three node processes. Every session is a client of its own, in the process of the callers."""
+    """Three node processes. Each session is a client of its own, in the process of the callers."""
 
     name = "viewstamp"
     client = "its own, asyncio on uvloop; the sessions of a process share connections"
@@ -33,12 +33,12 @@ class Ours(Peer):
     version = version("viewstamp")
 
     def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
-        """``settings``: of a new cluster, ``section.key`` to text. ``chaos``: it has switches for faults."""
+        """``settings``: those of the new cluster, ``section.key`` to text. ``chaos``: whether it has fault switches."""
         self._nodes, self._settings, self._chaos = nodes, settings, chaos
         self._cluster: LocalCluster | None = None
 
     async def start(self, directory: Path) -> None:
-        """Start three nodes and make a topic."""
+        """Start the nodes and create a topic. See :class:`Peer`."""
         self._cluster = LocalCluster.open_or_create(directory, self._nodes, self._settings, chaos=self._chaos)
         try:
             await self._cluster.start(_WAIT_SECONDS)
@@ -51,19 +51,19 @@ class Ours(Peer):
         self.durability = receipt.durability
 
     async def connect_to(self, server: str) -> Session:
-        """Make a client. It has the addresses of all nodes and finds the leader, whichever server is named."""
+        """Return a client. ``server`` is ignored, because a client has all addresses and finds the leader itself."""
         client = self.cluster.target.connect()
         await client.describe_topic(_TOPIC)
         return Session(partial(client.append, _TOPIC), client.close)
 
     async def connect_apart(self, number: int) -> Session:
-        """Make a client that shares no connection with another ``number``: clients share those of equal options."""
+        """Return a client whose options depend on ``number``, because clients of equal options share connections."""
         client = self.cluster.target.connect(options=ClientOptions(silence=ClientOptions().silence + number / 1e6))
         await client.describe_topic(_TOPIC)
         return Session(partial(client.append, _TOPIC), client.close)
 
     async def connect(self) -> Session:
-        """Make a client."""
+        """Return a client."""
         return await self.connect_to("")
 
     async def reader(self, server: str) -> Reader:
@@ -77,16 +77,16 @@ class Ours(Peer):
         return Reader(partial(client._router.ask, query, node=server), client.close)
 
     async def stand_by(self) -> list[Session]:
-        """Make one client: it goes wherever the leader is."""
+        """Return one client, because it finds every new leader."""
         return [await self.connect()]
 
     def pids(self) -> dict[str, int]:
-        """Return the nodes that run."""
+        """Return the running nodes, and their process ids."""
         nodes = [] if self._cluster is None else self._cluster.nodes.values()
         return {str(node.id): pid for node in nodes if (pid := node.pid()) is not None}
 
     async def leader(self) -> str:
-        """Ask the nodes who leads."""
+        """Return the leader, by a request to the nodes."""
         deadline = time.monotonic() + _WAIT_SECONDS
         async with self.cluster.target.connect() as client:
             while time.monotonic() < deadline:
@@ -106,6 +106,6 @@ class Ours(Peer):
 
     @property
     def cluster(self) -> LocalCluster:
-        """The nodes, for what only we are asked."""
+        """The local cluster, for measurements that other peers do not have."""
         assert self._cluster is not None, "it is started first"
         return self._cluster

@@ -24,9 +24,9 @@ Append = Callable[[bytes], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One connection. ``append`` returns at once what can be awaited: done once the record is on a majority's disks.
+    """One connection. ``append`` returns an awaitable at once; it is done when a majority's disks have the record.
 
-    What is awaited raises where the server refuses the record, or the connection is lost: it may be written then.
+    The awaitable raises if the server refuses the record or the connection is lost. The record may be written then.
     """
 
     append: Append
@@ -46,30 +46,30 @@ class Peer(abc.ABC):
 
     name: ClassVar[str]
     durability: str = ""
-    """What is in force when a record is acknowledged; may be asked of the servers, so it is there after the start."""
+    """Settings in force when a record is acknowledged. Set after ``start``, because some servers report their own."""
     client: str = ""
-    """What the callers use."""
+    """Description of the client."""
     version: str = ""
 
     session_noun: ClassVar[str] = "connection"
-    """A session in the words of the table."""
+    """The table's word for a session."""
     warm_up_seconds: ClassVar[float] = 0.5
-    """Of load, before the first turn of servers that were just started. Some compile their code while they run."""
+    """Seconds of load before the first turn of new servers, because some compile their code while they run."""
 
     def absent(self) -> str:
-        """Return why it cannot run here, for people; "" = it can."""
+        """Return the reason why the system cannot run here, for the table; "" = it can."""
         return ""
 
     def sessions(self, in_flight: int) -> int:
-        """Return how many sessions are fastest for ``in_flight`` unanswered records; measured, not guessed."""
+        """Return the number of sessions that was measured as fastest for ``in_flight`` unanswered records."""
         return 1
 
     @abc.abstractmethod
     async def start(self, directory: Path) -> None:
-        """Start the servers; return once they have a leader and take records. ``directory`` is made if need be.
+        """Start the servers; return once they have a leader and accept records. Creates a missing ``directory``.
 
         Raises:
-          UnavailableError: a server did not come up; with the last lines of its log. None is left running.
+          UnavailableError: a server did not start; the message has the last lines of its log. No server is running.
         """
 
     @abc.abstractmethod
@@ -77,12 +77,12 @@ class Peer(abc.ABC):
         """Connect to one server, whether it leads or not.
 
         Raises:
-          OSError, UnavailableError: it cannot be reached.
+          OSError, UnavailableError: the server cannot be reached.
         """
 
     @abc.abstractmethod
     def pids(self) -> dict[str, int]:
-        """Return the servers that run, by name, and their processes' ids."""
+        """Return the process ids of the running servers, by name."""
 
     def cpu_used(self) -> float:
         """Return the processor seconds that the servers, and their child processes, have used so far."""
@@ -90,18 +90,18 @@ class Peer(abc.ABC):
 
     @abc.abstractmethod
     async def leader(self) -> str:
-        """Return which server leads; waits while there is none. Raises UnavailableError after some seconds."""
+        """Return the name of the leader; waits while there is none. Raises UnavailableError after some seconds."""
 
     @abc.abstractmethod
     async def kill(self, server: str) -> None:
-        """End a server by SIGKILL and wait until it is gone. Does nothing where it does not run."""
+        """End a server by SIGKILL and wait until it has ended. Does nothing if it is not running."""
 
     @abc.abstractmethod
     async def start_again(self) -> None:
-        """Start the servers that do not run, with the files that they had; return without waiting for them."""
+        """Start the servers that are not running, with their existing files; return without waiting for them."""
 
     async def reader(self, server: str) -> Reader:
-        """Connect to one server for linearizable reads of one value, which this call has written.
+        """Connect to one server for linearizable reads of one value, which this call writes first.
 
         Raises:
           NotImplementedError: the system is not measured with reads.
@@ -110,7 +110,7 @@ class Peer(abc.ABC):
         raise NotImplementedError
 
     async def connect(self) -> Session:
-        """Connect to the leader, or however is fastest."""
+        """Connect to the leader, or by another way that is faster for this system."""
         return await self.connect_to(await self.leader())
 
     async def kill_all(self) -> None:
@@ -118,12 +118,12 @@ class Peer(abc.ABC):
         await asyncio.gather(*(self.kill(server) for server in self.pids()))
 
     async def stop(self) -> None:
-        """End all that runs; may be called again, and without a start."""
+        """End all servers; may be called repeatedly, and before ``start``."""
         await self.kill_all()
 
     @asynccontextmanager
     async def running(self, directory: Path) -> AsyncIterator[Self]:
-        """Start it, and stop it in the end whatever happens."""
+        """Start the servers, and stop them at exit."""
         try:
             await self.start(directory)
             yield self
@@ -131,18 +131,18 @@ class Peer(abc.ABC):
             await self.stop()
 
     async def stand_by(self) -> list[Session]:
-        """Connect to all servers that run, for :meth:`first_acknowledged`."""
+        """Return connections to all running servers, for :meth:`first_acknowledged`."""
         return list(await asyncio.gather(*(self.connect_to(server) for server in self.pids())))
 
     async def first_acknowledged(self, value: bytes, standing: Sequence[Session] = (), timeout: float = 60.0) -> float:
-        """Wait until a record is acknowledged by anybody, as soon as can be; return when, by ``time.perf_counter``.
+        """Wait until any server acknowledges a record; return the time of the acknowledgement by ``time.perf_counter``.
 
-        It is offered to every server every 20 ms, whatever became of the offers before: no client's patience or
-        back-off is counted. Without ``standing`` sessions each server that runs is connected to as soon as it listens.
-        A session whose connection is lost (OSError) is offered nothing more.
+        The record is sent to every server every 20 ms, whether or not earlier ones were answered, so that no back-off
+        of a client is measured. Without ``standing`` sessions, each running server is connected to as soon as it
+        listens. After an OSError a session is not used again.
 
         Raises:
-          UnavailableError: not within ``timeout`` seconds.
+          UnavailableError: no server has acknowledged a record within ``timeout`` seconds.
         """
         acknowledged: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 

@@ -25,7 +25,7 @@ __all__ = ["Postgres"]
 
 _PROGRAMS = ("postgres", "initdb", "pg_basebackup")
 _USERS = ("postgres", "nobody")
-"""Whom it runs as where we are root, as it refuses root: the first that there is."""
+"""Users to run as if we are root, because PostgreSQL refuses root. The first existing one is used."""
 _PRIMARY = "primary"
 _STANDBYS = ("standby1", "standby2")
 _DATABASE = "postgres"
@@ -52,7 +52,7 @@ _STATEMENT = b"append"
 
 
 class Postgres(Spawned):
-    """A row for each record, in a transaction of its own: group commit works over connections, so there are many."""
+    """Each record is a row in a transaction of its own. There are many connections, because group commit needs them."""
 
     name = "PostgreSQL"
     client = "its protocol by hand over the running loop, a prepared insert, one connection a caller up to 64"
@@ -74,11 +74,11 @@ class Postgres(Spawned):
         return ""
 
     def sessions(self, in_flight: int) -> int:
-        """A connection for each caller, up to 64."""
+        """Return the number of connections: one for each caller, up to 64."""
         return min(in_flight, _SESSIONS_MAX)
 
     async def start(self, directory: Path) -> None:
-        """Make the primary, copy it twice, and wait until both copies follow. See :class:`Peer`."""
+        """Start the primary and two copies of it, and wait until both copies follow. See :class:`Peer`."""
         _make_reachable(directory)
         self._servers = Servers(directory)
         self._ports = dict(zip((_PRIMARY, *_STANDBYS), free_ports(3), strict=True))
@@ -102,7 +102,7 @@ class Postgres(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect with an insert prepared; only the primary takes inserts."""
+        """Connect and prepare the insert; only the primary accepts inserts."""
         connection = await self._connect_to(server)
         await connection.prepare()
 
@@ -112,7 +112,7 @@ class Postgres(Spawned):
         return Session(connection.append, close)
 
     async def leader(self) -> str:
-        """Return the primary: no other one is promoted by itself."""
+        """Return the primary, because PostgreSQL promotes no standby by itself."""
         (await self._connected()).close()
         return _PRIMARY
 
@@ -121,7 +121,7 @@ class Postgres(Spawned):
         return await self.connect_to(_PRIMARY)
 
     async def kill(self, server: str) -> None:
-        """End a server as a crash does, by what it calls an immediate shutdown: it takes its children along."""
+        """End a server as in a crash, by an immediate shutdown, because that also ends its child processes."""
         pid = self.pids().get(server)
         if pid is not None:
             os.kill(pid, signal.SIGQUIT)
@@ -160,7 +160,7 @@ class Postgres(Spawned):
         return connection
 
     async def _connected(self) -> _Connection:
-        """Connect to the primary as soon as it takes connections."""
+        """Connect to the primary as soon as it accepts connections."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
@@ -193,7 +193,7 @@ class Postgres(Spawned):
 
 @dataclass(eq=False, slots=True)
 class _Answer:
-    """What one request is answered with, as far as it has come."""
+    """The received part of the response to one request."""
 
     future: asyncio.Future[list[list[str]]]
     rows: list[list[str]] = field(default_factory=list)
@@ -201,15 +201,15 @@ class _Answer:
 
 
 class _Connection(asyncio.Protocol):
-    """The frontend's side of protocol 3.0: requests go out at once, answers come in their order.
+    """The frontend's side of protocol 3.0. Requests are sent at once, and responses arrive in their order.
 
-    Each insert is followed by a Sync of its own, so each is a transaction of its own, also where several are under way.
+    Each insert is followed by a Sync, so that each is a transaction of its own, also if several are unanswered.
 
     Source: PostgreSQL documentation, "Frontend/Backend Protocol", "Message Formats".
     """
 
     _INSERTED = b"2\0\0\0\x04" + b"C\0\0\0\x0fINSERT 0 1\0" + b"Z\0\0\0\x05I"
-    """All that is answered to an insert that went well."""
+    """The complete response to a successful insert."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -218,7 +218,7 @@ class _Connection(asyncio.Protocol):
         self._rest = b""
         self._is_lost = False
 
-    # What asks.
+    # Requests.
 
     async def begin(self) -> None:
         """Log in."""
@@ -226,7 +226,7 @@ class _Connection(asyncio.Protocol):
         await self._ask(struct.pack("!ii", 8 + len(parameters), 3 << 16) + parameters)
 
     async def prepare(self) -> None:
-        """Have the insert parsed and planned once for all."""
+        """Prepare the insert, so that it is parsed and planned only once."""
         text = _STATEMENT + b"\0" + _INSERT + b"\0" + struct.pack("!h", 0)
         await self._ask(_message(b"P", text) + _message(b"S", b""))
 
@@ -240,7 +240,7 @@ class _Connection(asyncio.Protocol):
         return self._ask(_message(b"Q", text.encode() + b"\0"))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if not self._is_lost:
             self._transport.write(_message(b"X", b""))
             self._transport.close()
@@ -254,10 +254,10 @@ class _Connection(asyncio.Protocol):
             self._transport.write(data)
         return answer.future
 
-    # What answers.
+    # Responses.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         if data == self._INSERTED and not self._rest:
@@ -280,7 +280,7 @@ class _Connection(asyncio.Protocol):
 
     def _on_message(self, kind: bytes, body: bytes) -> None:
         if not self._waiting:
-            return  # What a server says unasked, such as that it is shutting down.
+            return  # A message without a request, for example that the server is shutting down.
         answer = self._waiting[0]
         if kind == b"Z":
             self._waiting.popleft()
@@ -325,7 +325,7 @@ def _fail(future: asyncio.Future[list[list[str]]], error: Exception) -> None:
 
 
 def _lost() -> UnavailableError:
-    return UnavailableError("PostgreSQL hung up", remedy="see the log of its primary")
+    return UnavailableError("PostgreSQL closed the connection", remedy="see the log of its primary")
 
 
 def _program(name: str) -> str:
@@ -333,17 +333,17 @@ def _program(name: str) -> str:
 
 
 def _user() -> str | None:
-    """Return the user that its programs run as; None = the present one."""
+    """Return the user for PostgreSQL's programs; None = the present one."""
     if os.geteuid() != 0:
         return None
     return next((name for name in _USERS if name in {each.pw_name for each in pwd.getpwall()}), None)
 
 
 def _make_reachable(directory: Path) -> None:
-    """Make a directory for its programs to write to.
+    """Create a directory to which PostgreSQL's programs can write.
 
     Raises:
-      UnavailableError: they cannot get there.
+      UnavailableError: their user has no access to it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     user = _user()
@@ -357,6 +357,6 @@ def _make_reachable(directory: Path) -> None:
 
 
 def _reaches(user: str, directory: Path) -> bool:
-    """Say whether ``user`` can pass through all directories down to this one."""
+    """Return whether ``user`` has access to a directory and to all directories above it."""
     command: Sequence[str] = ["test", "-x", str(directory)]
     return subprocess.run(command, user=user, extra_groups=[], check=False).returncode == 0

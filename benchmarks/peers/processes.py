@@ -1,4 +1,4 @@
-"""The servers of a peer: programs that are found, started, watched and killed, each with a log in the directory."""
+"""Finds, starts, watches and kills the server processes of a peer; each has a log in the directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAIL_LINES = 8
 
 
 class Servers:
-    """Child processes by name. A name keeps its command, so that it can be started again."""
+    """Child processes by name. The command of each is stored, so that it can be started again."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -42,31 +42,31 @@ class Servers:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for the measurement, which then ends them.
+                start_new_session=True,  # So that Ctrl-C ends only the measurement, which then ends its servers.
                 user=user,
             )
         self._commands[name], self._users[name] = command, user
 
     def spawn_missing(self) -> None:
-        """Start those again that have ended, with the same commands."""
+        """Start the processes that have ended again, with the same commands."""
         for name in self._commands.keys() - self.pids().keys():
             self.spawn(name, self._commands[name], user=self._users[name])
 
     def pids(self) -> dict[str, int]:
-        """Return those that run."""
+        """Return the ids of the running processes, by name."""
         return {name: process.pid for name, process in sorted(self._processes.items()) if process.poll() is None}
 
     async def kill(self, name: str) -> None:
-        """End one by SIGKILL and wait until it is gone."""
+        """End a process by SIGKILL and wait until it has ended."""
         process = self._processes[name]
-        process.kill()  # Does nothing to one that was waited for.
+        process.kill()  # Does nothing if the process has been waited for.
         await asyncio.to_thread(process.wait)
 
     async def wait_listening(self, name: str, address: str, timeout: float = 30.0) -> None:
-        """Wait until somebody can connect.
+        """Wait until the process accepts connections at ``address``.
 
         Raises:
-          UnavailableError: not within ``timeout`` seconds, or the process has ended.
+          UnavailableError: it does not within ``timeout`` seconds, or the process has ended.
         """
         host, _, port = address.rpartition(":")
         deadline = time.monotonic() + timeout
@@ -79,7 +79,7 @@ class Servers:
             await asyncio.sleep(_POLL_SECONDS)
 
     def check(self, name: str) -> None:
-        """Raise UnavailableError where the process has ended."""
+        """Raise UnavailableError if the process has ended."""
         code = self._processes[name].poll()
         if code is not None:
             raise self.error(name, f"has ended with {code}")
@@ -90,21 +90,21 @@ class Servers:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()[-_TAIL_LINES:]
         said = "\n  ".join(lines) or "(nothing)"
-        return UnavailableError(f"{name} {what}; it said last:\n  {said}", remedy=f"look into {self._log(name)}")
+        return UnavailableError(f"{name} {what}; the end of its log:\n  {said}", remedy=f"look into {self._log(name)}")
 
     def _log(self, name: str) -> Path:
         return self.directory / f"{name}.log"
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 on which nobody listens now, and which no outgoing connection gets."""
+    """Return unused ports of 127.0.0.1 outside the range from which outgoing connections get theirs."""
     from viewstamp.config.create import free_addresses
 
     return [int(address.rpartition(":")[2]) for address in free_addresses(count)]
 
 
 def with_children(pids: Iterable[int]) -> Iterator[int]:
-    """Yield processes and all that they have started; elsewhere than on Linux themselves alone."""
+    """Yield the ids of processes and of their descendants; except on Linux, only the processes themselves."""
     for pid in pids:
         yield pid
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -121,8 +121,8 @@ def find_program(name: str) -> str | None:
 def packaged_program(package: str, path: str) -> str | None:
     """Return the path of a program inside an installed package; None = it is not there.
 
-    What stands in the environment's ``bin`` for it may be a script that starts it as a child: killing that would leave
-    the server running.
+    The file of this name in the environment's ``bin`` may be a script that starts the program as a child. It is not
+    used, because killing it would leave the server running.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or []) if spec is not None else []:

@@ -1,4 +1,4 @@
-"""PySyncObj: three members of ``benchmarks/rival.py``, with its journal as it is, or patched to sync."""
+"""PySyncObj: three members of ``benchmarks/rival.py``, with the unchanged journal or with one patched to sync."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _RESPONSE = struct.Struct("<IB")
 
 
 class PySyncObj(Spawned):
-    """It has no client: a member takes the records over a socket, see ``benchmarks/rival.py``."""
+    """Three members that accept records over a socket (``benchmarks/rival.py``), because PySyncObj has no client."""
 
     name = "PySyncObj"
     client = "none of its own: a socket into the leader's process by hand, over the running loop"
 
     def __init__(self, *, sync: bool = False) -> None:
-        """``sync``: with a journal that is patched to sync, which it has no setting for."""
+        """``sync``: patch the journal to sync, because PySyncObj has no setting for that."""
         self._sync = sync
         if sync:
             self.name = "PySyncObj, synced"  # type: ignore[misc]
@@ -46,7 +46,7 @@ class PySyncObj(Spawned):
         self._ports: dict[str, int] = {}
 
     def absent(self) -> str:
-        """Say that it is not installed."""
+        """Return a message if PySyncObj is not installed; "" = it is."""
         return "" if find_spec("pysyncobj") else "pysyncobj is not installed"
 
     async def start(self, directory: Path) -> None:
@@ -69,12 +69,12 @@ class PySyncObj(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect to a member; one that does not lead hands records on."""
+        """Connect to a member, which forwards records if another member leads."""
         connection = await self._connect_to(server)
         return Session(connection.append, connection.close)
 
     async def leader(self) -> str:
-        """Ask the members who leads."""
+        """Return the leader, by a request to each member."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             for name in self.pids():
@@ -86,7 +86,7 @@ class PySyncObj(Spawned):
                     finally:
                         await connection.close()
             await asyncio.sleep(_LOOK_SECONDS)
-        raise UnavailableError("PySyncObj elected nobody", remedy="look into the logs of its members")
+        raise UnavailableError("PySyncObj elected no leader", remedy="look into the logs of its members")
 
     async def _connect_to(self, server: str) -> _Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
@@ -96,7 +96,7 @@ class PySyncObj(Spawned):
 
 
 class _Connection(asyncio.Protocol):
-    """The callers' end of a socket into a member."""
+    """The callers' side of a connection to a member."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -107,15 +107,15 @@ class _Connection(asyncio.Protocol):
 
     def append(self, value: bytes) -> asyncio.Future[bool]:
         """Send a record; the future is done when it is committed."""
-        assert value, "a request of no bytes is a question"
+        assert value, "an empty record would ask whether the member leads"
         return self._ask(value, must=True)
 
     def leads(self) -> asyncio.Future[bool]:
-        """Ask whether this member leads."""
+        """Return a future that is done with whether this member leads."""
         return self._ask(b"", must=False)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._transport.close()
 
     def _ask(self, value: bytes, *, must: bool) -> asyncio.Future[bool]:
@@ -125,7 +125,7 @@ class _Connection(asyncio.Protocol):
         return future
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by their class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -137,11 +137,13 @@ class _Connection(asyncio.Protocol):
             if is_so or number % 2 == 0:
                 future.set_result(bool(is_so))
             else:
-                future.set_exception(UnavailableError("PySyncObj has not taken a record", remedy="try again"))
+                future.set_exception(UnavailableError("PySyncObj did not commit a record", remedy="try again"))
         self._rest = data[end:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         while self._waiting:
             _, future = self._waiting.popitem()
             if not future.done():
-                future.set_exception(UnavailableError("PySyncObj hung up", remedy="look into the logs of its members"))
+                future.set_exception(
+                    UnavailableError("PySyncObj closed the connection", remedy="look into the logs of its members")
+                )

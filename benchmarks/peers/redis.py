@@ -1,4 +1,4 @@
-"""Redis: a primary and two replicas that sync their append-only files; a record of a stream, and WAIT for a replica."""
+"""Redis: a primary and two replicas that sync their append-only files; XADD to a stream, and WAIT for a replica."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTINGS = ("--appendonly", "yes", "--appendfsync", "always", "--save", "", "--
 
 
 class Redis(Spawned):
-    """Three servers. No replica takes over by itself when the primary ends."""
+    """Three servers. No replica becomes the primary by itself when the primary ends."""
 
     name = "Redis"
     durability = (
@@ -39,7 +39,7 @@ class Redis(Spawned):
         self.version = program_version([self._program, "--version"]) if self._program else ""
 
     def absent(self) -> str:
-        """Return that the server is not installed; "" = it is."""
+        """Return a message if the server is not installed; "" = it is."""
         return "" if self._program else "no redis-server on the PATH"
 
     async def start(self, directory: Path) -> None:
@@ -64,7 +64,7 @@ class Redis(Spawned):
             raise
 
     async def connect_to(self, server: str) -> Session:
-        """Connect to a server; only the primary takes records."""
+        """Connect to a server; only the primary accepts records."""
         connection = await RedisConnection.open(self._addresses[server])
         return Session(connection.append, connection.close)
 
@@ -90,19 +90,19 @@ class Redis(Spawned):
 
 
 class RedisConnection(GatheredConnection):
-    """While a WAIT is outstanding Redis executes no other command of its connection."""
+    """A connection with one request at a time, because Redis executes no other command of it during a WAIT."""
 
     def encode(self, values: Sequence[bytes]) -> bytes:
-        """Return an XADD for each record, and one WAIT."""
+        """Return a request: an XADD for each record, and one WAIT."""
         added = [
             b"*5\r\n$4\r\nXADD\r\n$5\r\nbench\r\n$1\r\n*\r\n$1\r\nv\r\n$%d\r\n%b\r\n" % (len(v), v) for v in values
         ]
         return b"%bWAIT 1 %d\r\n" % (b"".join(added), _WAIT_MS)
 
     def decode(self, received: bytes, count: int) -> tuple[int, Sequence[Outcome]] | None:
-        """Read an id or an error for each record, and the number of replicas."""
+        """Return the size of the response and the outcomes: an id or an error for each record, and the replicas."""
         lines = received.split(b"\r\n")
-        last = len(lines) - 1  # Behind the last line break nothing is complete.
+        last = len(lines) - 1  # The bytes after the last line break are an incomplete line.
         at = size = 0
         outcomes: list[Outcome] = []
         for _ in range(count):

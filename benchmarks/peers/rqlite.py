@@ -29,7 +29,7 @@ _INSERT = "INSERT INTO records (value) VALUES (?)"
 
 
 class Rqlite(Spawned):
-    """Three members. A member that does not lead passes requests on."""
+    """Three members. A member that does not lead forwards requests."""
 
     name = "rqlite"
     durability = "3 members, each syncs its Raft log before it answers (the default); SQLite itself is not synced"
@@ -40,11 +40,11 @@ class Rqlite(Spawned):
         self._addresses: dict[str, str] = {}
 
     def absent(self) -> str:
-        """Return that the server is not installed; "" = it is."""
+        """Return a message if the server is not installed; "" = it is."""
         return "" if self._program else "no rqlited on the PATH"
 
     async def start(self, directory: Path) -> None:
-        """Start three members of a new cluster, and make the table. See :class:`Peer`."""
+        """Start three members of a new cluster, and create the table. See :class:`Peer`."""
         assert self._program is not None, self.absent()
         servers = self._servers = Servers(directory)
         ports = free_ports(2 * len(_NAMES))
@@ -70,7 +70,7 @@ class Rqlite(Spawned):
         return Session(connection.append, connection.close)
 
     async def leader(self) -> str:
-        """Ask the members which of them leads."""
+        """Return the leader, by requests to the members."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             for server in self.pids():
@@ -95,7 +95,7 @@ def _ask(address: str, method: str, path: str, body: object = None) -> Any:
 
 
 class RqliteConnection(GatheredConnection):
-    """HTTP/1.1: the answers of a connection come in the order of its requests, so one at a time is sent."""
+    """An HTTP/1.1 connection with one request at a time, because its responses come in the order of the requests."""
 
     def encode(self, values: Sequence[bytes]) -> bytes:
         """Return one request with an INSERT for each record."""
@@ -106,7 +106,7 @@ class RqliteConnection(GatheredConnection):
         return head % len(body) + body
 
     def decode(self, received: bytes, count: int) -> tuple[int, Sequence[Outcome]] | None:
-        """Read the status, and a result for each record."""
+        """Return the size of the response, and the outcome of each record."""
         head, found, rest = received.partition(b"\r\n\r\n")
         if not found:
             return None
@@ -122,7 +122,7 @@ class RqliteConnection(GatheredConnection):
 
 
 def _body(head: bytes, rest: bytes) -> tuple[bytes | None, int]:
-    """Return the body of an answer, None if it is incomplete, and how many bytes it took."""
+    """Return the body of a response, None if it is incomplete, and the number of its bytes on the wire."""
     if b"transfer-encoding: chunked" not in head:
         size = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
         return (rest[:size] if len(rest) >= size else None), size

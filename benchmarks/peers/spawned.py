@@ -9,18 +9,18 @@ __all__ = ["Spawned"]
 
 
 class Spawned(Peer):
-    """``start`` sets ``_servers``; before it there are none."""
+    """A peer with child processes. ``start`` must set ``_servers``, which is None before."""
 
     _servers: Servers | None = None
 
     @property
     def servers(self) -> Servers:
-        """The processes, once they were started."""
-        assert self._servers is not None, "it is started first"
+        """The processes; available after ``start``."""
+        assert self._servers is not None, "start the peer first"
         return self._servers
 
     def pids(self) -> dict[str, int]:
-        """Return the servers that run."""
+        """Return the process ids of the running servers, by name."""
         return self._servers.pids() if self._servers is not None else {}
 
     async def kill(self, server: str) -> None:
@@ -28,5 +28,5 @@ class Spawned(Peer):
         await self.servers.kill(server)
 
     async def start_again(self) -> None:
-        """Start the servers that do not run."""
+        """Start the servers that are not running."""
         self.servers.spawn_missing()

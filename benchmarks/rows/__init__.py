@@ -41,7 +41,7 @@ def load(name: str) -> Row:
     """Return the row of this name.
 
     Raises:
-      ModuleNotFoundError: there is none, or what it needs is not installed.
+      ModuleNotFoundError: there is no such row, or a package that it needs is not installed.
     """
     row: Row = import_module(f"benchmarks.rows.{name.replace('-', '_')}").ROW
     assert row.name == name, f"{row.name} in the file of {name}"

@@ -1,6 +1,6 @@
 """256 callers append 256 B each, over 1, 8 and 64 sessions.
 
-As ``append_64.py``, with four times the callers: batches are four times as large, and what a batch costs counts less.
+As ``append_64.py``, with four times the callers. Batches are four times as large, so the cost of a batch matters less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared by the rows whose callers await each append before the next: ours and its peers over several sessions."""
+"""Measures callers that await each append before the next: viewstamp and its peers over several sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["COMPARES", "SESSIONS", "VALUE", "append_side", "contender", "measure
 
 SESSIONS = (1, 8, 64)
 VALUE = os.urandom(256)
-"""Random, so that no system gains by compressing it."""
+"""A value of random bytes, so that compression makes no system faster."""
 
 COMPARES = (
     "records a second of callers that each await their append, on three servers, over the same number of sessions "
@@ -28,7 +28,7 @@ _OTHERS_ROUNDS = 2
 
 
 def session_goals(times: Mapping[int, float]) -> list[Goal]:
-    """Return the goals "at least this many times NATS over as many connections", by sessions."""
+    """Return a goal for each number of sessions: a multiple of the rate of NATS over as many connections."""
     return [
         Goal(subject=_with_sessions(Ours.name, count), peer=_with_sessions(Nats.name, count), at_least=bound)
         for count, bound in times.items()
@@ -46,7 +46,7 @@ async def measure_appends(
     """Measure ``callers`` that each await their append before the next.
 
     Args:
-      options: of the row.
+      options: those of the run.
       directory: for the servers' files.
       callers: divided evenly over the sessions.
       by_sessions: further peers that are measured over 1, 8 and 64 connections.
@@ -74,7 +74,7 @@ def append_side(
     sessions: Sequence[int] = (),
     rounds: int = 0,
 ) -> Side:
-    """Return a peer's side with a contender for each number of sessions; none = the number that is fastest for it."""
+    """Return a peer's side with a contender for each number of sessions; no number = the fastest one for this peer."""
 
     async def contenders(stack: AsyncExitStack) -> list[Contender]:
         if not sessions:
@@ -88,7 +88,7 @@ def append_side(
 
 
 async def contender(stack: AsyncExitStack, peer: Peer, callers: int, *, sessions: int = 0, name: str = "") -> Contender:
-    """Return waiting callers of a peer that runs, over ``sessions``; 0 = as many as is fastest for it."""
+    """Return callers of a running peer over ``sessions``; 0 = the fastest number for this peer."""
     count = sessions or peer.sessions(callers)
     opened = await stack.enter_async_context(open_sessions(peer, count))
     await drive([each.append for each in opened], VALUE, callers=callers, seconds=peer.warm_up_seconds, warm_up=0)

@@ -1,8 +1,8 @@
-"""256 callers in a process of their own call a replicated counter, beside NATS that takes plain appends.
+"""256 callers in a process of their own call a replicated counter, compared with plain appends to NATS.
 
-Expected: a command is an append that is also packed by its caller, decoded, checked and applied by every node,
-with a result for each: some 10 us more in all processes together, on two cores that they share. See
-``benchmarks/commands.py`` for what it costs without the network between caller and leader.
+Expected: a command is an append that the caller also packs, and that every node decodes, checks and applies, with a
+result for each. This is some 10 us more in all processes together, which share two cores. ``benchmarks/commands.py``
+measures a command without the network between caller and leader.
 """
 
 from __future__ import annotations

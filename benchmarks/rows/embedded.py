@@ -1,11 +1,11 @@
-"""256 callers inside the leader's process: how fast is it beside a bare asyncio program without any safety?
+"""256 callers inside the leader's process: how fast are appends, compared with an asyncio program without any safety?
 
 The leader is embedded with ``open_node(..., thread=False)``, so its callers share its loop and reach it without a
 socket; the two other nodes are processes. The bare program is ``benchmarks/ceiling.py``: the same callers, the same
-bytes on three disks, an answer after two syncs.
+bytes on three disks, a response after two syncs.
 
-Expected: of the ceiling's 5 us a record nearly all is the caller's task that waits for a future; ours adds what
-is once a batch (header, checksums, frames, consensus), some 0.5 us a record, and what is once a record (a size, a place
+Expected: nearly all of the ceiling's 5 us a record is the caller's task, which waits for a future. viewstamp adds work
+for each batch (header, checksums, frames, consensus), some 0.5 us a record, and work for each record (a size, a place
 in the batch, a receipt), some 1 us.
 """
 

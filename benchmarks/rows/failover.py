@@ -1,15 +1,15 @@
 """The leader is killed by SIGKILL: how long until the next record is acknowledged?
 
-A record is appended; then the leader is killed. The surviving servers are offered a record every 20 ms, over
-connections that are open already and whether or not earlier offers failed, so that no back-off of a client counts. Ours
-uses its own client with its retries.
+A record is appended, and then the leader is killed. Each surviving server gets a record every 20 ms, over connections
+that are already open and whether or not earlier records failed, so that no back-off of a client counts. viewstamp uses
+its own client with its retries.
 
-Beside it: how often does anybody stand for election while 256 callers keep every core busy? A leader that is found
-quickly is worth nothing where one is lost for no reason.
+The row also counts elections while 256 callers keep every core busy, because a short election timeout is no gain if
+leaders lose their role under load.
 
-Expected: a killed process closes its connections, which a follower can see in a millisecond; a machine that is
-cut off can not be seen at all, and waits for the election timeout. An election is two messages each way and a sync of
-the vote.
+Expected: a killed process closes its connections, which a follower notices within a millisecond. A machine that is cut
+off closes none, so its followers wait for the election timeout. An election is two messages each way and a sync of the
+vote.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def _killed(peer: Peer, name: str) -> Contender:
         leader = await peer.leader()
         standing = await peer.stand_by()
         try:
-            for session in standing:  # Each connection has been used, and knows where to go.
+            for session in standing:  # Each client has sent a record, so it has found the leader.
                 await session.append(VALUE)
             began = time.perf_counter()
-            # The signal is sent before this task goes on; what takes longer is to wait for the process to be gone.
+            # The signal is sent before this task continues. Waiting for the end of the process takes longer.
             killing = asyncio.ensure_future(peer.kill(leader))
             await asyncio.sleep(0)
             acknowledged = await peer.first_acknowledged(VALUE, standing)
@@ -71,7 +71,7 @@ def _killed(peer: Peer, name: str) -> Contender:
             await asyncio.gather(*(each.close() for each in standing), return_exceptions=True)
         await peer.start_again()
         await peer.leader()
-        await asyncio.sleep(_SETTLE_SECONDS)  # Who has come back catches up; else the next kill would take a majority.
+        await asyncio.sleep(_SETTLE_SECONDS)  # The restarted server must catch up before the next kill.
         return Turn(value=(acknowledged - began) * 1000)
 
     return Contender(name=name, peer=peer, work=work, how="standing connections, a record every 20 ms")

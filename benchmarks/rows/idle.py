@@ -1,7 +1,7 @@
 """Three servers without any request: how much of a processor do they use?
 
-Expected: timers. A node of viewstamp looks after its timeouts at each tick, and the leader sends a heartbeat to each
-follower. An idle server that uses 3 % of a core costs as much as 1 in 30 busy ones, and keeps a laptop awake.
+Expected: the cost of timers. A node of viewstamp checks its timeouts at each tick, and the leader sends a heartbeat to
+each follower. An idle server that uses 3 % of a core costs as much as 1 in 30 busy ones, and keeps a laptop awake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One client keeps 1,024 records of 4 KiB in flight: how many megabytes a second?
 
-As ``pipelined.py``; here bytes count: each is sent twice, written three times and synced by two before its answer, on
-one machine with one disk.
+As ``pipelined.py``, but the number of bytes matters here. Each byte is sent twice, written three times and synced by
+two nodes before the response, on one machine with one disk.
 """
 
 from __future__ import annotations

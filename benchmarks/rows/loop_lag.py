@@ -1,9 +1,9 @@
-"""How late is the leader's event loop while each sync of its disk takes 50 ms, and does anybody stand for election?
+"""How late is the leader's event loop while each sync of its disk takes 50 ms, and are there elections?
 
-64 callers append to three nodes, whose disks are made slow as ``viewstamp chaos slow-disk`` does it: the thread that
-syncs takes 50 ms longer. The lateness is the one that the leader reports, the worst of the last five to ten seconds:
-how long after its time the timer of a tick (10 ms) came. Beside it the same without the slow disk, when the processors
-are the limit: then the turns that the operating system gives four processes on two cores are in it.
+64 callers append to three nodes, whose disks are slowed down as by ``viewstamp chaos slow-disk``: the thread that syncs
+takes 50 ms longer. The leader reports the lateness: the worst delay of its tick timer (10 ms) in the last five to ten
+seconds. The row also measures it without the slow disk. Then the processors are the limit, and the lateness includes
+the time slices of four processes on two cores.
 
 Expected: writes and syncs are in a thread that releases the interpreter lock while it waits, so that the loop is late
 by the work of one turn, a few ms.
@@ -54,7 +54,7 @@ async def _measure(options: Options, directory: Path) -> RowResult:
 
 
 async def _lags(ours: Ours, options: Options, sync_ms: int) -> tuple[list[float], str]:
-    """Return the leader's worst lateness in each turn, in ms, and what was done meanwhile."""
+    """Return the leader's worst lateness in each turn, in ms, and a note about the appends meanwhile."""
     _slow_disks(ours, sync_ms)
     await asyncio.sleep(_FORGETS_SECONDS)
     worst = []
@@ -72,7 +72,7 @@ async def _lags(ours: Ours, options: Options, sync_ms: int) -> tuple[list[float]
 
 
 async def _worst(ours: Ours, seconds: float) -> float:
-    """Look at the leader now and then; return the worst."""
+    """Read the leader's lateness repeatedly for ``seconds``; return the worst, in ms."""
     worst = 0.0
     for _ in range(max(1, round(seconds / _LOOK_SECONDS))):
         await asyncio.sleep(_LOOK_SECONDS)

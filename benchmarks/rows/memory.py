@@ -1,15 +1,15 @@
 """Memory of three nodes: idle, with 256 callers, and for each idle connection.
 
-PSS, the proportional set size: what several processes share, as three of the same program do, is counted once. The
-resident sizes (RSS), which count it three times, are in the notes. MB are 1,000,000 bytes. The worst of some looks a
-second counts for each turn under load.
+The figure is PSS, the proportional set size. It counts memory that several processes share only once, for example the
+code of three processes of the same program. The resident sizes (RSS), which count it three times, are in the notes.
+MB are 1,000,000 bytes. Memory is read several times a second, and a turn under load counts with its largest value.
 
-With ``--minutes`` the load goes on so long, and docs/memory.svg shows the three nodes over time. The topic keeps 256 MB
-then: of a log that grows for ever the index in memory grows too, by 60 bytes for 64 KiB, and so must the disk.
+With ``--minutes`` the load lasts for this time, and docs/memory.svg shows the three nodes over time. The topic then
+keeps 256 MB, because an unlimited log needs 60 bytes of memory for each 64 KiB, and an unlimited disk.
 
-Expected: an interpreter with asyncio is 10 MB of its own, our classes and what they import as much again. Under
-load the core keeps the newest 16 MiB of its log for followers that are a little behind. A connection is a socket of
-uvloop, a protocol and a few small dictionaries: some KiB.
+Expected: an interpreter with asyncio takes 10 MB, our classes and their imports as much again. Under load the core
+keeps the newest 16 MiB of its log for followers that are a little behind. A connection is a socket of uvloop, a
+protocol and a few small dictionaries: some KiB.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _connections(ours: Ours, options: Options, result: RowResult) -> None:
         for number in range(_CONNECTIONS):
             session = await ours.connect_apart(number)
             stack.push_async_callback(session.close)
-            await session.append(VALUE)  # A connection that was never used might cost less.
+            await session.append(VALUE)  # Because an unused connection might take less memory.
         await asyncio.sleep(_SETTLE_SECONDS)
         opened = _descriptors(ours) - sockets
         assert opened >= _CONNECTIONS, f"{opened} connections are open, not {_CONNECTIONS}"
@@ -118,7 +118,7 @@ async def _over_time(ours: Ours, options: Options, seconds: float, result: RowRe
 
 @asynccontextmanager
 async def _watched(peer: Peer) -> AsyncIterator[list[Look]]:
-    """Yield the looks at a peer's memory: they become more until the context is left, and are at least one."""
+    """Yield a list of a peer's memory readings. It grows until the context ends, and then has at least one."""
     started = time.monotonic()
     looks: list[Look] = []
 
@@ -160,7 +160,7 @@ def _proportional(pid: int) -> float:
 
 
 def _field(pid: int, name: str) -> int:
-    """Return a field of Linux's account of a process's memory, in bytes."""
+    """Return a field of ``smaps_rollup`` of a process, in bytes."""
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as stream:
         return next(int(line.split()[1]) * 1024 for line in stream if line.startswith(f"{name}:"))
 

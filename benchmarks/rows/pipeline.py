@@ -1,4 +1,4 @@
-"""Keeps many records in flight without a caller for each, in the quickest way that each system offers."""
+"""Keeps many records unanswered without a caller for each, in the fastest way that each system offers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _GROUP_BYTES = 256 * 1024
 
 
 async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int) -> tuple[Call, int, str]:
-    """Return how records are appended to a peer that runs: the call, the records in each call, and words for it.
+    """Return the fastest way to append to a running peer: the call, the records in each call, and a description.
 
-    Ours takes groups, as a user with many records would append them. The others are sent each record, and answer each.
+    viewstamp gets groups, because a user with many records would append them so. The other systems get single records
+    and answer each.
     """
     if isinstance(peer, Ours):
         client = await stack.enter_async_context(peer.cluster.target.connect())
@@ -45,7 +46,7 @@ async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: in
 
 
 async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
-    """Append this many records, or a few more, as quickly as the peer takes them."""
+    """Append this many records, or a few more, as fast as the peer accepts them."""
     async with AsyncExitStack() as stack:
         put, each, _ = await puts_of(stack, peer, value, in_flight)
         await keep_going(put, max(1, in_flight // each), count=-(-records // each))
@@ -54,7 +55,7 @@ async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
 async def measure_pipelined(
     options: Options, directory: Path, value: bytes, *, in_flight: int, unit: str, per_record: float = 1.0
 ) -> RowResult:
-    """Measure ours and its peers with ``in_flight`` records outstanding; a record counts ``per_record``."""
+    """Measure viewstamp and its peers with ``in_flight`` unanswered records; each counts as ``per_record`` units."""
     result = RowResult(subjects=[])
 
     def side(peer: Peer, rounds: int = 0) -> Side:

@@ -1,9 +1,9 @@
 """One client keeps 4,096 records of 256 B in flight: how many records a second?
 
-Ours appends groups by ``append_many``, each with one answer. The others are sent a record at a time, in one write for
-all records of a turn of the loop, and answer each.
+viewstamp appends groups by ``append_many``, each with one response. The other systems get single records, in one write
+for all records of a turn of the loop, and answer each.
 
-Expected: groups cost the client hardly anything, and the nodes handle batches of up to a thousand records. The rest is
+Expected: groups cost the client very little, and the nodes handle batches of up to a thousand records. The rest is
 copying, checksums and the disk, 256 MB/s at a million records. The leader of NATS computes some 15 us for a message.
 """
 

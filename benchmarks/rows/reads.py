@@ -4,9 +4,9 @@ Ours is a query of a replicated actor. etcd is a Range of one key with its defau
 newest message of a subject, as its key-value store reads it: the leader of the stream answers from its own state
 without asking a follower, so a leader that was deposed may answer with an old value.
 
-Expected: a leader confirms its role once for all reads that came meanwhile, two messages to each follower; then a read
-is a request, a call of the query and an answer. A follower asks the leader for the index to wait for, once for all
-reads that came meanwhile.
+Expected: a leader confirms its role once for all reads that arrived meanwhile, with two messages to each follower. A
+read is then a request, a call of the query and a response. A follower requests the index to wait for from the leader,
+once for all reads that arrived meanwhile.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """All nodes are killed at once and started again: how long until a record is acknowledged, a million on disk?
 
-Records of 256 B: a million in ours and in NATS, 300,000 in etcd, which would take minutes to fill. Ours starts also
-with 190,000 batches of one record each, because a node looks at each batch of its log, not at each record.
+Records have 256 B. There are a million in viewstamp and in NATS, and 300,000 in etcd, because more would take minutes
+to write. viewstamp is also measured with 190,000 batches of one record each, because a node reads the header of each
+batch of its log but not each record.
 
-SIGKILL for all three, then all three are started; every server is connected to as soon as it listens, and offered a
-record every 20 ms. The pages of the files are still in memory, so that the processor is measured, not the disk.
+All three servers get SIGKILL and are then started. The client connects to each as soon as it listens, and sends it a
+record every 20 ms. The files are still in the page cache, so that the processor is measured and not the disk.
 
-Expected: a Python process with what we import is there in 0.3 to 0.5 s, three at once on two cores in 0.7; an
-election takes 0.2 s or more. So a second is the floor, and reading the log must fit into the other one: 300 MB at
-3 GB/s of checksums are a tenth of a second, anything for each record half a second or more.
+Expected: a Python process with our imports starts in 0.3 to 0.5 s, three at once on two cores in 0.7 s. An election
+takes 0.2 s or more. So a second is the floor, and reading the log must fit into a second one: the checksums of 300 MB
+at 3 GB/s take a tenth of a second, any work for each record half a second or more.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ async def _measure(options: Options, directory: Path) -> RowResult:
 
 
 async def _fill_singly(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
-    """Append each record as a batch of its own: each session has one append under way."""
+    """Append each record as a batch of its own, by one unanswered append for each session."""
     async with open_sessions(peer, _SESSIONS) as sessions:
         free = [partial(each.append, value) for each in sessions]
 

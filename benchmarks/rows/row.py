@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["CLIENT_LIMIT_CORES", "Goal", "Options", "Ratio", "Row", "RowResult", "Subject", "as_json"]
 
 CLIENT_LIMIT_CORES = 0.9
-"""A client that uses more of its one core than this is what was measured, not the servers behind it."""
+"""Share of its core above which the client, and not the servers, limits the figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class Goal:
 
     @property
     def bound(self) -> float:
-        """The number, whichever side it bounds."""
+        """The number of the goal, a lower or an upper limit."""
         found = self.at_least if self.at_least is not None else self.at_most
         assert found is not None
         return found
 
     def is_reached(self, found: float) -> bool:
-        """Say whether ``found`` is on the right side; the bound itself is."""
+        """Return whether ``found`` reaches the goal; the bound itself does."""
         return found >= self.bound if self.at_least is not None else found <= self.bound
 
 
@@ -47,20 +47,20 @@ class Subject:
     """The figures of one contender."""
 
     name: str
-    """Such as "viewstamp, 8 sessions" or "NATS JetStream"; goals name it."""
+    """The name that goals use, for example "viewstamp, 8 sessions" or "NATS JetStream"."""
     turns: list[float]
-    """The figure of each turn, in the row's unit unless ``unit`` says another; the median counts."""
+    """The figure of each turn, in ``unit``, or in the row's unit if that is empty. The result is their median."""
     unit: str = ""
     p50_ms: float | None = None
     p99_ms: float | None = None
     client_cores: float | None = None
     """Processor seconds of the callers' process for each second; None = there is no such process."""
     cpu_us: float | None = None
-    """Microseconds of processor for each record, in callers and servers together. Scatters less than the rate."""
+    """Microseconds of processor for each record, in callers and servers together. Varies less than the rate."""
     durability: str = ""
     """The settings that were in force before an answer, as the servers report them."""
     client: str = ""
-    """How the callers reach it."""
+    """Description of the client."""
     note: str = ""
 
     @property
@@ -70,34 +70,34 @@ class Subject:
 
     @property
     def is_client_limited(self) -> bool:
-        """Say whether the process that asked had no more to give."""
+        """Whether the callers' process used more than ``CLIENT_LIMIT_CORES`` and limited the figure."""
         return self.client_cores is not None and self.client_cores >= CLIENT_LIMIT_CORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A goal and what was found. ``found`` None = not measured: the subject or its peer was left out."""
+    """A goal and its figure ``found``; None = not measured, because the subject or its peer was left out."""
 
     goal: Goal
     found: float | None
     turns: tuple[float, ...] = ()
-    """Of each turn: the spread says how far ``found`` is to be believed."""
+    """The figure of each turn; their spread shows how reliable ``found`` is."""
 
     @property
     def is_reached(self) -> bool | None:
-        """None = not measured."""
+        """Whether the goal is reached; None = not measured."""
         return None if self.found is None else self.goal.is_reached(self.found)
 
 
 @dataclass(slots=True, kw_only=True)
 class RowResult:
-    """All that a row found, ours first."""
+    """The result of a row, with our subjects first."""
 
     subjects: list[Subject]
     left_out: list[str] = field(default_factory=list)
-    """A line for each peer that is not there to be measured, with the reason."""
+    """A line for each peer that cannot run here, with the reason."""
     failed: list[str] = field(default_factory=list)
-    """A line for each subject that should have been measured and could not."""
+    """A line for each subject whose measurement failed."""
     notes: list[str] = field(default_factory=list)
 
     def subject(self, name: str) -> Subject | None:
@@ -110,13 +110,13 @@ class Options:
     """Settings of a run."""
 
     seconds: float
-    """Of each turn."""
+    """Length of each turn."""
     rounds: int
     """Turns of each subject."""
     minutes: float | None = None
-    """For the row about memory: how long the load lasts. None = its short form."""
+    """Length of the load in the row about memory; None = its short form."""
     say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr, flush=True))
-    """Takes one line about what happens now, for people."""
+    """Prints one line about the progress."""
 
 
 Measure = Callable[[Options, Path], Awaitable[RowResult]]
@@ -135,7 +135,7 @@ class Row:
     title: str
     """The work in words: "64 callers, 256 B"."""
     unit: str
-    """Of the subjects' figures: "/s", "MB/s", "ms", "s", "MB"."""
+    """Unit of the subjects' figures: "/s", "MB/s", "ms", "s", "MB"."""
     goals: Sequence[Goal]
     measure: Measure
     compares: str
@@ -144,10 +144,9 @@ class Row:
     rounds: int = 3
 
     def compare(self, result: RowResult) -> list[Ratio]:
-        """Set each goal beside what was found: the median of the turns' ratios, or of the figure where it has no peer.
+        """Return each goal with its figure: the median of the turns' ratios, or of the figures if it has no peer.
 
-        Turns that have no partner are left out; where the subjects' turns are not paired, as when a peer was measured
-        fewer times, the first ones are taken for pairs.
+        Turns without a partner are left out. If a peer was measured fewer times, the first turns are the pairs.
         """
         return [_ratio(goal, result) for goal in self.goals]
 
@@ -163,7 +162,7 @@ def _ratio(goal: Goal, result: RowResult) -> Ratio:
 
 
 def as_json(row: Row, result: RowResult) -> dict[str, Any]:
-    """Return the record of a row for programs and for ``results.py``."""
+    """Return the record of a row for JSON and for ``results.py``."""
     return {
         "row": row.name,
         "title": row.title,

@@ -5,9 +5,9 @@ the pages of all files dropped. Readers take whole batches and do not decode the
 are decoded into a Python object each, as ``Client.read`` yields them. Kafka's reader fetches a megabyte at a time and
 does not decode the batches either.
 
-Expected: a batch goes from the file to the socket without a look at its records, so that a node copies some hundred MB
-a second. 16 readers in one process are limited by its one core. A record that is decoded costs a microsecond: 256 MB/s
-are out of reach.
+Expected: a node copies batches from the file to the socket without decoding records, some hundred MB a second. 16
+readers in one process are limited by its one core. Decoding a record takes a microsecond or more, so that reading
+records cannot reach 256 MB/s.
 """
 
 from __future__ import annotations

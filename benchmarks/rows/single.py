@@ -1,8 +1,8 @@
 """One caller awaits each append before the next: how long does an append take, beside NATS and PostgreSQL?
 
-Expected: the disks of leader and follower sync at the same time, and otherwise it is wake-ups: caller, leader,
-follower, its writer thread, and back, eight of 15 to 50 us each on two cores that mostly sleep. PostgreSQL has fewer,
-and no Python on the way.
+Expected: the disks of leader and follower sync at the same time. The rest is wake-ups: caller, leader, follower, its
+writer thread, and back, eight of 15 to 50 us each on two cores that mostly sleep. PostgreSQL has fewer wake-ups and no
+Python on the path.
 """
 
 from __future__ import annotations

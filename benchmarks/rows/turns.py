@@ -1,4 +1,4 @@
-"""Runs contenders in turns, and makes a subject of the turns of each.
+"""Runs contenders in turns, and makes a subject from the turns of each.
 
 Only one system runs at a time: :func:`alternate` starts the servers of one side anew for each of its turns, with empty
 disks, and stops them before those of the next side start. Otherwise idle servers, and the writing back of their data by
@@ -47,7 +47,7 @@ class Turn:
     """The figures of one contender in one turn."""
 
     value: float
-    """In the row's unit."""
+    """The figure, in the row's unit."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     client_cores: float | None = None
@@ -73,7 +73,7 @@ class Turn:
 
 
 class Described(Protocol):
-    """A :class:`Peer`, or a system without servers: its client, and the durability of what it acknowledges."""
+    """A :class:`Peer`, or a system without servers: its client, and the durability of its acknowledged records."""
 
     client: str
     durability: str
@@ -99,18 +99,18 @@ class Side:
     """A system, and the loads that are measured while it runs."""
 
     start: Callable[[], Contenders]
-    """Starts the system and yields its contenders, none where it is not there; stops it at exit."""
+    """Starts the system and yields its contenders, none if it cannot run; stops it at exit."""
     rounds: int = 0
-    """How many turns it gets; 0 = as many as the options say."""
+    """Number of its turns; 0 = that of the options."""
 
 
 @asynccontextmanager
 async def running(
     peer: Peer, directory: Path, options: Options, result: RowResult, name: str = ""
 ) -> AsyncIterator[bool]:
-    """Yield whether the peer runs; if not, ``result`` has the reason. At exit it is stopped.
+    """Start a peer and yield whether it runs; if not, ``result`` has the reason. The peer is stopped at exit.
 
-    Its files go to a directory in ``directory`` that is named after it, or after ``name``, as are the messages.
+    Its files are in a directory in ``directory``. This directory and the messages have the peer's name, or ``name``.
     """
     name = name or peer.name
     if reason := peer.absent():
@@ -146,9 +146,9 @@ def side_of(
     Args:
       peer: is started on an empty directory for each turn.
       directory: for its files, which are removed after each turn.
-      options: of the row.
-      result: gets a line where the peer is not there or does not start.
-      contenders: called when it runs; closes what it opens by the stack.
+      options: those of the run.
+      result: gets a line if the peer is not installed or does not start.
+      contenders: called when the peer runs; enters its sessions into the stack, which closes them.
       rounds: as :attr:`Side.rounds`.
     """
 
@@ -171,7 +171,7 @@ def side_of(
 
 @asynccontextmanager
 async def open_sessions(peer: Peer, count: int) -> AsyncIterator[list[Session]]:
-    """Yield ``count`` sessions of a peer that runs; closes them at exit."""
+    """Yield ``count`` sessions of a running peer; closes them at exit."""
     sessions: list[Session] = []
     try:
         for _ in range(count):
@@ -192,7 +192,7 @@ def appending(peer: Peer, sessions: Sequence[Session], value: bytes, callers: in
 
 
 async def alternate(sides: Sequence[Side], options: Options, result: RowResult, unit: str) -> None:
-    """Start each side in turn, let its contenders work for ``options.seconds`` each, and stop it; then over again.
+    """Start each side in turn, let its contenders work for ``options.seconds`` each, and stop it, once for each round.
 
     The subjects are added to ``result`` in the order of the sides.
     """
@@ -212,10 +212,10 @@ async def alternate(sides: Sequence[Side], options: Options, result: RowResult, 
 async def take_turns(
     contenders: Sequence[Contender], options: Options, result: RowResult, unit: str, rounds: int = 0
 ) -> None:
-    """Let each work for ``options.seconds``, one after the other, ``rounds`` (0 = the options') times over.
+    """Let each contender work for ``options.seconds``, one after the other, ``rounds`` times (0 = that of the options).
 
-    For contenders whose system runs already and keeps its state between the turns. The subjects are added to ``result``
-    in the order of the contenders.
+    Use it for contenders whose system already runs and keeps its state between the turns. The subjects are added to
+    ``result`` in the order of the contenders.
     """
     turns = _Turns(options, result, unit)
     for _ in range(rounds or options.rounds):

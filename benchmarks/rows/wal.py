@@ -1,15 +1,16 @@
 """The log alone: how many records of 256 B a second does one process make durable, beside RocksDB and a plain file?
 
-Two ways: one caller commits 100 records at a time, and 256 callers, tasks of one event loop, each commit one record
-and then the next. Nothing is replicated. RocksDB and the plain file are called in whichever way is fastest for them:
-the one caller calls them without an event loop, and from the 256 callers one thread takes all that wait for one write
-and one sync, as ours does. (256 threads that each call RocksDB, which joins their writes, do some 5,000 a second.)
+There are two loads. One caller commits 100 records at a time; or 256 callers, tasks of one event loop, each commit one
+record and then the next. Nothing is replicated. RocksDB and the plain file are called in the way that is fastest for
+them: the one caller calls them without an event loop. For the 256 callers, one thread joins all waiting records into
+one write and one sync, like our log. (256 threads that each call RocksDB, which joins their writes, commit some 5,000
+records a second.)
 
-Expected: a commit of 100 is a sync, 0.15 to 0.25 ms, and some 50 us of Python: building the batch, its checksum,
-its headers, and a hand-over to the writer thread and back that the others do without. RocksDB writes to a file that
-grows, which makes its sync half as dear again, and pays for 100 puts. The plain file is zero-filled, has no checksum
-and no headers, and finds nothing again: what a log can come to. With 256 callers it is the loop that decides: a task
-that waits for a future costs 5 us, so all three are alike.
+Expected: a commit of 100 is a sync, 0.15 to 0.25 ms, and some 50 us of Python: building the batch, its checksum, its
+headers, and the switch to the writer thread and back, which the others do not need. The sync of RocksDB takes one and a
+half times as long, because its file grows, and it does 100 puts. The plain file is filled with zeros and has no
+checksum, no headers and no recovery, so it is an upper limit for a log. With 256 callers the loop decides: a task that
+waits for a future costs 5 us, so all three have similar figures.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _Waiting = tuple[list[bytes], Done]
 
 
 class _Log(abc.ABC):
-    """What makes records durable."""
+    """A log under measurement."""
 
     name: str
     durability: str
@@ -58,23 +59,23 @@ class _Log(abc.ABC):
 
     @abc.abstractmethod
     def put(self, values: list[bytes], done: Done) -> None:
-        """Hand over records; ``done`` is called on the loop when they are durable."""
+        """Begin to write records; ``done`` is called on the loop when they are durable."""
 
     @abc.abstractmethod
     async def commits(self, seconds: float) -> Figures:
-        """Commit 100 records at a time for a while."""
+        """Commit 100 records at a time for ``seconds``; return the figures."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """End it."""
+        """Close the log."""
 
     async def callers(self, seconds: float) -> Figures:
-        """Let many callers commit a record each, and then the next."""
+        """Let 256 callers commit one record at a time for ``seconds``; return the figures."""
         return await drive([_Gatherer(self.put).append], _VALUE, callers=_CALLERS, seconds=seconds)
 
 
 class _Gatherer:
-    """Hands over what callers append in one turn of the loop together."""
+    """Joins the records that callers append in one turn of the loop into one ``put``."""
 
     def __init__(self, put: Callable[[list[bytes], Done], None]) -> None:
         self._put = put
@@ -115,7 +116,7 @@ class _Ours(_Log):
 
     def __init__(self, directory: Path) -> None:
         self._wal = Wal.open(RealDisk(), str(directory / "viewstamp"), WalOptions(), on_batch=lambda *_: None)
-        self._wal.start(lambda _: None)  # Whoever waits is told.
+        self._wal.start(lambda _: None)  # ``append`` raises a write error to its caller.
 
     def put(self, values: list[bytes], done: Done) -> None:
         wal = self._wal
@@ -140,7 +141,7 @@ class _Ours(_Log):
 
 
 class _Blocking(_Log):
-    """A log that is written by a call that blocks: by the one caller itself, or on a thread for many."""
+    """A log with a blocking call, which the one caller makes itself, and a thread makes for many callers."""
 
     def __init__(self) -> None:
         self._executor: SerialExecutor[_Waiting] = RealDisk().executor("log", self._work, self._done)
@@ -170,7 +171,7 @@ class _Blocking(_Log):
 
 
 def _commit_for(seconds: float, commit: Callable[[], None]) -> Figures:
-    """Commit for a while, one after the other; this thread does nothing else."""
+    """Commit repeatedly for ``seconds`` on this thread, which does nothing else; return the figures."""
     latencies, clock = Histogram(), time.perf_counter
     cpu, began = time.process_time(), clock()
     before, end = began, began + seconds
@@ -183,7 +184,7 @@ def _commit_for(seconds: float, commit: Callable[[], None]) -> Figures:
 
 
 class _RocksDb(_Blocking):
-    """Its write-ahead log, and what it does behind it."""
+    """RocksDB with its write-ahead log and its memory table."""
 
     name = "RocksDB"
     durability = "WriteOptions.sync, log files recycled"
@@ -194,7 +195,7 @@ class _RocksDb(_Blocking):
         import rocksdict
 
         options = rocksdict.Options(raw_mode=True)
-        options.set_recycle_log_file_num(4)  # Its syncs are a little cheaper so.
+        options.set_recycle_log_file_num(4)  # Because this makes its syncs a little faster.
         self._new_batch: Callable[[], Any] = partial(rocksdict.WriteBatch, raw_mode=True)
         self._options = rocksdict.WriteOptions()
         self._options.sync = True
@@ -216,7 +217,7 @@ class _RocksDb(_Blocking):
 
 
 class _PlainFile(_Blocking):
-    """A file of zeros that is overwritten from front to back, again and again: no log, but what one can come to."""
+    """A file of zeros that is overwritten from front to back repeatedly: not a log, but an upper limit for one."""
 
     name = "plain file"
     durability = "fdatasync of a zero-filled file, nothing else"

@@ -1,4 +1,4 @@
-"""A histogram keeps each latency within half a percent, in the same memory whatever their number."""
+"""A histogram stores each latency with an error of at most 0.5 %, and its memory does not depend on their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps callers going counts what they got done, and deals them evenly."""
+"""The load generators count the calls of their window, and divide callers evenly over sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_callers_are_dealt_evenly_over_the_sessions() -> None:
 
 
 async def test_only_calls_that_begin_and_end_inside_the_window_count() -> None:
-    """A call that begins in the window and ends behind it has been waited for, and is no figure."""
+    """A call that begins in the window and ends after it is awaited, but does not count."""
     made = 0
     turn = asyncio.Event()
 
@@ -94,7 +94,7 @@ async def test_cancelling_ends_every_caller() -> None:
             running -= 1
 
     task = asyncio.create_task(repeat([call], 5, 60))
-    while running < 5:  # noqa: ASYNC110 - it is the tasks themselves that are watched
+    while running < 5:  # noqa: ASYNC110 - the tasks send no event
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
@@ -112,7 +112,7 @@ def test_a_percentile_is_the_time_that_this_share_of_calls_did_not_exceed(percen
 
 
 async def test_processor_time_of_servers_counts_only_inside_the_window() -> None:
-    """A call costs what callers and servers use together."""
+    """The cost of a call includes the processor time of the callers and of the servers."""
     used = iter([10.0, 13.0])
 
     async def call() -> None:
@@ -124,14 +124,14 @@ async def test_processor_time_of_servers_counts_only_inside_the_window() -> None
 
 
 async def test_calls_are_offered_at_their_rate_and_count_from_the_time_at_which_they_were_due() -> None:
-    """The system stalls for 0.1 s. Each call that was due meanwhile is slow, not only the one that met the stall."""
+    """The system stalls for 0.1 s. Each call that was due meanwhile is slow, not only the call that stalled."""
     made = 0
 
     async def call() -> None:
         nonlocal made
         made += 1
         if made == 50:
-            time.sleep(0.1)  # noqa: ASYNC251 - the event loop itself stalls
+            time.sleep(0.1)  # noqa: ASYNC251 - so that the event loop itself stalls
 
     figures = await offer(call, 1000, 0.2, warm_up=0.0)
     assert made >= figures.count > 100

@@ -1,4 +1,4 @@
-"""A round does not become more expensive unnoticed: the Python calls of one append are counted, and bounded."""
+"""The number of Python calls of one append has a limit, so that no change makes a round more expensive unnoticed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 from benchmarks.calls import ROLES, Counts, calls_of_appends, per_role
 
 CALLS_MAX = {"leader": 149, "follower": 85, "client": 39}
-"""The calls of one append by who makes them, on Python 3.11, and two more: later versions make fewer.
+"""The limit for each role: the calls of one append on Python 3.11, plus 2. Later versions make fewer calls.
 
-To renew it, run ``python -m benchmarks.calls`` and write its figures here, each with 2 added. A commit that raises one
-says in its body what the calls are for; one that cuts calls lowers it.
+To renew it, run ``python -m benchmarks.calls`` and write its figures here, each with 2 added. A commit that raises a
+limit gives the reason in its body. A commit that removes calls lowers the limit.
 """
 
 _ROOM = 20
-"""So far below its bound a count is taken to be a saving that nobody wrote down."""
+"""A count may be this far below its limit. If it is lower, the test fails, because the limit should be lowered."""
 
 
 def test_an_append_makes_no_more_calls_than_it_did() -> None:
@@ -24,12 +24,12 @@ def test_an_append_makes_no_more_calls_than_it_did() -> None:
     assert all(counted[role] <= CALLS_MAX[role] for role in ROLES), (
         f"an append makes {counted} calls, at most {CALLS_MAX} are allowed; each is about 1 us of a round."
         " `python -m benchmarks.calls --functions 300 --role leader` lists them (follower-1, client). If the new calls"
-        f" are worth it, raise CALLS_MAX in {__file__}, and say in the commit what for. The most called functions:"
+        f" are worth it, raise CALLS_MAX in {__file__}, with the reason in the commit. The most called functions:"
         f" {_most_called(measured[-1])}"
     )
     is_measured_version = sys.version_info[:2] == (3, 11)
     assert not is_measured_version or all(counted[role] > CALLS_MAX[role] - _ROOM for role in ROLES), (
-        f"an append makes only {counted} calls: lower CALLS_MAX in {__file__} to them, so that the saving stays"
+        f"an append makes only {counted} calls: lower CALLS_MAX in {__file__}, so that the saving is kept"
     )
 
 

@@ -1,4 +1,4 @@
-"""Redis, rqlite and Kafka by hand: each answer settles the records of its request, wherever the stream is cut."""
+"""The clients of Redis, rqlite and Kafka: each response settles the records of its request, however it is divided."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ANSWERS = {
     ),
     KafkaConnection: ((kafka_answer(0, 0), kafka_answer(1, 6)), [None, None, None], "error 6"),
 }
-"""The answers to a request of three records and to one of one record, and the errors."""
+"""The responses to a request with three records and to one with one record, and the errors."""
 
 
 @asynccontextmanager
 async def connected(
     kind: type[GatheredConnection], answers: Sequence[bytes]
 ) -> AsyncIterator[tuple[GatheredConnection, list[bytes]]]:
-    """Yield a connection to a server that answers each read with the next of ``answers``, as long as there are any."""
+    """Yield a connection to a server that answers each read with the next of ``answers``, until there are none left."""
     requests: list[bytes] = []
     ended = asyncio.Event()
     remaining = iter(answers)

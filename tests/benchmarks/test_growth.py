@@ -1,4 +1,4 @@
-"""Growth: which ones of many are used, and a short run to its end."""
+"""The benchmark of growth: the choice of topics and sessions, and a short complete run."""
 
 from __future__ import annotations
 

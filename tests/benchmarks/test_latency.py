@@ -1,4 +1,4 @@
-"""Latency over offered load: the points of a system, and where it is left."""
+"""Latency over offered load: the points of a system, and the rate at which its measurement ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from viewstamp.bench.plot import draw_lines
 
 
 class OneAtATime(Peer):
-    """A server that acknowledges a record every 2 ms at most."""
+    """A server that acknowledges at most one record every 2 ms."""
 
     name = "one at a time"
     warm_up_seconds = 0.01
@@ -51,7 +51,7 @@ class OneAtATime(Peer):
 
 
 async def test_a_system_is_left_at_the_first_rate_that_it_does_not_keep_up_with() -> None:
-    """It acknowledges 500 records a second at most, so 20,000 are too many however fast the machine is."""
+    """It acknowledges at most 500 records a second, so 20,000 are too many on any machine."""
     points = await measure_peer(OneAtATime(), [20_000, 40_000], 0.3)
     assert [each["offered"] for each in points] == [20_000]
     assert not has_kept_up(points[0])

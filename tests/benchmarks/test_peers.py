@@ -1,4 +1,4 @@
-"""What is measured takes records, and goes on when one of its servers is killed; the clients by hand read answers."""
+"""Each peer accepts records, and continues when one of its servers is killed; its client reads the responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ from viewstamp.errors import UnavailableError
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Ours, Nats, Etcd, Rqlite], ids=lambda kind: kind.name)
 async def test_a_record_is_acknowledged_while_one_server_is_dead(kind: Callable[[], Peer], tmp_path: Path) -> None:
-    """Of what is not installed there is nothing to see; ours is always there."""
+    """Peers that are not installed are skipped; viewstamp is always tested."""
     peer = kind()
     if absent := peer.absent():
         pytest.skip(absent)
@@ -61,7 +61,7 @@ async def test_a_server_that_does_not_come_up_is_reported_with_its_last_words(tm
 
 @asynccontextmanager
 async def answering(answers: Callable[[bytes], bytes]) -> AsyncIterator[str]:
-    """Serve one connection: what ``answers`` makes of the bytes that came is sent back one byte at a time."""
+    """Serve one connection: apply ``answers`` to the received bytes, and send the result one byte at a time."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -81,7 +81,7 @@ async def answering(answers: Callable[[bytes], bytes]) -> AsyncIterator[str]:
 
 
 async def test_answers_of_nats_are_read_wherever_they_are_cut() -> None:
-    """A refusal is an answer too: a record that was not stored must not be counted."""
+    """A refusal is a response too, and a refused record must not be counted as stored."""
 
     def answers(data: bytes) -> bytes:
         if data.startswith(b"CONNECT"):

@@ -1,4 +1,4 @@
-"""PostgreSQL's protocol by hand: answers belong to their inserts however the stream is cut, and a lost one is told."""
+"""The client of PostgreSQL: responses belong to their inserts however the stream is divided, and a lost one fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ NOTICE = b"N\0\0\0\x05\0"
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[_Connection, asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Yield a connection, and what its server reads and writes."""
+    """Yield a connection, and the streams of its server."""
     accepted: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Future()
     server = await asyncio.start_server(lambda *streams: accepted.set_result(streams), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -31,7 +31,7 @@ async def connected() -> AsyncIterator[tuple[_Connection, asyncio.StreamReader, 
 
 
 async def test_an_answer_belongs_to_its_insert_wherever_the_stream_is_cut() -> None:
-    """Three inserts under way, of which the second is refused; the server's bytes come one by one, and all at once."""
+    """Three inserts are unanswered and the second is refused; the server's bytes arrive one by one, and all at once."""
     answers = INSERTED + NOTICE + REFUSED + INSERTED
     for size in (1, 7, len(answers)):
         async with connected() as (connection, _, _writer):
@@ -44,7 +44,7 @@ async def test_an_answer_belongs_to_its_insert_wherever_the_stream_is_cut() -> N
 
 
 async def test_an_insert_is_one_bind_one_execute_and_one_sync() -> None:
-    """Each insert is a transaction of its own: without a Sync behind it several would share one."""
+    """Each insert is a transaction of its own. Without a Sync after each, several inserts would share one."""
     async with connected() as (connection, reader, writer):
         future = connection.append(b"\0value")
         kinds = []
@@ -57,12 +57,12 @@ async def test_an_insert_is_one_bind_one_execute_and_one_sync() -> None:
         assert await asyncio.wait_for(future, 5) == []
 
 
-async def test_who_waits_hears_that_the_server_hung_up() -> None:
-    """A caller that waited for ever would hold up the whole measurement."""
+async def test_unanswered_inserts_fail_when_the_server_closes_the_connection() -> None:
+    """Otherwise one caller would block the whole measurement."""
     async with connected() as (connection, _, writer):
         future = connection.append(b"value")
         writer.close()
-        with pytest.raises(UnavailableError, match="hung up"):
+        with pytest.raises(UnavailableError, match="closed the connection"):
             await future
-        with pytest.raises(UnavailableError, match="hung up"):
+        with pytest.raises(UnavailableError, match="closed the connection"):
             await connection.append(b"value")

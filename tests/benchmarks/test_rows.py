@@ -1,4 +1,4 @@
-"""Rows run to their end against real servers, for a moment each: shape and arithmetic, never speed."""
+"""Short complete runs of rows against real servers, which check the shape and arithmetic but never the speed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_appends_over_two_numbers_of_sessions_are_measured_with_their_proc
 
 @pytest.mark.slow
 async def test_a_value_is_read_from_leader_and_follower(tmp_path: Path) -> None:
-    """The nodes of a measurement have no switches for faults: each write would pass two more layers."""
+    """The nodes of a measurement have no fault switches, because each write would pass two more layers."""
     ours = Ours(settings={"actors.counter": "benchmarks.actors:Counter"})
     async with ours.running(tmp_path / "ours"):
         assert not any(node.settings.node.chaos for node in ours.cluster.nodes.values())

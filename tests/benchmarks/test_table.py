@@ -1,4 +1,4 @@
-"""What the table says follows from the figures by these rules; no server runs here."""
+"""The rules by which the table follows from the figures; no server runs here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FASTER = Goal(subject="viewstamp", peer="NATS", at_least=4.0)
 
 
 def test_a_ratio_is_the_median_of_the_turns_ratios_and_not_the_ratio_of_medians() -> None:
-    """A slow quarter of a minute hits both sides of one turn, and leaves the ratio of that turn as it was."""
+    """15 slow seconds of the machine affect both sides of one turn, so the ratio of that turn stays the same."""
     ours = Subject(name="viewstamp", turns=[500.0, 50.0, 420.0])
     peer = Subject(name="NATS", turns=[100.0, 10.0, 100.0])
     (ratio,) = a_row(FASTER).compare(RowResult(subjects=[ours, peer]))
@@ -205,7 +205,7 @@ def test_the_chart_is_a_small_picture_with_a_panel_for_each_row() -> None:
     assert len(picture) < 60_000
     tags = [each.tag.rpartition("}")[2] for each in ElementTree.fromstring(picture).iter()]
     assert tags.count("g") == len(NAMES)
-    assert tags.count("polyline") == len(NAMES)  # The three goals are of one name, and so are one line.
+    assert tags.count("polyline") == len(NAMES)  # The three goals have the same name, so they are one line.
 
 
 def options(**more: object) -> Options:
@@ -214,7 +214,7 @@ def options(**more: object) -> Options:
 
 
 class Nobody(Peer):
-    """A peer without servers, for what is decided before one starts."""
+    """A peer without servers, for the decisions before a server starts."""
 
     name = "nobody"
 
@@ -285,7 +285,7 @@ async def test_contenders_take_turns_and_one_that_fails_costs_no_other_its_figur
 
 
 async def test_sides_run_one_at_a_time_and_one_that_is_not_there_is_not_asked_again() -> None:
-    """Two systems that run at once share the processors, so that neither is measured."""
+    """Two systems must not run at once, because they would share the processors and slow each other down."""
     log: list[str] = []
 
     def side(name: str, values: list[float], rounds: int = 0) -> Side:
