@@ -1,7 +1,7 @@
-"""Which snapshots are kept, and up to which of them the log may be dropped. Pure.
+"""Chooses the snapshots to keep, and the one up to which the log may be deleted. Pure.
 
-A member recovers from its newest snapshot that is intact, if the log reaches back to that one's end, and from the log
-behind it. So the log goes at most as far as the *base*, and what is older than the base is of no use any more.
+A member recovers from its newest intact snapshot and the log after it, if the log reaches back to the snapshot's end.
+So the log may be deleted up to the *base*, and snapshots older than the base are useless.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["choose_base", "choose_dropped", "find_missing_beginnings"]
 def choose_base(
     ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index = Index(1), pressed: bool = False
 ) -> Index | None:
-    """Return the end of the snapshot up to which the log may be dropped; None = nothing may be dropped.
+    """Return the end of the snapshot up to which the log may be deleted; None = nothing may be deleted.
 
-    ``keep_from`` is the first index that must stay, None = no such. ``log_begin`` is the first one that is there: a
-    snapshot from before it leaves a gap, and is none. The newest snapshot might turn out damaged, so the second newest
-    is the base, where there are two; ``pressed``: there is no room left, take the newest.
+    ``keep_from`` is the first index that must stay, None = no such. ``log_begin`` is the first one in the log. A
+    snapshot that ends before it does not count, because of the gap. If there are two, the second newest is the base,
+    because the newest might be damaged; ``pressed``: take the newest, because no space is left.
     """
     usable = sorted(end for end in ends if end >= log_begin and (keep_from is None or end <= keep_from))
     if not usable:
@@ -38,10 +38,10 @@ def choose_dropped(
 ) -> list[Index]:
     """Return the ends of the snapshots that are not needed.
 
-    Kept, whatever ``kept_max`` says, are the two newest, the base, and those that are ``held`` (being sent). What is
-    older than the base goes: the log does not reach back to it. Between the base and the newest at most ``kept_max``
-    in all are kept, spaced evenly: they are the bases to come, when what holds the log is trimmed. However many they
-    are, one stays where those beside it are not near each other: what lies between them would be held as one.
+    The two newest, the base, and those that are ``held`` (being sent) are always kept. Snapshots older than the base
+    are not, because the log does not reach back to them. From the base to the newest at most ``kept_max`` are kept,
+    spaced evenly, because they are future bases after a trim. One whose neighbours are not near each other is kept in
+    any case, because otherwise the whole log between the neighbours could only be deleted at once.
     """
     kept = sorted(ends)
     needed = {*kept[-2:], *held} | ({base} if base is not None else set())
@@ -61,7 +61,7 @@ def choose_dropped(
 
 
 def find_missing_beginnings(ends: Sequence[Index], keep_from: Index | None, *, log_begin: Index) -> list[Index]:
-    """Return where a log should begin that begins too late, best first; empty = it lacks nothing.
+    """Return better first indices for a log that begins too late, best first; empty = it lacks nothing.
 
     A new member starts from a snapshot that ends at or before ``keep_from``, or from index 1, and needs the log from
     there on. The next best is to hold at least the records that the state refers to, which begin at ``keep_from``.

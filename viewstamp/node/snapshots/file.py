@@ -1,4 +1,4 @@
-"""A snapshot as a file: its bytes, the writer that never blocks the loop, the reader that believes nothing.
+"""A snapshot as a file: its bytes, a writer that never blocks the loop, a reader that verifies every byte.
 
 Bytes, little-endian. A file is a header, then pieces, then a trailer, and nothing behind it::
 
@@ -23,11 +23,11 @@ Bytes, little-endian. A file is a header, then pieces, then a trailer, and nothi
 
 * **A file without an intact trailer is not a snapshot**, however intact its pieces are. The trailer ties exactly these
   pieces, in this order, to this header; so pieces of two files cannot pass for one.
-* Every byte is under a checksum: a single wrong bit anywhere is found. What is wrong with a file is told with the
-  byte where the frame begins that is not intact; whatever was handed out before that was intact.
-* The header's checksum is the file's *identity*: it covers who made the snapshot when. Two members' snapshots at the
-  same viewstamp may hold the same state in other bytes, and a transfer must not mix them.
-* Magic, version, checksum and body length keep their places in all versions, so that a newer file can be told from a
+* Every byte is covered by a checksum, so that any wrong bit is found. The error names the byte at which the damaged
+  frame begins; all pieces before it were intact.
+* The header's checksum is the file's *identity*, because it covers the node and the time of the snapshot. Two members'
+  snapshots at the same viewstamp may hold the same state in other bytes, and a transfer must not mix them.
+* Magic, version, checksum and body length keep their places in all versions, so that a newer file is not taken for a
   damaged one.
 """
 
@@ -69,23 +69,23 @@ _LENGTH = struct.Struct("<I")
 _TRAILER = struct.Struct("<II QQ II 8s")
 
 _WRITE_BYTES = 256 * 1024
-"""Small pieces are gathered, large ones divided: what one write carries."""
+"""Bytes of one write. Small pieces are joined, large ones divided."""
 SYNC_BYTES = 4 * 1024 * 1024
-"""Written and unsynced at most: a device that gets a gigabyte at once makes a sync of the log wait for all of it.
+"""Limit of unsynced bytes, because a sync of the log waits for all bytes that the device got before it.
 
 Measured on ext4, two busy cores, appends of 4 KiB beside a snapshot of 1 GB: never synced, the longest append took
 189 ms; every 32 MiB 44 ms; every 8 MiB 17 ms with a p99 of 11-13 ms; every 4 MiB a p99 of 5 ms. Below that the
-snapshot takes twice as long. What a snapshot writes a second, some 300 MB, hardly differs above.
+snapshot takes twice as long. Above it the write rate of a snapshot, about 300 MB per second, hardly differs.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMeta:
-    """What a snapshot covers: the state after all records below ``end``, the last of which has ``term``.
+    """The description of a snapshot: the state after all records below ``end``, the last of which has ``term``.
 
     ``history`` is the term history up to ``end``, (term, first index) pairs (protocol-rules 19). ``membership`` is the
     packed one in force at ``end``; the record it came from has ``membership_index`` and ``membership_term`` (0 = none).
-    ``log_time`` is that of the last record; ``created_us`` is when the file was begun, by the clock that people read.
+    ``log_time`` is that of the last record; ``created_us`` is the wall clock when the file was begun.
     """
 
     cluster: str
@@ -117,7 +117,7 @@ class SnapshotMeta:
 
     @classmethod
     def decode(cls, body: bytes) -> SnapshotMeta:
-        """Read the body of an intact header. Raises ValueError or TypeError: it is none."""
+        """Read the body of an intact header. Raises ValueError or TypeError if it is not a description."""
         fields: Any = msgpack.unpackb(body)
         if type(fields) is not dict or {name: type(value) for name, value in fields.items()} != _TYPES:
             raise TypeError(f"{brief_repr(fields)} is no description of a snapshot")
@@ -138,12 +138,12 @@ _TYPES = {
     "log_time": int,
     "created_us": int,
 }
-"""What a description looks like as msgpack."""
+"""The msgpack types of a description's fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """An intact header: what it says, the file's identity, and the byte where the first piece begins."""
+    """An intact header: its description, the file's identity, and the byte at which the first piece begins."""
 
     meta: SnapshotMeta
     identity: int
@@ -152,7 +152,7 @@ class SnapshotHeader:
 
 @dataclass(slots=True)
 class _Sum:
-    """What the trailer says of the pieces before it; grows with each."""
+    """The trailer's count, size and checksum of the pieces so far."""
 
     identity: int
     pieces: int = 0
@@ -190,7 +190,7 @@ def read_header(file: File) -> SnapshotHeader:
         raise _damage(file, 0, "a snapshot's header", start[:4].hex(" ") or "nothing")
     magic, checksum, length = _HEADER.unpack(start)
     size = _HEADER.size + length
-    # The length is not verified yet: no more is read than there is.
+    # The length is not verified yet, so it must not cause a read beyond the end of the file.
     data = start + file.read(_HEADER.size, length) if size <= file.size() else start
     if len(data) < size or _header_checksum(data) != checksum:
         raise _damage(file, 0, "an intact header", "another checksum")
@@ -207,7 +207,7 @@ def read_header(file: File) -> SnapshotHeader:
 
 
 def read_trailer(file: File, header: SnapshotHeader) -> None:
-    """Check that the file ends with an intact trailer for this header: all that can be told without reading it all.
+    """Check that the file ends with an intact trailer for this header, without reading the pieces.
 
     Raises:
       CorruptionError: it does not.
@@ -223,7 +223,7 @@ def read_trailer(file: File, header: SnapshotHeader) -> None:
 
 
 def read_pieces(file: File, header: SnapshotHeader) -> Iterator[bytes]:
-    """Yield the pieces, each verified; blocking. They are a whole only when the iteration has ended without an error.
+    """Yield the verified pieces. Blocks. They are complete only if the iteration ends without an error.
 
     Raises:
       CorruptionError: a piece or the trailer is not intact, or something follows.
@@ -244,7 +244,7 @@ def read_pieces(file: File, header: SnapshotHeader) -> Iterator[bytes]:
 
 
 def intact_bytes(file: File) -> int:
-    """Return the byte up to which header and pieces are intact: where a transfer may go on; blocking.
+    """Return the byte up to which header and pieces are intact, from which a transfer may go on. Blocks.
 
     Raises:
       ConfigError: the header is of a newer format.
@@ -261,13 +261,13 @@ def intact_bytes(file: File) -> int:
 
 
 class SnapshotWriter:
-    """Writes one file, from its header on; awaits the disk, and nothing else.
+    """Writes one file, from its header on; awaits only the disk.
 
     Pieces of up to a megabyte or so are best: each is checksummed at once, on the event loop.
 
     Invariants:
-      * ``size`` bytes were handed over; all but the last few 256 KiB are written, all but the last 4 MiB synced
-      * after an error, or a cancellation, the file is of no use
+      * ``size`` bytes were added; all but the last few 256 KiB are written, all but the last 4 MiB synced
+      * after an error, or a cancellation, the file is useless
     """
 
     def __init__(self, file: AsyncFile, meta: SnapshotMeta) -> None:
@@ -292,7 +292,7 @@ class SnapshotWriter:
             await self._write()
 
     async def finish(self) -> None:
-        """Append the trailer and make all of it durable; the name is not."""
+        """Append the trailer and make all bytes durable. The name is not durable yet."""
         trailer = self._sum.trailer()
         self._gathered.append(trailer)
         self.size += len(trailer)
@@ -312,14 +312,14 @@ class SnapshotWriter:
 
 
 def _read_piece(file: File, at: int, size: int) -> tuple[bytes | None, int]:
-    """Return the piece whose head is at ``at`` and its checksum; None where an intact trailer may follow."""
+    """Return the piece whose head is at ``at``, and its checksum; None = an intact trailer may be there."""
     head = file.read(at, _PIECE.size)
     if len(head) < _PIECE.size:
         raise _damage(file, at, "a piece or the trailer", "the end of the file")
     length, checksum = _PIECE.unpack(head)
     if length == 0:
         return None, 0
-    # The length is not verified yet: no more is read than there is.
+    # The length is not verified yet, so it must not cause a read beyond the end of the file.
     if length > size - at - _PIECE.size:
         raise _damage(file, at, "a piece", f"one of {length} bytes, more than there are")
     piece = file.read(at + _PIECE.size, length)

@@ -1,25 +1,27 @@
-"""Taking snapshots, and dropping what they cover: what keeps the log bounded and the restart short.
+"""Takes snapshots, and deletes the log that they cover, to keep the log bounded and restarts short.
 
 A snapshot is taken when
 
-* the log has grown by ``log_bytes`` since the last one, and by as much as the last one was large; a bounded log by a
-  quarter of its bound at most. The first comes after a share of that, another share on each member: so they take turns;
-* replaying what came since would take more than half of ``restart_seconds_max``;
-* the log is three quarters full, and a snapshot would let some of it go;
-* somebody asks.
+* the log has grown by ``log_bytes`` since the last one, and by at least the size of the last one; a bounded log by at
+  most a quarter of its bound. The first is taken after a fraction of that, which differs between members, so that they
+  take turns;
+* replaying the log since the last one would take more than half of ``restart_seconds_max``;
+* the log is three quarters full, and a snapshot would allow a part of it to be deleted;
+* a caller requests one.
 
-The steps, and what a death on each leaves:
+The steps, and what is left if the process dies in each:
 
-1. the cut, at the end of what is applied here: nothing on disk yet;
-2. the pieces go to a file aside, a quarter of a megabyte at a time, while batches are applied in between: a leftover;
-3. everything that the cut covers is durable in the own log too (a leader may commit without its own disk): a leftover;
-4. the file is synced, renamed, and the name is synced: a snapshot, of which the log still holds everything;
-5. the log's prefix is dropped up to the *base* snapshot, whole segments at a time: any part of them may be gone;
-6. snapshots that are not needed are removed: any of them may be gone.
+1. the cut, at the applied end: nothing on disk yet;
+2. the pieces are written to a temporary file, 256 KiB at a time, while batches are applied in between: a leftover;
+3. wait until the own log has everything before the cut durably, because a leader may commit without its disk: a
+   leftover;
+4. the file is synced, renamed, and the name is synced: a snapshot, and the log still has all its records;
+5. the log is deleted up to the *base* snapshot, in whole segments: any of them may be deleted;
+6. snapshots that are not needed are removed: any of them may be removed.
 
-The base is the newest snapshot, but one, that keeps every record which a topic still holds (``keep_from``): a member
-that has to begin anew gets it and then the log behind it, and so all that is anybody's data. Nobody who is away
-holds the log: only a member that is being sent batches or a snapshot at this moment does, until room is short.
+The base is the second-newest snapshot that ends no later than the oldest record kept by any topic (``keep_from``). So a
+member that begins anew gets all kept records from the base and the log after it. Members that are down do not keep the
+log from being deleted. A member that is being sent batches or a snapshot does, unless space is short.
 """
 
 from __future__ import annotations
@@ -45,35 +47,35 @@ from viewstamp.wal.log import Wal
 __all__ = ["SnapshotOptions", "Snapshotter"]
 
 _LOOK_SECONDS = 0.1
-"""Seconds between two looks whether a snapshot is due, while batches are applied."""
+"""Seconds between two checks whether a snapshot is due, while batches are applied."""
 _IDLE_LOOK_SECONDS = 1.0
-"""The same while none are: the first batch that is applied ends the wait."""
+"""The same while no batches are applied. The first applied batch ends the wait."""
 _DROP_SECONDS = 0.9
-"""Seconds between two looks for what can be dropped: each goes through all topics, which may be thousands."""
+"""Seconds between two searches for log to delete, because each visits all topics, which may be thousands."""
 _PIECE_BYTES = 256 * 1024
 _SUSPECT_SECONDS = 10.0
-"""A snapshot that is asked for again is read through here, but no more often than this: two members may want it."""
+"""A snapshot that is requested again is verified here, at most once in this time, because two members may need it."""
 _HELD_SECONDS = 5.0
-"""A snapshot of which a piece was asked for so lately is being sent: the log behind its end stays, if there is room."""
+"""A snapshot counts as being sent for this time after a request, and the log after it stays if there is space."""
 _RETRY_SECONDS = 5.0
-"""How long to wait after a snapshot that could not be taken."""
+"""Pause after a snapshot that could not be taken."""
 _LOAD_BYTES_PER_SECOND = 20e6
-"""How fast loading is reckoned to be until it has been measured here."""
+"""Assumed rate of loading a snapshot until it was measured here."""
 _MEASURED_BYTES = 1 << 20
 _SCAN_BYTES_PER_SECOND = 300e6
-"""How fast a log is read and checked: little beside applying it, which is measured."""
+"""Assumed rate of reading and checking a log. The time is short compared to applying it, which is measured."""
 _REMOVE_SECONDS = 30.0
-"""How long to wait until what could not be removed is tried again."""
+"""Pause before files that could not be removed are tried again."""
 _FULL = 0.75
 _SNAPSHOTS_IN_LOG = 4
-"""A bounded log holds the records since so many snapshots at least, however large these are."""
+"""A bounded log has space for the records since this number of snapshots, independent of their size."""
 _FAR = 2
-"""Beyond this part of the bound since the last snapshot, what is new waits for the next."""
+"""New batches wait for a snapshot when the log since the last one exceeds the bound divided by this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOptions:
-    """When snapshots are taken, and how many stay; ``restart_seconds_max`` 0 = however long a restart may take."""
+    """Times of snapshots, and their number; ``restart_seconds_max`` 0 = no limit for the time of a restart."""
 
     log_bytes: int = 64 * 1024 * 1024
     restart_seconds_max: float = 10.0
@@ -81,7 +83,7 @@ class SnapshotOptions:
 
 
 class Snapshotter(AsyncActor[None]):
-    """Owns the snapshots of one node. One is taken at a time; those who ask meanwhile get the next one.
+    """Owns the snapshots of one node. One is taken at a time; requests in the meantime get the next one.
 
     Invariants:
       * the log begins at or below the end of a snapshot that is listed, or at 1
@@ -120,31 +122,31 @@ class Snapshotter(AsyncActor[None]):
         self._wanted: list[asyncio.Future[StoredSnapshot]] = []
         self._wake = applier.due
         self._sent: dict[StoredSnapshot, float] = {}
-        """When a piece of a snapshot was last asked for."""
+        """The time of the last request for a piece of each snapshot."""
         self._reached: dict[StoredSnapshot, int] = {}
-        """Up to which byte a snapshot was sent."""
+        """The byte up to which each snapshot was sent."""
         self._suspected: dict[StoredSnapshot, float] = {}
-        """When somebody last asked for what it had been sent already."""
+        """The time at which bytes of a snapshot were last requested again."""
         self._not_before = 0.0
         self.failure: ViewstampError | None = None
-        """Why the last snapshot could not be taken; None = it was, or none has been tried."""
+        """The reason why the last snapshot could not be taken; None = it was taken, or none was tried."""
         self._remove_not_before = 0.0
         self._reported_stuck: set[str] = set()
-        """Files that could not be removed, and of which the log has a line."""
+        """Files that could not be removed, and that were logged."""
         self._was_pressed = False
         self._trimmed: LogTrimmed | None = None
-        """What the replica was told last."""
+        """The last message to the replica."""
 
-    # -- Asking ---------------------------------------------------------------------------------------------
+    # -- Calls ----------------------------------------------------------------------------------------------
 
     async def create(self) -> StoredSnapshot:
-        """Take a snapshot now, and return it; where nothing was applied since the newest one, that.
+        """Take a snapshot now, and return it; if nothing was applied since the newest one, return that one.
 
         Cancelled, it may be taken all the same.
 
         Raises:
-          StorageFullError: there is no room for it.
-          RequestError: an actor holds what cannot be packed; the message says what.
+          StorageFullError: there is no space for it.
+          RequestError: an actor has a value that cannot be packed; the message names it.
           UnavailableError: the state was replaced by a leader's snapshot, or the node stops; try again.
         """
         future: asyncio.Future[StoredSnapshot] = asyncio.get_running_loop().create_future()
@@ -153,7 +155,7 @@ class Snapshotter(AsyncActor[None]):
         return await future
 
     async def read(self, stored: StoredSnapshot, offset: int, bytes_max: int) -> bytes:
-        """Return a piece of a snapshot's file for another member; what it needs afterwards is kept for a while.
+        """Return a piece of a snapshot's file for another member; the log after it is kept for ``_HELD_SECONDS``.
 
         Raises:
           TrimmedError: it is not kept any more.
@@ -161,14 +163,14 @@ class Snapshotter(AsyncActor[None]):
         now = self._clock.monotonic()
         self._sent[stored] = now
         if offset < self._reached.get(stored, 0) and now - self._suspected.get(stored, -math.inf) >= _SUSPECT_SECONDS:
-            # It was sent already. Whoever receives it checks every byte, and begins again where one was wrong.
+            # It was sent already. A receiver verifies every byte, and begins again if one was wrong.
             self._suspected[stored] = now
             self.store.suspects.put_nowait(stored)
         self._reached[stored] = max(self._reached.get(stored, 0), offset + bytes_max)
         return await self.store.read_chunk(stored, offset, bytes_max)
 
     def let_go(self) -> None:
-        """Give up the snapshot that is being taken: the state and the log are about to be replaced."""
+        """Cancel the snapshot that is being taken, because the state and the log are about to be replaced."""
         self._trimmed = None
         if self._cut is not None:
             self._cut.close()
@@ -176,7 +178,7 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def is_base_lost(self) -> bool:
-        """Whether the log was dropped up to a snapshot that is not whole any more: no member could begin with us."""
+        """Return whether the snapshot before the log is damaged, so that no member could begin with this one."""
         log_begin = self._wal.first_index
         return log_begin > 1 and self.store.base(self._applier.machine.keep_from(), log_begin=log_begin) is None
 
@@ -187,7 +189,7 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def status(self) -> dict[str, object]:
-        """What ``viewstamp status`` shows of the snapshots, and of the files that could not be removed."""
+        """Return the fields of ``viewstamp status`` about snapshots, and about files that could not be removed."""
         newest = self.newest
         return {
             "last_snapshot_index": newest.end - 1 if newest is not None else 0,
@@ -199,7 +201,7 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def restart_seconds(self) -> float:
-        """How long a restart would take now: loading the newest snapshot, applying what came since. Estimated."""
+        """Return the estimated time of a restart: loading the newest snapshot, and applying the log since then."""
         newest = self.newest
         speed = _LOAD_BYTES_PER_SECOND
         if self._load_bytes >= _MEASURED_BYTES and self._load_seconds > 0:
@@ -208,11 +210,11 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def _replay_seconds(self) -> float:
-        """How long it would take to read and apply what came since the newest snapshot's cut."""
+        """Return the time to read and apply the log since the newest snapshot's cut."""
         return self._applier.unsaved_seconds + self._applier.unsaved_bytes / _SCAN_BYTES_PER_SECOND
 
     def explain_full(self) -> str:
-        """Say what would let a part of the log go; "" where nothing is known to."""
+        """Return how a part of the log can be deleted, as text; "" = unknown."""
         self._wake.set()
         keep_from = self._applier.machine.keep_from()
         newest_end = self.newest.end if self.newest is not None else Index(1)
@@ -223,7 +225,7 @@ class Snapshotter(AsyncActor[None]):
     # -- The loop -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look now and then whether a snapshot is due, or something can be dropped: for ever."""
+        """Take snapshots when they are due, and delete log and files, until stopped."""
         applier, looked_end, drop_at = self._applier, Index(0), -math.inf
         try:
             while True:
@@ -264,17 +266,17 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def _period(self) -> float:
-        """After how many bytes of log the next snapshot is due."""
+        """Return the bytes of log after which the next snapshot is due."""
         newest = self.newest
         period = max(self._options.log_bytes, newest.size if newest is not None else 0)
         if self._wal.bytes_max:
-            # Topics may hold what comes after a snapshot, never what comes before one: a bounded log needs them close.
+            # A topic keeps the log back to the snapshot before its first record, so a bounded log needs short periods.
             period = min(period, self._wal.bytes_max // _SNAPSHOTS_IN_LOG)
         return period if newest is not None else period * self._phase
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much of a bounded log came since the last snapshot that what is new has to wait for the next one.
+        """Return whether a bounded log has grown so far since the last snapshot that new batches must wait for one.
 
         A topic may hold the log from any record on, and the base is the snapshot before it: were snapshots far apart,
         a log could be full although little of it is held, and nothing could be dropped, since nothing can be added.
@@ -285,7 +287,7 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def _phase(self) -> float:
-        """Where in the period of ``log_bytes`` this member takes its snapshots, above 0 and up to 1.
+        """Return the point in the period of ``log_bytes`` at which this member takes snapshots, above 0 and up to 1.
 
         All members' logs grow alike. Snapshots that are taken at once make the appends of a machine, or of a disk, that
         all of them share wait for all of them; so each member begins at another point of the period, and stays there.
@@ -296,12 +298,12 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def _is_pressed(self) -> bool:
-        """Whether the log is so full that nothing may be kept for convenience."""
+        """Return whether the log is so full that it keeps only necessary records."""
         total = self._wal.bytes_max
         return total > 0 and self._wal.bytes_left < (1 - _FULL) * total
 
     async def _take(self) -> None:
-        """Take a snapshot; tell those who asked. See the steps in the module's docstring."""
+        """Take a snapshot, and answer its callers. See the steps in the module's docstring."""
         newest = self.newest
         if newest is not None and newest.end == self._applier.applied_end:
             self._tell(newest)
@@ -321,7 +323,7 @@ class Snapshotter(AsyncActor[None]):
                 self._applier.unsaved_bytes -= covered[0]
                 self._applier.unsaved_seconds -= covered[1]
         except (StorageFullError, RequestError) as error:
-            # No room for it, or an actor holds a value that cannot be packed.
+            # There is no space for it, or an actor has a value that cannot be packed.
             self._logger.error("! no snapshot", reason=error.message, remedy=error.remedy)
             self._not_before = self._clock.monotonic() + _RETRY_SECONDS
             self.failure = error
@@ -338,7 +340,7 @@ class Snapshotter(AsyncActor[None]):
             self.failure = None
             seconds = round(self._clock.monotonic() - started, 3)
             self._logger.info("= snapshot", index=result.end - 1, bytes=result.size, seconds=seconds)
-            self._wal.drop_replaced()  # What this node holds now is its own again, and applied.
+            self._wal.drop_replaced()  # The node's own state is applied and durable again.
         self._tell(result, asked)
 
     async def _write(self, cut: SnapshotView, meta: SnapshotMeta) -> StoredSnapshot:
@@ -353,7 +355,7 @@ class Snapshotter(AsyncActor[None]):
             await file.abandon()
 
     async def _wait_durable(self) -> None:
-        """Wait until the own log holds durably what has been applied: all of it was handed to the writer before.
+        """Wait until all applied records are durable in the own log. They were handed to its writer before.
 
         The commit hint says so too, before the snapshot has its name: a snapshot above the hint is never one's own.
         """
@@ -368,7 +370,7 @@ class Snapshotter(AsyncActor[None]):
             raise UnavailableError("the state was replaced by a leader's snapshot", remedy="try again")
 
     def _meta(self) -> SnapshotMeta | None:
-        """Return what a snapshot of the present moment covers; None = nothing that could be named."""
+        """Return the description of a snapshot of the present state; None = nothing was applied."""
         applier, core = self._applier, self._raft.core
         end = applier.applied_end
         entry = applier.membership
@@ -389,7 +391,7 @@ class Snapshotter(AsyncActor[None]):
     def _tell(
         self, result: StoredSnapshot | ViewstampError, asked: list[asyncio.Future[StoredSnapshot]] | None = None
     ) -> None:
-        """Answer those who ``asked``, or everybody."""
+        """Answer the callers in ``asked``, or all."""
         if asked is None:
             asked, self._wanted = self._wanted, []
         for future in asked:
@@ -403,7 +405,7 @@ class Snapshotter(AsyncActor[None]):
     # -- Dropping -------------------------------------------------------------------------------------------
 
     async def _drop(self) -> None:
-        """Drop the log's prefix up to the base, then the snapshots that nobody needs."""
+        """Delete the log up to the base, then the snapshots that are not needed."""
         if self._raft.core.installing:
             return
         is_pressed = self._is_pressed
@@ -433,7 +435,7 @@ class Snapshotter(AsyncActor[None]):
         await self._retry_removals()
 
     async def _retry_removals(self) -> None:
-        """Try again now and then to remove what could not be removed; log each file once until it is gone."""
+        """Try again regularly to remove files that could not be removed; each is logged once."""
         stuck = self.stuck_files
         if self.store.stuck and self._clock.monotonic() >= self._remove_not_before:
             self._remove_not_before = self._clock.monotonic() + _REMOVE_SECONDS
@@ -454,7 +456,7 @@ class Snapshotter(AsyncActor[None]):
         return {**self.store.stuck, **self._wal.stuck_files}
 
     def _are_near(self, before: Index, after: Index) -> bool:
-        """Say whether a bounded log may be held from ``before`` on by what is needed from just below ``after`` on."""
+        """Return whether a bounded log can keep all from ``before`` on for records from just below ``after`` on."""
         total = self._wal.bytes_max
         return not total or self._wal.bytes_between(before, after) <= total // _SNAPSHOTS_IN_LOG
 

@@ -1,19 +1,19 @@
 """The snapshots of one node: the directory ``<data_dir>/snapshots``.
 
-| name | is |
+| name | content |
 | --- | --- |
 | ``<end, 20 digits>-<term>.snapshot`` | a whole one, durable: all records below ``end``, the last of them in ``term`` |
 | ``<the same>.temporary`` | one that is being written; after a crash a leftover, removed at the next start |
-| ``<the same>.incoming`` | one that is being received; between transfers and after a crash what is intact stays |
+| ``<the same>.incoming`` | one that is being received; its intact part stays between transfers and after a crash |
 
-A file gets its final name after its bytes are durable, and is told of after its name is. So whatever crashes, the store
-holds whole snapshots only, and those that were there before are untouched.
+A file gets its final name after its bytes are durable, and is listed after its name is. So after every crash the store
+has only whole snapshots, and earlier ones are unchanged.
 
-A snapshot that turns out damaged is set aside in ``damaged``, and its file stays for whoever wants to look into it,
-until :meth:`SnapshotStore.prune` finds a newer one that is not damaged.
+A snapshot that is found damaged is moved to the list ``damaged``. Its file stays, so that it can be examined, until
+:meth:`SnapshotStore.prune` finds a newer one that is not damaged.
 
-``open`` and ``load`` block: they are for the time before the loop has work, and for threads. Everything else awaits and
-never blocks the loop; what is cancelled in the middle of a change of names finishes it first.
+``open`` and ``load`` block: they are for the time before the loop has work, and for threads. All other calls await and
+never block the loop. A call that is cancelled while it changes names completes the change first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NAME = re.compile(r"(\d{20})-(\d+)\.(snapshot|temporary|incoming)")
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """A whole snapshot. ``identity`` tells it from another member's at the same viewstamp; ``size`` is in bytes."""
+    """A whole snapshot. Another member's at the same viewstamp has another ``identity``. ``size`` is in bytes."""
 
     meta: SnapshotMeta
     path: str
@@ -72,13 +72,13 @@ class StoredSnapshot:
         return self.meta.term
 
     def as_dict(self) -> dict[str, object]:
-        """Return what a client or another member is told of it."""
+        """Return its fields for clients and other members."""
         return {"index": self.end - 1, "term": self.term, "bytes": self.size, "created": self.meta.created_us / 1e6}
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedSnapshot:
-    """A file that has a snapshot's name and is not intact."""
+    """A damaged file with the name of a snapshot."""
 
     path: str
     end: Index
@@ -89,7 +89,7 @@ class SnapshotStore:
     """Made by :meth:`open`; one process at a time has a directory open.
 
     Invariants:
-      * ``stored`` is newest first; every file of it was whole and durable, name and all, when it was listed
+      * ``stored`` is newest first; every file in it was whole, and durable with its name, when it was listed
       * all are of one cluster
     """
 
@@ -98,15 +98,15 @@ class SnapshotStore:
         self.cluster = cluster
         self.stored: list[StoredSnapshot] = []
         self.damaged: list[DamagedSnapshot] = []
-        """Found damaged, and not removed yet; for the log, and for ``status``."""
+        """Damaged snapshots that are not removed yet; for the log, and for ``status``."""
         self.suspects: asyncio.Queue[StoredSnapshot] = asyncio.Queue()
-        """Snapshots that may be damaged here; whoever reads them through takes them out."""
+        """Snapshots that may be damaged here; the scrubber takes and verifies them."""
         self._disk = disk
         self._garbage = Garbage(disk)
 
     @classmethod
     def open(cls, disk: Disk, directory: str, cluster: str) -> SnapshotStore:
-        """Read what is there, header and trailer of each; remove leftovers; blocking.
+        """Read header and trailer of each snapshot, and remove leftovers. Blocks.
 
         Raises:
           ConfigError: a snapshot is of another cluster, or of a newer format.
@@ -123,7 +123,7 @@ class SnapshotStore:
                 store._garbage.remove(path)
             else:
                 store._find(path, Index(int(match[1])), Term(int(match[2])))
-        # A name that was found may have been seen in memory only; what is built on it must find it again.
+        # A name may be in the page cache only. It must be durable before the node relies on the file.
         disk.sync_directory(directory)
         return store
 
@@ -133,7 +133,7 @@ class SnapshotStore:
         return dict(self._garbage.stuck)
 
     async def retry_removals(self) -> None:
-        """Try again to remove what could not be removed.
+        """Try again to remove files that could not be removed.
 
         Raises:
           StorageError: a sync failed; final.
@@ -148,15 +148,15 @@ class SnapshotStore:
     def base(
         self, keep_from: Index | None, *, log_begin: Index = Index(1), pressed: bool = False
     ) -> StoredSnapshot | None:
-        """Return the snapshot up to whose end the log may be dropped; see :func:`choose_base`."""
+        """Return the snapshot up to which the log may be deleted; see :func:`choose_base`."""
         end = choose_base([each.end for each in self.stored], keep_from, log_begin=log_begin, pressed=pressed)
         return next((each for each in self.stored if each.end == end), None)
 
     def load(self, stored: StoredSnapshot) -> Iterator[bytes]:
-        """Yield the pieces, each verified; blocking. They are a whole only when the iteration has ended without error.
+        """Yield the verified pieces. Blocks. They are complete only if the iteration ends without an error.
 
         Raises:
-          CorruptionError: a byte is wrong, and where; call :meth:`set_aside` and take the next one.
+          CorruptionError: a byte is wrong; call :meth:`set_aside` and take the next one.
         """
         try:
             file = self._disk.open_read(stored.path)
@@ -174,12 +174,12 @@ class SnapshotStore:
             file.close()
 
     def set_aside(self, stored: StoredSnapshot, error: CorruptionError) -> None:
-        """Take a snapshot that turned out damaged off the list; its file stays for now."""
+        """Move a damaged snapshot from ``stored`` to ``damaged``; its file stays for now."""
         self.stored.remove(stored)
         self.damaged.append(DamagedSnapshot(stored.path, stored.end, error))
 
     async def create(self, meta: SnapshotMeta) -> NewSnapshot:
-        """Begin to write a snapshot. Cancelled, it may leave a leftover, which the next one removes.
+        """Begin to write a snapshot. If cancelled, it may leave a leftover, which the next one removes.
 
         Raises:
           StorageFullError: there is no room; nothing is left.
@@ -189,7 +189,7 @@ class SnapshotStore:
         return NewSnapshot(self, await self._begin_anew(path), meta)
 
     async def receive(self, end: int, term: int) -> IncomingSnapshot:
-        """Begin, or go on, to receive the snapshot of this viewstamp; what is left of any other is removed.
+        """Begin or continue to receive the snapshot of this viewstamp; leftovers of any other are removed.
 
         One at a time.
 
@@ -202,7 +202,7 @@ class SnapshotStore:
         return IncomingSnapshot(self, file, end, term, offset, None if header is None else header.identity)
 
     async def read_chunk(self, stored: StoredSnapshot, offset: int, bytes_max: int) -> bytes:
-        """Return bytes of the file, not verified: who receives them does that, and tells us.
+        """Return bytes of the file, not verified, because the receiver verifies them, and requests wrong ones again.
 
         Raises:
           TrimmedError: it is not kept any more; ``first`` is the end of the newest one.
@@ -233,7 +233,7 @@ class SnapshotStore:
         held: Collection[StoredSnapshot] = (),
         are_near: Callable[[Index, Index], bool] = lambda _before, _after: True,
     ) -> list[str]:
-        """Remove what :func:`choose_dropped` says, and damaged files that a newer snapshot replaces; return the paths.
+        """Remove the result of :func:`choose_dropped`, and damaged files with a newer snapshot. Returns the paths.
 
         A file that cannot be removed is off the list all the same, and in ``stuck``: see :meth:`retry_removals`.
         To be called when a snapshot was finished, and the log dropped up to ``base``.
@@ -283,7 +283,7 @@ class SnapshotStore:
             )
 
     def _resume(self, path: str) -> tuple[int, SnapshotHeader | None]:
-        """Return how much of a file is intact, and its header; remove what is left of other transfers."""
+        """Return the intact bytes of a file, and its header; remove leftovers of other transfers."""
         for name in self._disk.list_directory(self.directory):
             other = f"{self.directory}/{name}"
             if name.endswith(".incoming") and other != path:
@@ -298,7 +298,7 @@ class SnapshotStore:
             if offset:
                 return offset, read_header(file)
         except ConfigError:
-            pass  # of a newer format: by a version that ran here before
+            pass  # A newer release, which ran here before, wrote it.
         finally:
             file.close()
         return 0, None
@@ -310,7 +310,7 @@ class SnapshotStore:
         self.stored = sorted([*others, stored], key=lambda each: (each.end, each.term), reverse=True)
 
     async def _take_in(self, path: str, header: SnapshotHeader, size: int) -> StoredSnapshot:
-        """Give a file whose bytes are durable its final name, durably, and list it."""
+        """Rename a file, whose bytes are durable, to its final name, sync the name, and list it."""
         meta = header.meta
         target = self._path(meta.end, meta.term, "snapshot")
         await in_thread(self._rename, path, target)
@@ -323,12 +323,12 @@ class SnapshotStore:
         self._disk.sync_directory(self.directory)
 
     async def _begin_anew(self, path: str) -> AsyncFile:
-        """Open an empty file; :func:`create_anew` says what becomes of a leftover."""
+        """Open an empty file; see :func:`create_anew` about leftovers."""
         await in_thread(_make_empty, self._disk, path)
         return await self._disk.open_async(path)
 
     async def _discard(self, path: str) -> None:
-        """Remove a file that is not listed. Where that fails it is a leftover: its next use empties it.
+        """Remove a file that is not listed. If that fails it is a leftover, which its next use empties.
 
         It is not put on the list of what is stuck, because a transfer may be writing to it when that is tried again.
         """
@@ -364,7 +364,7 @@ class SnapshotStore:
 class NewSnapshot:
     """A snapshot that is being written: :meth:`add` the pieces, then :meth:`finish`; or :meth:`abandon` it.
 
-    After an error or a cancellation nothing of it is left, and it is of no more use.
+    After an error or a cancellation its file is removed, and it must not be used any more.
     """
 
     def __init__(self, store: SnapshotStore, file: AsyncFile, meta: SnapshotMeta) -> None:
@@ -410,7 +410,7 @@ class NewSnapshot:
         return stored
 
     async def abandon(self) -> None:
-        """Leave nothing of it. Idempotent; after ``finish`` it does nothing."""
+        """Remove the file. Idempotent; after ``finish`` it does nothing."""
         if not self._is_over:
             self._is_over = True
             await self._file.close()
@@ -420,8 +420,8 @@ class NewSnapshot:
 class IncomingSnapshot:
     """A snapshot that is being received: ask for bytes from ``offset`` on and :meth:`add` them until ``is_complete``.
 
-    Hold on to it over lost connections: then nothing is fetched twice. What was received also stays on the disk over
-    :meth:`close` and a restart; ``receive`` goes on behind the last piece that is intact.
+    Keep it while connections are lost, so that no bytes are fetched twice. Received bytes also stay on the disk after
+    :meth:`close` and a restart; ``receive`` continues after the last intact piece.
 
     Invariants:
       * the file holds ``offset`` bytes of the snapshot whose identity is ``identity``
@@ -433,11 +433,11 @@ class IncomingSnapshot:
         self.end = end
         self.term = term
         self.offset = offset
-        """Where to go on."""
+        """The next byte to request."""
         self.size: int | None = None
-        """Bytes in all; None before the first bytes have come."""
+        """Size of the file in bytes; None before the first bytes have arrived."""
         self.identity = identity
-        """Of what is held; None = nothing yet."""
+        """The identity of the received file; None = nothing yet."""
         self._store = store
         self._file = file
         self._synced = offset
@@ -445,14 +445,14 @@ class IncomingSnapshot:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all bytes are there, so that :meth:`finish` is due."""
+        """Return whether all bytes have arrived, so that :meth:`finish` is due."""
         return self.offset == self.size
 
     async def add(self, data: bytes, *, offset: int, size: int, identity: int) -> None:
         """Take bytes that another member sent, from ``offset`` on, of its file of ``size`` bytes and ``identity``.
 
-        What does not continue what is held is dropped, so bytes may come twice or late. Where another file is sent
-        than before, all that is held is dropped, and ``offset`` is 0 again.
+        Bytes that do not continue the received ones are dropped, so that they may arrive twice or late. If another file
+        is sent than before, all received bytes are dropped, and ``offset`` is 0 again.
 
         Raises:
           StorageFullError: there is no room for all of it. Nothing of it is left.
@@ -476,7 +476,7 @@ class IncomingSnapshot:
         """Verify all of it, make it durable, and list it in the store.
 
         Raises:
-          CorruptionError: it is not what it should be: received, or sent, or stored there wrong. Nothing is left.
+          CorruptionError: its bytes are wrong: received, sent, or stored there wrong. Nothing is left.
           ConfigError: it is of another cluster, or of a newer format. Nothing is left.
           StorageError: the disk failed. Nothing is left.
         """
@@ -502,18 +502,18 @@ class IncomingSnapshot:
         return stored
 
     async def close(self) -> None:
-        """Stop for now; what was received stays. Idempotent."""
+        """Stop for now; the received bytes stay. Idempotent."""
         await self._file.close()
 
     async def discard(self) -> None:
-        """Stop, and leave nothing of it. Idempotent; after ``finish`` it does nothing."""
+        """Stop, and remove the file. Idempotent; after ``finish`` it does nothing."""
         if not self._is_over:
             self._is_over = True
             await self._file.close()
             await self._store._discard(self._file.path)
 
     async def _begin(self, size: int, identity: int) -> None:
-        """Learn what is being sent; begin anew where it is not what is held."""
+        """Note size and identity of the sent file; begin again if the received bytes are of another one."""
         if self.offset and (identity != self.identity or self.offset > size):
             await self._file.close()
             self._file = await self._store._begin_anew(self._file.path)

@@ -1,11 +1,12 @@
-"""Fetching a leader's snapshot: on a connection of its own, so that batches and heartbeats never wait behind it.
+"""Fetches a leader's snapshot on a connection of its own, so that batches and heartbeats never wait for it.
 
-The leader offers (``SnapshotOffer``), again at each heartbeat as long as it helps; this member pulls. One piece is
-asked for at a time, by offset, so what was received before a connection, or the leader, was lost is not sent twice
-where the next leader has the same file. Whoever pulls is in charge: the other side keeps nothing but the file.
+The leader sends an offer (``SnapshotOffer``) with each heartbeat while this member needs it, and this member requests
+the pieces, one at a time, by offset. So bytes that were received before a connection, or the leader, was lost are not
+sent twice if the next leader has the same file. The sender keeps no state except the file.
 
-A death leaves the intact beginning of a file; or the mark (``ControlState.installing``) without a file, which says
-nothing; or the mark and a whole file, which recovery installs. The mark goes with the write that stores the history.
+If the process dies, it leaves the intact beginning of a file; or the mark (``ControlState.installing``) without a file,
+which has no effect; or the mark and a whole file, which recovery installs. The write that stores the history clears the
+mark.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ __all__ = ["SnapshotFetcher", "receive_piece"]
 
 _PIECE_BYTES = 256 * 1024
 _PAUSE_SECONDS = 0.5
-"""After a failure; the offers go on coming meanwhile."""
+"""Pause after a failure. Offers still arrive meanwhile."""
 
 
 class SnapshotFetcher(AsyncActor[None]):
-    """Takes offers, of which the latest counts; hands over what is to be installed.
+    """Takes offers, of which the latest counts, and hands fetched snapshots to the replica.
 
     Invariants:
       * one snapshot is fetched at a time, over one connection
@@ -71,20 +72,20 @@ class SnapshotFetcher(AsyncActor[None]):
         self._inbox = inbox
         self._logger = log
         self.progress: dict[str, object] = {}
-        """What is being fetched, for ``status``: {"from", "index", "bytes", "size"}; empty = nothing."""
+        """The snapshot being fetched, for ``status``: {"from", "index", "bytes", "size"}; empty = none."""
         self._offer: SnapshotOffer | None = None
         self._offered = asyncio.Event()
         self._fetched_end = 0
-        """Up to where snapshots were handed over: offers of those come for a while yet."""
+        """The end of the last snapshot handed over, because offers of it may still arrive."""
 
     def offer(self, offer: SnapshotOffer) -> None:
-        """Take an offer in the place of one that has not been looked at. Never awaits."""
+        """Take an offer, replacing one that has not been handled. Never awaits."""
         if offer.end > self._fetched_end:
             self._offer = offer
             self._offered.set()
 
     async def run(self) -> None:
-        """Fetch what is offered: for ever."""
+        """Fetch the offered snapshots, until stopped."""
         while True:
             await self._offered.wait()
             self._offered.clear()
@@ -94,7 +95,7 @@ class SnapshotFetcher(AsyncActor[None]):
             try:
                 await self._fetch(offer)
             except OutdatedCodeError:
-                raise  # A state of newer code: this node stops, and says so.
+                raise  # A newer release wrote the state, so this node stops with this error.
             except (
                 OSError,
                 PeerError,
@@ -112,7 +113,7 @@ class SnapshotFetcher(AsyncActor[None]):
                 self.progress = {}
 
     async def _fetch(self, offer: SnapshotOffer) -> None:
-        """Fetch one snapshot, unless its file is here already; then have it installed."""
+        """Fetch one snapshot, unless its file is here already, and hand it to the replica."""
         stored = self._store.find(offer.end, offer.last_term)
         if stored is None:
             self._logger.info("= fetching a snapshot", peer=offer.source, index=offer.end - 1)
@@ -146,7 +147,7 @@ class SnapshotFetcher(AsyncActor[None]):
                     }
             finally:
                 session.close()
-            # The file has its name from here on, and the log does not reach it: without the mark that would be damage.
+            # Without the mark, recovery would treat the renamed file as damage, because the log ends before it.
             await self._log_store.mark_installing(offer.end, offer.last_term)
             return await incoming.finish()
         finally:
@@ -154,11 +155,11 @@ class SnapshotFetcher(AsyncActor[None]):
 
 
 async def receive_piece(session: PeerSession, incoming: IncomingSnapshot) -> int:
-    """Ask for the next piece of a snapshot, and take it; return the size of the whole.
+    """Request the next piece of a snapshot, and add it; return the size of the whole.
 
     Raises:
       PeerError, TimeoutError: it was not sent.
-      StorageError: the disk failed; StorageFullError: there is no room.
+      StorageError: the disk failed; StorageFullError: there is no space.
     """
     offset = incoming.offset
     request = ReadSnapshot(end=incoming.end, term=incoming.term, offset=offset, bytes_max=_PIECE_BYTES)
