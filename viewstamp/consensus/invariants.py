@@ -1,8 +1,8 @@
 """Invariants of a group, which tests and simulator check after every event.
 
-Each invariant is a function of (facts, cores) that returns a complaint, or None. It reads the cores that run
-now and what was recorded before (:class:`Facts`), and changes neither. :func:`check` asks all of them, then records
-the present state. They are cheap, because they skip what did not change since the last check.
+Each invariant is a function of (facts, cores) that returns a complaint, or None. It reads the present cores and the
+facts recorded before (:class:`Facts`), and changes neither. :func:`check` calls all of them, then records the present
+state. They are cheap, because they skip state that did not change since the last check.
 
 They fail earlier than a check for lost data: after 4 to 9 steps in the model checker, against 6 to 12.
 
@@ -10,17 +10,17 @@ They fail earlier than a check for lost data: after 4 to 9 steps in the model ch
 OneLeader              a term has one leader
 CursorsOrdered         handed <= committed <= end, durable <= end; all bounds of the windows to members hold
 HistoriesAgree         a term has one past: in every history that names it, the same terms with the same begins
-HistoryTrue            a member's history names the term that stands in the header of each of its batches
+HistoryTrue            a member's history gives the same term as the header of each of its batches
 LogMatching            a viewstamp names one batch, and one batch before it
 CommittedStays         the committed prefix is the same on all members, and only grows
-NeverCut               what a member held durably and knew to be committed, it holds for ever, also after a restart
+NeverCut               records that a member held durably and knew to be committed stay there, also after a restart
 LeaderComplete         a new leader holds everything that was committed in earlier terms
 FollowsLeader          under an announcement the follower's history is its leader's, its log not longer
-AckKept                what a member acknowledged in a term, it holds while it is in that term, or it is recovering
+AckKept                records that a member acknowledged stay there during that term, unless it is recovering
 CommitOnQuorum         a leader commits only what a quorum holds durably in its term, by its acknowledgements
 =====================  ====================================================================================
 
-and for each message that is sent, :func:`check_sent` with what is on the sender's disk at that moment:
+and for each message that is sent, :func:`check_sent` compares it with the sender's disk at that moment:
 
 =====================  ====================================================================================
 AckDurable             an acknowledged end is on the disk, and so is the history of the term it is sent in
@@ -80,7 +80,7 @@ class BrokenInvariantError(AssertionError):
 
 
 class BatchIdentity(NamedTuple):
-    """What one batch is: its end, the term before it, and its header's checksum, which covers every byte of it."""
+    """The identity of a batch: its end, the term before it, and its header's checksum, which covers all its bytes."""
 
     end: Index
     previous_term: Term
@@ -88,13 +88,13 @@ class BatchIdentity(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> BatchIdentity:
-        """Take the identity of a batch that has an index."""
+        """Return the identity of a batch that has an index."""
         return cls(batch.end, batch.previous_term, _CHECKSUM.unpack_from(batch.buffer)[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durable:
-    """What is on one member's disk now, as a power cut would leave it at worst."""
+    """The durable state of one member's disk: the least that a power cut would leave."""
 
     term: Term
     vote: str
@@ -104,7 +104,7 @@ class Durable:
 
 @dataclass(slots=True)
 class Seen:
-    """What of one core has been looked at already."""
+    """The part of one core that was checked already."""
 
     core: Core
     history: TermHistory
@@ -114,33 +114,35 @@ class Seen:
 
 @dataclass(slots=True)
 class Facts:
-    """What has been seen so far in the life of a group; it outlives every member's restarts."""
+    """The facts recorded in the life of a group. They outlive every member's restarts."""
 
     leaders: dict[Term, NodeId] = field(default_factory=dict)
     pasts: dict[Term, tuple[TermStart, ...]] = field(default_factory=dict)
-    """Of each term: the longest history up to it that was seen."""
+    """The longest history up to each term that was seen."""
     batches: dict[Viewstamp, BatchIdentity] = field(default_factory=dict)
     committed: tuple[TermStart, ...] = ()
-    """The terms of the committed prefix; with LogMatching they say which records it holds."""
+    """The terms of the committed prefix; by LogMatching they determine its records."""
     committed_end: Index = Index(1)
     commits: list[tuple[Term, Index]] = field(default_factory=list)
-    """(term, end): up to where was committed in each term, as first seen."""
+    """(term, end) of each commit end, with the term in which it was first seen."""
     kept_ends: dict[NodeId, Index] = field(default_factory=dict)
-    """Up to where each member once was both durable and committed, and not recovering."""
+    """The largest end that was both durable and committed on each member while it was not recovering."""
     acknowledged: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
+    """The largest end that each member acknowledged in each term. It stays when the disk is gone, because the
+    acknowledgement still counts for the leader."""
     promised: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
-    """The same, of the disks that there are: an acknowledgement counts for a leader also when its disk is gone."""
+    """The same, only for disks that still exist."""
     votes: dict[tuple[NodeId, Term], NodeId] = field(default_factory=dict)
     seen: dict[NodeId, Seen] = field(default_factory=dict)
 
     def forget(self, member: NodeId) -> None:
-        """Expect nothing any more of a member whose disk is gone: what it had promised, the new one cannot know."""
+        """Drop the promises of a member with a new disk, because they were only on the old one."""
         self.kept_ends.pop(member, None)
         self.promised = {key: end for key, end in self.promised.items() if key[0] != member}
         self.votes = {key: vote for key, vote in self.votes.items() if key[0] != member}
 
     def record(self, cores: Sequence[Core], disks: Mapping[NodeId, Durable]) -> None:
-        """Remember what the cores show now."""
+        """Record the present state of the cores."""
         for core in cores:
             log = core.log
             seen = self.seen.get(core.me)
@@ -155,20 +157,20 @@ class Facts:
                 self.leaders[core.term] = core.me
             if log.commit_end > self.committed_end:
                 terms = terms_of(core.history, log.commit_end)
-                first = core.history.starts[0].term  # A trimmed history says nothing of what was before.
+                first = core.history.starts[0].term  # A trimmed history does not contain the terms before.
                 self.committed = (*(start for start in self.committed if start.term < first), *terms)
                 self.committed_end = log.commit_end
                 self.commits.append((core.term, log.commit_end))
             disk = disks.get(core.me)
             durable_end = disk.end if disk is not None else log.durable_end
             kept = min(log.commit_end, log.durable_end, durable_end)
-            if core.recovering_until is None:  # What a recovering member holds does not count: it may lose it again.
+            if core.recovering_until is None:  # Ends of a recovering member do not count, because it may lose them.
                 self.kept_ends[core.me] = max(self.kept_ends.get(core.me, Index(1)), kept)
             self.seen[core.me] = Seen(core, core.history, log.end, log.commit_end)
 
 
 def terms_of(history: TermHistory, end: Index) -> tuple[TermStart, ...]:
-    """Return the terms that have records below ``end``, each with its first index: what a log up to there holds."""
+    """Return the terms that have records below ``end``, each with its first index."""
     starts = history.starts
     following = [start.begin for start in starts[1:]] + [end]
     return tuple(
@@ -177,7 +179,7 @@ def terms_of(history: TermHistory, end: Index) -> tuple[TermStart, ...]:
 
 
 def _unseen(facts: Facts, core: Core) -> list[Batch]:
-    """Return the batches in memory that were not there at the last look; all of them under another history."""
+    """Return the batches in memory that are new since the last check; all of them if the history has changed."""
     seen = facts.seen.get(core.me)
     is_known = seen is not None and seen.core is core and seen.history is core.history
     return core.log.since(seen.end if seen is not None and is_known else Index(0))
@@ -187,7 +189,7 @@ def _unseen(facts: Facts, core: Core) -> list[Batch]:
 
 
 def one_leader(facts: Facts, core: Core) -> str | None:
-    """Check that nobody else has led this term."""
+    """Check that no other member has led this term."""
     if core.leader != core.me:
         return None
     before = facts.leaders.get(core.term, core.me)
@@ -208,12 +210,12 @@ def cursors_ordered(facts: Facts, core: Core) -> str | None:
         in_flight = sum(size for _, size in progress.in_flight)
         newest = progress.in_flight[-1][1] if progress.in_flight else 0
         if in_flight != progress.in_flight_bytes or (newest and in_flight - newest >= core.options.in_flight_bytes_max):
-            return f"{core.me} has {in_flight} bytes in flight to {member}, and reckons {progress.in_flight_bytes}"
+            return f"{core.me} has {in_flight} bytes in flight to {member}, and counts {progress.in_flight_bytes}"
     return None
 
 
 def histories_agree(facts: Facts, core: Core) -> str | None:
-    """Check that each term has the same past as wherever it was seen; a trimmed history holds a later part of it."""
+    """Check that each term has the same past as in all histories before; a trimmed history holds a later part of it."""
     seen = facts.seen.get(core.me)
     if seen is not None and seen.core is core and seen.history is core.history:
         return None
@@ -231,15 +233,15 @@ def history_true(facts: Facts, core: Core) -> str | None:
     """Check the history against the headers of the batches."""
     for batch in _unseen(facts, core):
         if batch.first_index < core.first_index:
-            continue  # Still in memory, and dropped from the disk: nobody asks for it any more.
+            continue  # It was dropped from the disk and is only in memory, so it is not sent any more.
         terms = {core.history.term_at(batch.first_index), core.history.term_at(batch.last_index)}
         if terms != {batch.term}:
-            return f"{core.me} holds {batch!r}, its history {core.history} says term {sorted(terms)}"
+            return f"{core.me} holds {batch!r}, its history {core.history} gives term {sorted(terms)}"
     return None
 
 
 def log_matching(facts: Facts, core: Core) -> str | None:
-    """Check that each viewstamp is the batch that it always was; by induction all before it is equal too."""
+    """Check that each viewstamp still names the same batch; by induction all before it is equal too."""
     for batch in _unseen(facts, core):
         known = facts.batches.get(Viewstamp(batch.term, batch.first_index))
         if known is not None and known != BatchIdentity.of(batch):
@@ -248,7 +250,7 @@ def log_matching(facts: Facts, core: Core) -> str | None:
 
 
 def committed_stays(facts: Facts, core: Core) -> str | None:
-    """Check the committed prefix, term by term, against what was committed before."""
+    """Check the committed prefix, term by term, against the one recorded before."""
     seen = facts.seen.get(core.me)
     if seen is not None and seen.core is core:
         if core.log.commit_end < seen.commit_end:
@@ -268,7 +270,7 @@ def _committed_terms(facts: Facts, core: Core, end: Index) -> tuple[list[TermSta
 
 
 def never_cut(facts: Facts, core: Core) -> str | None:
-    """Check that a member still holds what it durably held and knew to be committed; or is recovering (rule 17)."""
+    """Check that a member keeps records that it held durably and knew to be committed, or is recovering (rule 17)."""
     if core.recovering_until is not None:
         return None
     kept = facts.kept_ends.get(core.me, Index(1))
@@ -276,7 +278,7 @@ def never_cut(facts: Facts, core: Core) -> str | None:
 
 
 def leader_complete(facts: Facts, core: Core) -> str | None:
-    """Check, when a leader is first seen, that it holds what earlier terms committed."""
+    """Check, when a leader is first seen, that it holds all records that earlier terms committed."""
     if core.leader != core.me or core.term in facts.leaders:
         return None
     end = max((end for term, end in facts.commits if term < core.term), default=Index(1))
@@ -287,7 +289,7 @@ def leader_complete(facts: Facts, core: Core) -> str | None:
 
 
 def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) -> str | None:
-    """Check a leader's new commit end against what members have acknowledged and its own disk."""
+    """Check a leader's new commit end against the members' acknowledgements and its own disk."""
     seen = facts.seen.get(core.me)
     if core.leader != core.me or core.me not in disks or seen is None or seen.core is not core:
         return None
@@ -306,7 +308,7 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
 def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
     """Check a follower against its leader, both in the same term."""
     mine, its = core.history.starts, leader.history.starts
-    shorter = min(len(mine), len(its))  # Each describes what its own log keeps.
+    shorter = min(len(mine), len(its))  # The lengths differ, because each is trimmed to its own log.
     if mine[-shorter:] != its[-shorter:] or core.log.end > leader.log.end:
         return (
             f"{core.me} follows {leader.me} in term {core.term} with {core.history} up to {core.log.end},"
@@ -316,7 +318,7 @@ def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
 
 
 def ack_kept(facts: Facts, core: Core) -> str | None:
-    """Check that the log reaches what was acknowledged in this term, or that the member is recovering (rule 17)."""
+    """Check that the log reaches the end acknowledged in this term, or that the member is recovering (rule 17)."""
     if core.recovering_until is not None:
         return None
     said = facts.promised.get((core.me, core.term), Index(0))
@@ -336,11 +338,11 @@ INVARIANTS: dict[str, Callable[[Facts, Core], str | None]] = {
     "LeaderComplete": leader_complete,
     "AckKept": ack_kept,
 }
-"""The invariants of one core, in the order in which they are asked."""
+"""The invariants of one core, in the order in which they are checked."""
 
 
 OF_COMMITTED = frozenset({"CommittedStays", "NeverCut", "LeaderComplete"})
-"""What does not hold in interval mode once a majority has lost power: committed records may be gone then."""
+"""Invariants that fail in interval mode once a majority has lost power, because committed records may be lost."""
 
 
 def check(
@@ -350,10 +352,14 @@ def check(
     *,
     skipped: Collection[str] = (),
 ) -> None:
-    """Check every invariant of the cores that run, then record what was seen.
+    """Check every invariant of the running cores, then record their state.
 
-    ``disks``: what is durable on each member; without it CommitOnQuorum is not asked, and the cores' own word is
-    taken for what they keep. ``skipped``: names of invariants that are not asked; see :data:`OF_COMMITTED`.
+    Args:
+      facts: the facts of the earlier calls; this call adds the present ones.
+      cores: the running members of one group.
+      disks: the durable state of each member. Without it CommitOnQuorum is not checked, and the durable ends of the
+        cores are used.
+      skipped: names of invariants that are not checked; see :data:`OF_COMMITTED`.
 
     Raises:
       BrokenInvariantError: the first that does not hold.
@@ -391,10 +397,10 @@ def check_stored(me: NodeId, history: TermHistory, batches: Iterable[Batch]) -> 
 
 
 def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
-    """Check that what ``message`` promises is on its sender's disk as it leaves, and record the promise.
+    """Check that the promises of ``message`` are on its sender's disk when it is sent, and record them.
 
     Raises:
-      BrokenInvariantError: it is not.
+      BrokenInvariantError: a promise is not on the disk.
     """
     me, term = message.source, message.term
     match message:
@@ -422,7 +428,7 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
             if disk.history.begin_of(term) is None or end > min(disk.end, facts.committed_end):
                 raise BrokenInvariantError(
                     "OfferCommitted",
-                    f"{me} offers what was before {end}, committed {facts.committed_end}, on disk: {disk}",
+                    f"{me} offers a snapshot up to {end}, committed {facts.committed_end}, on disk: {disk}",
                 )
         case _:
             pass

@@ -1,7 +1,7 @@
-"""Who votes and who learns, as it stands in the log, and how one membership becomes the next.
+"""The membership: the voters and learners of a group, as the log records them, and the steps from one to the next.
 
 The membership record is an ordinary record of the log. It is in force on a member from the moment it is in that
-member's log, and no longer when it is cut (protocol rule 15). Its value is JSON with sorted keys.
+member's log until it is cut (protocol rule 15). Its value is JSON with sorted keys.
 
 Every change of voters is joint, even of a single one (Raft paper, section 6). The first record names the new voters
 beside the old ones, and from then on a majority of both is needed to elect and to commit. When it is committed, the
@@ -27,7 +27,7 @@ class AddMember:
 
     It begins as a learner. With ``becomes_voter`` the leader promotes it when it has caught up, in the place of the
     voter ``replaces`` (None = beside the others). If ``replaces`` is a learner, it is removed at once, and ``node``
-    becomes what that learner was to become.
+    takes over its planned promotion, if it has one.
     """
 
     node: NodeId
@@ -50,10 +50,10 @@ Change = AddMember | RemoveMember
 class Membership:
     """The voters and the learners of a group, each with the address where it listens.
 
-    ``generation`` counts the changes, for people and logs. It is no reason to refuse a message: a member that lacks the
-    newest record would refuse the append that brings it. ``outgoing`` are the voters before the change while the
-    membership is joint, {} = it is not. ``joining`` are the learners that are to become voters, each with the voter
-    whose place it takes ("" = beside the others). ``incarnations`` name the disk of each member that has been met: a
+    ``generation`` counts the changes, for people and logs. No message is refused because of it, because a member that
+    lacks the newest record would refuse the append that brings it. ``outgoing`` are the voters before the change while
+    the membership is joint, {} = it is not. ``joining`` are the learners that are to become voters, each with the voter
+    that it replaces ("" = beside the others). ``incarnations`` name the disk of each member that has been met: a
     process with another disk is not that member.
     """
 
@@ -64,7 +64,7 @@ class Membership:
     joining: dict[NodeId, str] = field(default_factory=dict)
     incarnations: dict[NodeId, str] = field(default_factory=dict)
 
-    # -- Who -------------------------------------------------------------------------------------------------
+    # -- Members ---------------------------------------------------------------------------------------------
 
     @property
     def is_joint(self) -> bool:
@@ -78,12 +78,12 @@ class Membership:
 
     @cached_property
     def addresses(self) -> dict[NodeId, str]:
-        """Every member's address, electors first, each in the order of their ids."""
+        """Every member's address, electors before learners, each group in the order of its ids."""
         return {**dict(sorted(self.electors.items())), **dict(sorted(self.learners.items()))}
 
     @cached_property
     def has_only_voters(self) -> bool:
-        """Whether every member counts alike: there is no learner, and no change is under way."""
+        """Whether every member counts alike, because there is no learner and no change is under way."""
         return not self.learners and not self.outgoing
 
     @cached_property
@@ -94,10 +94,10 @@ class Membership:
     # -- Changing --------------------------------------------------------------------------------------------
 
     def changed(self, change: Change) -> Membership:
-        """Return the next membership; this one where there is nothing to do. This one is not joint.
+        """Return the next membership, or this one if there is nothing to change. This one must not be joint.
 
         Raises:
-          RequestError: it cannot be done.
+          RequestError: the change is impossible, for example for an unknown member or the last voter.
         """
         assert not self.is_joint, "one change at a time"
         return self._added(change) if isinstance(change, AddMember) else self._removed(change.node)
@@ -113,11 +113,14 @@ class Membership:
         )
 
     def left(self) -> Membership:
-        """Return the membership that follows a joint one: only the voters after the change count."""
+        """Return the membership after a joint one, in which only the voters after the change count."""
         return replace(self, outgoing={}, generation=self.generation + 1).naming({})
 
     def naming(self, incarnations: Mapping[NodeId, str]) -> Membership:
-        """Return this membership with these names of its members' disks added, and without those of other nodes."""
+        """Return this membership with the disk names of ``incarnations`` added, and without those of other nodes.
+
+        A name that is known already stays. If nothing changes, this object itself is returned.
+        """
         known = {**incarnations, **self.incarnations}
         named = {member: known[member] for member in self.addresses if member in known}
         return self if named == self.incarnations else replace(self, incarnations=named)
@@ -200,7 +203,7 @@ class Membership:
         return fields
 
     def shown(self) -> dict[str, object]:
-        """Return the fields for clients: without incarnations, because a process could pass for a member with them."""
+        """Return the fields for clients, without incarnations, because with them a process could pose as a member."""
         return {name: value for name, value in self.to_wire().items() if name != "incarnations"}
 
     @classmethod
@@ -208,7 +211,7 @@ class Membership:
         """Read the value of a membership record.
 
         Raises:
-          PeerError: it is no membership record.
+          PeerError: ``value`` is no membership record.
         """
         try:
             fields = json.loads(value)
@@ -223,7 +226,7 @@ class Membership:
                 )
             )
             if not joining.keys() <= learners.keys():
-                raise ValueError("who joins is a learner")
+                raise ValueError("a joining member is no learner")
             return cls(voters, learners, int(fields["generation"]), outgoing, joining, incarnations)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise PeerError(f"no membership record: {value[:100]!r}") from error

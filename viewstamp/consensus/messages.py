@@ -1,8 +1,8 @@
 """The messages between the members of a group.
 
-Every message names its source, its target and the term its source is in. All of them may be lost, doubled,
-late or out of order; each docstring says why that is harmless. ``number`` is the leader's count of its
-announcements to that member: a message that belongs to an older announcement is dropped (protocol rule 6).
+Every message names its source, its target and the present term of its source. All of them may be lost, doubled, late
+or out of order; each docstring gives the reason why that is harmless. ``number`` is the leader's count of its
+announcements to that member. A message that belongs to an older announcement is dropped (protocol rule 6).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 NUMBER_END = 1 << 62
 """The terms, indices, counts and times in a message are below this.
 
-Frames, the log and the control file carry at least 63 bits. So what a member computes from such numbers can be written
-too: one more than one of them, or the sum of two.
+Frames, the log and the control file carry at least 63 bits. So a member can also write the numbers that it computes
+from them, for example one more than one of them, or the sum of two.
 """
 
 
@@ -55,10 +55,10 @@ class Message:
 
 @value_class
 class PreVoteRequest(Message):
-    """Asks whether the target would vote for the source in ``term``, one above its own. Changes nothing durable.
+    """Asks whether the target would vote for the source in ``term``, one above the source's. Changes nothing durable.
 
-    Sent by a member that has received nothing from a leader for an election timeout. Lost or late: it asks again after
-    the next timeout.
+    Sent by a member that has received nothing from a leader for an election timeout. If it is lost or late, the member
+    asks again after the next timeout.
     """
 
     last_term: Term
@@ -67,7 +67,7 @@ class PreVoteRequest(Message):
 
 @value_class
 class PreVoteResponse(Message):
-    """Granted: ``term`` is the one that was asked for. Refused: ``term`` is the voter's own.
+    """Grants or refuses a pre-vote. If granted, ``term`` is the requested one; if refused, the voter's own.
 
     ``is_recovering``: as in :class:`VoteResponse`.
     """
@@ -80,9 +80,9 @@ class PreVoteResponse(Message):
 class VoteRequest(Message):
     """Asks for the vote in ``term``. Sent once the candidate's own vote is durable.
 
-    ``(last_term, end)`` is the pair that the candidate advertises. Doubled: a voter gives its one vote of a term
-    to the same candidate again. ``transfers``: the leader itself has asked the candidate to stand, so members with a
-    live leader vote too.
+    ``(last_term, end)`` is the pair that the candidate advertises. If the request is doubled, a voter gives its one
+    vote of the term to the same candidate again. ``transfers``: the leader itself has asked the candidate to campaign,
+    so members with a live leader vote too.
     """
 
     last_term: Term
@@ -92,7 +92,7 @@ class VoteRequest(Message):
 
 @value_class
 class VoteResponse(Message):
-    """A vote or its refusal, once it is durable, with the advertised history and end that the winner starts from.
+    """A vote or its refusal, sent once it is durable, with the advertised history and end from which the winner starts.
 
     The end never counts as an acknowledgement (protocol rule 7). ``is_recovering``: the voter lost power in interval
     mode and has not regained its log, so this vote counts only under the conditions of ``standing`` (docs/design/0007).
@@ -106,18 +106,19 @@ class VoteResponse(Message):
 
 @value_class
 class HistoryRequest(Message):
-    """The leader of ``term`` asks for the history of a member. Repeated until the member answers."""
+    """The leader of ``term`` asks for the history of a member. It is repeated until the member answers."""
 
     number: int
 
 
 @value_class
 class HistoryResponse(Message):
-    """The member's advertised history and durable end, once ``term`` is durable there.
+    """The member's advertised history and durable end, sent once ``term`` is durable there.
 
-    Also sent unasked (``number`` 0) by a member that gets a message of a leader whose announcement it has not taken,
-    and instead of taking an announcement whose point does not fit its present state. ``life`` is drawn at each start
-    of a member that lost power in interval mode, and 0 on all others: the leader returns it in its announcement.
+    Also sent without a request (``number`` 0) by a member that gets a message under an announcement that it has not
+    accepted, and in answer to an announcement with a point that does not fit its present state. ``life`` is drawn at
+    each start of a member that lost power in interval mode, and 0 on all others. The leader returns it in its
+    announcement.
     """
 
     number: int
@@ -128,15 +129,15 @@ class HistoryResponse(Message):
 
 @value_class
 class Announcement(Message):
-    """The leader of ``term`` sends its history, and ``start``, where the member's log continues: what is beyond is cut.
+    """The leader of ``term`` sends its history, and ``start``, where the member cuts its log and continues it.
 
-    The member computes the point again from its own state and refuses a mismatch; refuses to cut below its
-    commit; then in three durable steps: takes the term, truncates and syncs the log, stores the history.
-    Doubled or late: the point of a member that has gone on is another one, so it is refused, harmlessly.
+    The member computes the point again from its own state and refuses a mismatch, and refuses to cut below its commit
+    end. Then, in three durable steps, it stores the term, truncates and syncs the log, and stores the history. A
+    doubled or late announcement is harmless: it is ignored, or refused because the point of the member has moved since.
 
-    ``leader_end`` is the end of the leader's log when it received the history of ``life``. Whatever an earlier life of
-    the member acknowledged in this term is below it, because the leader had sent it. Late, it names another life, and
-    the member ignores the end.
+    ``leader_end`` is the end of the leader's log when it received the history of ``life``. All records that an earlier
+    life of the member acknowledged in this term are below it, because the leader had sent them. A late announcement
+    names another life, so the member ignores the end in it.
     """
 
     number: int
@@ -148,10 +149,10 @@ class Announcement(Message):
 
 @value_class
 class AnnouncementResponse(Message):
-    """All three steps of the announcement are durable; the log ends at ``end``. From here on appends are accepted.
+    """All three steps of the announcement are durable; the log ends at ``end``. From now on appends are accepted.
 
-    ``is_recovering``, here and below: the disk of the member has lost something that it may have acknowledged before.
-    It takes batches, and its ends do not count until it holds as much as it did (protocol rule 17).
+    ``is_recovering``, here and below: the disk of the member has lost data that it may have acknowledged before. It
+    accepts batches, but its ends do not count until it has regained its pair from before the loss (protocol rule 17).
     """
 
     number: int
@@ -161,11 +162,11 @@ class AnnouncementResponse(Message):
 
 @value_class
 class SnapshotOffer(Message):
-    """The leader's log begins behind the point where the member's could go on: its snapshot holds all before ``end``.
+    """The leader offers its snapshot, which holds all before ``end``, because its log begins behind the common point.
 
     ``last_term`` is the term of the record before ``end``. The member fetches it on a connection of its own, installs
-    it, and reports its new state when it is asked the next time. Lost or doubled: the leader asks a member whose state
-    does not help at each heartbeat, and offers again; one that is fetching already goes on.
+    it, and reports its new state when it is asked the next time. A lost offer is repeated, because the leader asks a
+    member that needs a snapshot at each heartbeat. A doubled one changes nothing for a member that is fetching already.
     """
 
     end: Index
@@ -176,8 +177,9 @@ class SnapshotOffer(Message):
 class AppendRequest(Message):
     """Append ``batches`` at ``start``, exactly the end of the log; all before ``commit_end`` is committed.
 
-    ``previous_term`` is the term of the record before ``start``. Doubled: wholly below the end, answered with
-    the end. One lost: the next is beyond the end, answered with the end, and the leader moves back.
+    ``previous_term`` is the term of the record before ``start``. A doubled request is wholly below the end, and is
+    answered with the end. If one is lost, the next is beyond the end and answered with the end, so that the leader
+    moves back.
     """
 
     number: int
@@ -189,9 +191,10 @@ class AppendRequest(Message):
 
 @value_class
 class AppendResponse(Message):
-    """The log is durable up to ``end`` and received up to ``received_end``; cumulative, so a lost one does not matter.
+    """The log is durable up to ``end`` and received up to ``received_end``.
 
-    ``rejected``: an append did not start at the end; the leader goes on from ``received_end``.
+    Both are cumulative, so a lost response does not matter. ``rejected``: an append did not start at the end, or was
+    lost; the leader continues from ``received_end``.
     """
 
     number: int
@@ -205,7 +208,8 @@ class AppendResponse(Message):
 class HeartbeatRequest(Message):
     """The leader still leads; all before ``commit_end`` is committed, and all before ``sent_end`` was sent.
 
-    ``round`` numbers the leader's checks that it still leads; a response confirms the reads that came before it.
+    ``round`` numbers the leader's checks that it still leads. A response confirms the reads of that round and earlier
+    ones.
     """
 
     number: int
@@ -216,7 +220,10 @@ class HeartbeatRequest(Message):
 
 @value_class
 class HeartbeatResponse(Message):
-    """The heartbeat was received in this term. Sent at once; ``end`` is durable: it replaces a lost AppendResponse."""
+    """The heartbeat was received in this term. Sent immediately.
+
+    ``end`` is durable, so it replaces a lost AppendResponse.
+    """
 
     number: int
     end: Index
@@ -233,7 +240,7 @@ class ReadIndexRequest(Message):
 
 @value_class
 class ReadIndexResponse(Message):
-    """The index for the reads of ``token``, confirmed by a quorum after the request. Lost: the member asks again."""
+    """The index for the reads of ``token``, confirmed by a quorum after the request. If lost, the member asks again."""
 
     token: int
     index: Index
@@ -241,14 +248,15 @@ class ReadIndexResponse(Message):
 
 @value_class
 class TermResponse(Message):
-    """The target's term is too low. Sent for any request of a lower term, so that the two do not ignore each other."""
+    """Answers any request of a term that is too low, so that the two members do not ignore each other for ever."""
 
 
 @value_class
 class TimeoutNow(Message):
-    """The target holds all that the leader holds, and is to stand for election without a pre-vote (Raft thesis 3.10).
+    """Asks the target, which holds the leader's whole log, to campaign without a pre-vote (Raft thesis 3.10).
 
-    Lost: the leader repeats it at each heartbeat, and leads on after an election timeout. Late: an election more.
+    The leader repeats it at each heartbeat, in case it is lost, and continues to lead after an election timeout. A late
+    one costs one more election.
     """
 
 
@@ -282,4 +290,4 @@ MESSAGES: tuple[type[Message], ...] = (
     TimeoutNow,
     BatchesRead,
 )
-"""Every message there is, in the order of the dispatch table."""
+"""All messages, in the order of the dispatch table."""

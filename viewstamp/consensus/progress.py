@@ -1,4 +1,4 @@
-"""What the leader knows of one member."""
+"""The leader's record of one member: its ends, its window of appends, and its last answers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Progress", "ProgressState"]
 
 @fast_members
 class ProgressState(Enum):
-    """Where the leader stands with a member.
+    """The step of the protocol that the leader has reached with a member.
 
-    ASKING: its history is not known. ANNOUNCING: it has been sent the announcement ``number``.
-    REPLICATING: it has taken it durably; batches flow.
+    ASKING: the member's history is not known. ANNOUNCING: it has been sent the announcement ``number``.
+    REPLICATING: it has accepted that announcement durably, and is sent batches.
     """
 
     ASKING = "asking"
@@ -27,78 +27,79 @@ class ProgressState(Enum):
 
 @dataclass(slots=True)
 class Progress:
-    """One member, seen by the leader.
+    """The state of one member, as far as the leader has received it.
 
     Invariants:
       * ``durable_end <= next_end``; ``in_flight_bytes`` is the sum over ``in_flight`` and is bounded
       * ``counted_end <= durable_end``
-      * ``durable_end`` > 0 only in REPLICATING: the member said so, after it took announcement ``number`` of this term
+      * ``durable_end`` > 0 only in REPLICATING: the member reported it, after it accepted announcement ``number`` of
+        this term
     """
 
     state: ProgressState = ProgressState.ASKING
     number: int = 0
     """The latest announcement to this member in this term, from 1; 0 = none yet."""
     durable_end: Index = Index(0)
-    """Acknowledged: durable there up to here."""
+    """The acknowledged end: the member holds all before it durably."""
     counted_end: Index = Index(0)
-    """As far of that as counts for commit: 0 while the member is recovering (rule 17)."""
+    """The part of ``durable_end`` that counts for commit: 0 while the member is recovering (rule 17)."""
     next_end: Index = Index(0)
-    """Sent up to here; the next append starts here."""
+    """The end of the last batch that was sent; the next append starts here."""
     sent_commit_end: Index = Index(0)
     """The newest commit end that was sent."""
     in_flight: deque[tuple[Index, int]] = field(default_factory=deque)
     """(end, bytes) of each append that is not acknowledged."""
     in_flight_bytes: int = 0
     probed_from: Index = Index(0)
-    """Where the member said that its log ends when it rejected an append; 0 = it has acknowledged one since.
+    """The end of the member's log when it rejected an append; 0 = it has acknowledged an append since.
 
-    Until then one append at a time is sent, and sent again after a while. The appends behind a lost one are rejected in
-    a row, and a member with a full disk rejects all: if each rejection restarted the window, the whole window would be
-    sent for each of them.
+    While it is not 0, one append at a time is sent, and repeated after ``quiet.probe_patience`` ticks. The window is
+    not restarted by each rejection, because all appends behind a lost one are rejected, and a member with a full disk
+    rejects every append: the whole window would be sent for each of them.
     """
     is_fetching: bool = False
-    """A read from disk is under way for this member: at most one."""
+    """Whether a read from disk is under way for this member. There is at most one."""
     confirmed_round: int = 0
-    """The newest round of heartbeats that it answered while it counted."""
+    """The newest round of heartbeats that it answered at a time when its answers counted."""
     has_responded: bool = True
     """Whether it answered since the last check for a quorum."""
     ticks_since_response: int = 0
     """Ticks since its last answer."""
     slowest_response_ticks: int = 0
-    """The most ticks between two answers since the last check for a quorum."""
+    """The longest time between two answers since the last check for a quorum, in ticks."""
     round_end: Index = Index(0)
-    """Catching up goes in rounds: where the leader's log ended when this one began ..."""
+    """The end of the leader's log when the present round of catching up began."""
     round_ticks: int = 0
-    """... and how long ago that was, in ticks."""
+    """Ticks since that round began."""
     stuck_ticks: int = 0
-    """Ticks for which it has been recovering although it lacks nothing."""
+    """Consecutive ticks in which it was recovering although it lacked no committed record."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
 
     @property
     def is_recovering(self) -> bool:
-        """Whether it follows and does not count yet, because its disk has lost something (rule 17)."""
+        """Whether it follows but does not count yet, because its disk has lost data (rule 17)."""
         return self.state is ProgressState.REPLICATING and self.counted_end == 0
 
     def note_response(self) -> None:
-        """Note that it has answered something."""
+        """Note that the member has answered, so that it counts as active."""
         self.has_responded = True
         self.ticks_since_response = 0
 
     def become_asking(self) -> None:
-        """Start again from what the member will report."""
+        """Forget the member's state, until it reports its history."""
         self._forget()
         self.state = ProgressState.ASKING
 
     def become_announcing(self) -> int:
-        """Count a new announcement and return its number; what the member said before counts no more (rule 6)."""
+        """Count a new announcement and return its number; answers to earlier ones do not count any more (rule 6)."""
         self._forget()
         self.state = ProgressState.ANNOUNCING
         self.number += 1
         return self.number
 
     def become_replicating(self, end: Index, *, is_recovering: bool) -> None:
-        """Note that the member has taken the announcement and is durable up to ``end``."""
+        """Note that the member has accepted the announcement and is durable up to ``end``."""
         self._forget()
         self.state = ProgressState.REPLICATING
         self.durable_end = end
@@ -112,7 +113,7 @@ class Progress:
         self.next_end = end
 
     def acknowledged(self, end: Index, *, is_recovering: bool) -> bool:
-        """Note an answer: the member is durable up to ``end``. Return whether more counts for commit now."""
+        """Note that the member is durable up to ``end``; return whether ``counted_end`` has grown."""
         self.has_responded = True
         if self.ticks_since_response > self.slowest_response_ticks:
             self.slowest_response_ticks = self.ticks_since_response
@@ -129,10 +130,10 @@ class Progress:
         return True
 
     def has_caught_up(self, end: Index, ticks_max: int) -> bool:
-        """Let a tick pass; return whether a learner is as near as a voter (Raft thesis 4.2.1).
+        """Count a tick; return whether a learner has caught up enough to become a voter (Raft thesis 4.2.1).
 
-        It is if, within ``ticks_max``, it has taken all that the log held when the round began. ``end`` is the end of
-        the log now, where the next round begins.
+        It has if, within ``ticks_max``, it acknowledged everything that the log held when the round began. ``end`` is
+        the present end of the log; the next round is measured by it.
         """
         self.round_ticks += 1
         if self.state is not ProgressState.REPLICATING or not self.round_end:
@@ -145,13 +146,13 @@ class Progress:
         return is_fast
 
     def rejected(self, received_end: Index) -> None:
-        """The member has received only up to ``received_end``: probe from there, unless that is under way."""
+        """Probe from ``received_end`` on, because the member rejected an append; do nothing if that is under way."""
         is_late = received_end < self.durable_end
         if not (is_late or (self.in_flight and self.probed_from == received_end)):
             self.probe(received_end)
 
     def probe(self, start: Index) -> None:
-        """Send again from ``start``, one append at a time until one is acknowledged."""
+        """Send again from ``start``, one append at a time, until one is acknowledged."""
         self.in_flight.clear()
         self.in_flight_bytes = 0
         self.next_end = self.probed_from = max(start, self.durable_end)

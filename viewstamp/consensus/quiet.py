@@ -1,12 +1,13 @@
-"""When a member has nothing to do: how many ticks may pass at once, and how rarely an idle leader sends heartbeats.
+"""Quiet members: the number of ticks that may pass as one, and the heartbeats of an idle leader.
 
-A member that is woken by every tick spends most of an idle day on ticks that change nothing but counters. So the owner
+If every tick woke an idle member, it would spend most of its time on ticks that change only counters. So the owner
 of a core asks after each turn how long the core is quiet, sleeps until then, and lets the ticks of its sleep pass as
-one (``Raft.tick``). ``tick(ticks=n)`` leaves the core as n single ticks do, for every n up to the answer.
+one (``Raft.tick``). ``tick(ticks=n)`` leaves the core in the same state as n single ticks, for every n up to the
+answer.
 
-A heartbeat brings the commit end, finds lost appends and confirms reads; while none of that is needed it only says that
-the leader is alive. An idle leader therefore leaves out every other one, where three of those that remain fit into an
-election timeout: so many have to be lost or late before anybody stands.
+A heartbeat brings the commit end, finds lost appends and confirms reads. While none of that is needed, it only shows
+that the leader is alive. An idle leader therefore leaves out every other heartbeat, if three of the remaining ones fit
+into an election timeout, because then three have to be lost or late before a member campaigns.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ __all__ = ["LAST_TICKS", "heartbeat_ticks", "is_quiet_longest", "probe_patience"
 LAST_TICKS: Final = 3
 """The last ticks before an election timeout pass one by one.
 
-A process that was stopped for a while finds its timer due and the leader's messages unread. Between two single ticks it
-reads what has arrived, so it does not stand against a leader whose messages it has not read yet.
+A process that was stopped finds its timer due and the leader's messages unread. Between two single ticks it reads the
+messages that have arrived, so it does not campaign against a leader with messages that it has not read yet.
 """
 _PATIENCE_HEARTBEATS: Final = 4
 _HEARTBEATS_A_TIMEOUT: Final = 3
-"""An idle leader sends at least so many heartbeats in the shortest election timeout."""
+"""Least number of heartbeats of an idle leader in the shortest election timeout."""
 
 
 def quiet_ticks(core: Core) -> int:
-    """Return how many ticks only count, the last of them excepted: from 1 to half of an election timeout.
+    """Return the number of ticks of which all but the last only count: from 1 to half of an election timeout.
 
-    The answer holds until the next input. The upper bound is for the process that is stopped while it sleeps: the
-    whole sleep then counts as waiting, although nothing was read in it.
+    The answer holds until the next input. It is bounded because a process may be stopped while it sleeps: the whole
+    sleep then counts as waiting for the leader, although no message was read in it.
     """
     leading = core.state
     if core.log.commit_end != core.log.end:
-        return 1  # Under load the timer counts: counting the ticks of a rest costs calls in each turn.
+        return 1  # Under load every tick is taken, because computing a longer rest costs calls in each turn.
     if isinstance(leading, Leading):
         ticks = _leaders_ticks(core, leading)
     else:
@@ -50,14 +51,14 @@ def quiet_ticks(core: Core) -> int:
 
 
 def is_quiet_longest(core: Core) -> bool:
-    """Return whether a follower is quiet for as long as :func:`quiet_ticks` ever says, as after each append."""
+    """Return whether a follower is quiet for the maximum of :func:`quiet_ticks`, for example after each append."""
     if isinstance(core.state, Leading) or core.patience.delays:
         return False
     return core.election_ticks - core.ticks_since_leader - LAST_TICKS >= core.options.election_timeout_ticks // 2 >= 1
 
 
 def heartbeat_ticks(core: Core, leading: Leading) -> int:
-    """Return the ticks from one heartbeat to the next: the setting, or twice that while this leader is idle."""
+    """Return the ticks from one heartbeat to the next: the setting, or twice the setting while this leader is idle."""
     ticks = core.options.heartbeat_ticks
     may_double = 2 * ticks * _HEARTBEATS_A_TIMEOUT <= core.options.election_timeout_ticks
     return 2 * ticks if may_double and _is_idle(core, leading) else ticks
@@ -69,7 +70,7 @@ def probe_patience(core: Core) -> int:
 
 
 def _is_idle(core: Core, leading: Leading) -> bool:
-    """Return whether every member has all that there is, as far as it was told, and nobody waits for a heartbeat."""
+    """Return whether every member has acknowledged the whole log and was sent its commit end, and no read waits."""
     end = core.log.end
     if core.log.commit_end != end or leading.reads or leading.reads_waiting or leading.transferee is not None:
         return False
@@ -90,7 +91,7 @@ def _leaders_ticks(core: Core, leading: Leading) -> int:
     ticks = min(ticks, core.patience.ticks - leading.ticks_since_check)
     for progress in leading.progress.values():
         if progress.state is ProgressState.ASKING:
-            continue  # It is asked when a heartbeat is due.
+            continue  # The leader asks it when a heartbeat is due.
         if progress.state is ProgressState.ANNOUNCING or progress.counted_end == 0:
             return 1
         if progress.sent_commit_end < log.commit_end and progress.next_end == log.end:
@@ -107,6 +108,6 @@ def _is_complete(core: Core, leading: Leading, membership: Membership) -> bool:
         len(core.memberships) == 1
         and core.me in membership.voters
         and not (membership.joining or membership.outgoing)
-        and len(leading.progress) < len(addresses)  # A removed member is sent the record of that.
+        and len(leading.progress) < len(addresses)  # Otherwise a removed member is still sent its removal.
         and (len(membership.incarnations) == len(addresses) or membership.naming(core.incarnations) is membership)
     )

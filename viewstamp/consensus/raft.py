@@ -1,4 +1,4 @@
-"""The core's face: its inputs, its one output, and the table of what each role does with each message."""
+"""The interface of the core: its inputs, its one output, and the table of handlers by role and message."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _FROM_A_LEADER = (
 )
 _REQUESTS = (*_FROM_A_LEADER, m.ReadIndexRequest)
 _TERM_LEAP_MAX = 1 << 32
-"""How far the term of a message may be above a member's own."""
+"""Limit of the term of a message above a member's own."""
 _NEWCOMERS_TERM_MAX = 1 << 61
-"""The highest term that a member takes which no membership names: half of the numbers that a frame carries remain."""
+"""The highest term that a newcomer adopts, so that half of the numbers that a frame carries remain."""
 _DOWN_TIMEOUTS = 10
-"""Election timeouts without a response after which a member is taken to be down."""
+"""Election timeouts without a response after which a member is considered down."""
 
 Handler = Callable[[Core, Any], None]
 
@@ -42,11 +42,11 @@ Handler = Callable[[Core, Any], None]
 
 
 def ignored(core: Core, message: Message) -> None:
-    """Do nothing: the message is late, doubled, or meant for a role that this member no longer has."""
+    """Do nothing, because the message is late, doubled, or meant for a role that this member no longer has."""
 
 
 def impossible(core: Core, message: Message) -> None:
-    """Refuse what only a second leader of the same term could send.
+    """Refuse a message that only a second leader of the same term could send.
 
     Raises:
       BrokenRuleError: always.
@@ -105,16 +105,16 @@ DISPATCH: dict[type[Following | Campaign | Leading], dict[type[Message], Handler
     },
     Following: _FOLLOWING,
 }
-"""What a member does with each message, by the class of its ``Core.state``.
+"""The handler of each message, by the class of ``Core.state``.
 
-By the time it is consulted the term of the message equals the core's, votes and pre-votes excepted (:meth:`Raft.step`).
+:meth:`Raft.step` calls it only if the term of the message equals the core's, except for votes and pre-votes.
 """
 
 _ROLES = {Leading: "leader", Campaign: "candidate", Following: "follower, learner, non-participant"}
 
 
 def describe_dispatch() -> str:
-    """Return the table as Markdown, a row for a message, a column for a role: ``docs/protocol.md`` holds it."""
+    """Return the table as Markdown for ``docs/protocol.md``, with a row for each message and a column for each role."""
     header = ["message", *_ROLES.values()]
     rows = [header, ["---"] * len(header)]
     for kind in m.MESSAGES:
@@ -134,14 +134,14 @@ def _describe(handler: Handler) -> str:
 
 
 class Raft:
-    """One member of a group: feed it the inputs, then take one :meth:`ready` and do as it says.
+    """One member of a group: call its inputs, then take one :meth:`ready` and carry it out.
 
-    Never awaits; owns no clock, disk, socket, thread or randomness. The caller steps everything that has arrived
-    and takes *one* Ready: batching, and so group commit, fall out of that loop.
+    It never awaits and owns no clock, disk, socket, thread or randomness. The caller steps everything that has arrived
+    and then takes *one* Ready. This loop is the reason why records are batched and committed in groups.
 
     Raises (from :meth:`step` and :meth:`install`):
-      BrokenRuleError: the message breaks a rule of the protocol. Nothing has changed: drop it, end its connection.
-      ContradictionError: a leader's log contradicts what is committed here. The node stops.
+      BrokenRuleError: the message breaks a rule of the protocol. Nothing has changed. Drop it and close its connection.
+      ContradictionError: a leader's log contradicts records that are committed here. The node stops.
     """
 
     def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
@@ -151,12 +151,12 @@ class Raft:
     # -- Inputs ---------------------------------------------------------------------------------------------
 
     def tick(self, wall_us: int, *, has_room: bool = True, ticks: int = 1) -> None:
-        """Let time pass: one tick, or at most as many as :meth:`quiet_ticks` returned since the last input.
+        """Advance the time by one tick, or by at most as many as :meth:`quiet_ticks` returned since the last input.
 
         Args:
-          wall_us: the wall clock, microseconds since 1970: log times come from it.
-          has_room: False where this member could not lead: on a disk without room for one more record.
-          ticks: how many.
+          wall_us: the wall clock, microseconds since 1970. Log times are taken from it.
+          has_room: False if the disk has no room for one more record, because then this member could not lead.
+          ticks: the number of ticks.
         """
         core = self.core
         core.wall_us = wall_us
@@ -176,17 +176,17 @@ class Raft:
             candidate.start(core)
 
     def quiet_ticks(self) -> int:
-        """Return how many ticks may pass at once: before the last of them none does more than count.
+        """Return the number of ticks that may pass as one, because all but the last of them only count.
 
         At least 1, at most half an election timeout. It holds until the next input other than :meth:`tick`.
         """
         return quiet.quiet_ticks(self.core)
 
     def step(self, message: Message) -> None:
-        """Take a message of a peer, or of the node itself (``Ready.messages_after_durable``, ``BatchesRead``)."""
+        """Handle a message of a peer, or of the node itself (``Ready.messages_after_durable``, ``BatchesRead``)."""
         core = self.core
         if message.target != core.me or core.installing:
-            return  # Nothing is answered until truncation and history are both durable (rule 5).
+            return  # This member answers nothing until truncation and history are both durable (rule 5).
         if message.term > core.term:
             self._check_newer(message)
         if message.term != core.term and not isinstance(message, m.PreVoteRequest | m.VoteRequest):
@@ -200,12 +200,12 @@ class Raft:
         DISPATCH[type(core.state)][type(message)](core, message)
 
     def _check_newer(self, message: Message) -> None:
-        """Check a message of a newer term before that term is taken. Raises BrokenRuleError, ContradictionError.
+        """Check a message of a newer term before that term is adopted. Raises BrokenRuleError, ContradictionError.
 
-        A term is stored by every member that it reaches and never goes back, so a single message with the greatest
-        number would leave no term for another election. An election raises the term by one: at a thousand elections
-        each second, a member that lags by ``_TERM_LEAP_MAX`` has been away for 50 days. A newcomer has no term of its
-        group yet, and takes any up to ``_NEWCOMERS_TERM_MAX``.
+        Every member that receives a term stores it and never goes back, so a single message with the greatest number
+        would leave no term for another election. The limit refuses no honest message, because an election raises the
+        term by one: at a thousand elections each second, a member that lags by ``_TERM_LEAP_MAX`` has been away for 50
+        days. A newcomer has no term of its group yet, and adopts any up to ``_NEWCOMERS_TERM_MAX``.
         """
         core = self.core
         term_max = _NEWCOMERS_TERM_MAX if core.is_newcomer else core.term + _TERM_LEAP_MAX
@@ -224,59 +224,59 @@ class Raft:
         The batch is stamped in place and must not change afterwards. Its ``first_position`` is kept.
 
         Raises:
-          NotLeaderError: ask the leader it names.
-          UnavailableError: the group is still configuring; try again.
-          OverloadedError: too much is uncommitted; try again later.
+          NotLeaderError: this member does not lead. Ask the leader that the error names.
+          UnavailableError: the group is still configuring, or the leadership is being handed over. Try again.
+          OverloadedError: more than ``uncommitted_bytes_max`` would be uncommitted. Try again later.
         """
         self.append_checked(self.check_propose(batch.size), batch)
         return Viewstamp(batch.term, batch.first_index)
 
     def check_propose(self, size: int) -> Leading:
-        """Raise what :meth:`propose` would raise for a batch of ``size`` bytes; change nothing.
+        """Raise the error that :meth:`propose` would raise for a batch of ``size`` bytes; change nothing.
 
         Returns:
-          What :meth:`append_checked` takes, as long as no other input has come in between.
+          The argument for :meth:`append_checked`. It is valid until the next input.
         """
         return leader.check_propose(self.core, size)
 
     def append_checked(self, leading: Leading, batch: Batch) -> None:
-        """Do what :meth:`propose` does, for a batch that :meth:`check_propose` has just let through."""
+        """Append a batch as :meth:`propose` does, after :meth:`check_propose` has accepted it in the same turn."""
         assert leading is self.core.state, f"{self.core.me} does not lead any more as it did when this was checked"
         leader.append_own(self.core, leading, batch)
 
     def change(self, wanted: Change) -> Viewstamp:
-        """Begin a change of the membership; return where its record stands (the present one's, if nothing changes).
+        """Begin a change of the membership; return the viewstamp of its record (the present one's, if nothing changes).
 
-        The rest follows by itself: a joint membership is left when it is committed, a joining learner promoted when it
-        has caught up, a removed leader steps down.
+        The leader takes the further steps by itself: it leaves a joint membership when it is committed, promotes a
+        joining learner when it has caught up, and steps down if it is removed.
 
         Raises:
           NotLeaderError, UnavailableError: as :meth:`propose`; also while another change is under way (rule 15).
-          RequestError: it cannot be done: no such member, or the last voter.
+          RequestError: the change is impossible, for example for an unknown member or the last voter.
         """
         return reconfigure.change(self.core, wanted)
 
     def transfer(self, target: NodeId | None = None) -> NodeId:
-        """Begin to hand the leadership over to ``target`` (None = who is closest); return whom.
+        """Begin to hand the leadership over to ``target`` (None = the closest voter); return the target.
 
-        Until it has worked, which only a new term shows, or an election timeout is over, nothing is proposed.
+        Proposals are refused until a new term shows that the transfer worked, or an election timeout is over.
 
         Raises:
-          NotLeaderError: ask the leader it names.
+          NotLeaderError: this member does not lead. Ask the leader that the error names.
           UnavailableError: the target does not follow closely enough at present.
-          RequestError: it is no voter.
+          RequestError: the target is no voter, or there is no other voter.
         """
         return reconfigure.transfer(self.core, target)
 
     def note_incarnation(self, member: NodeId, incarnation: str) -> None:
-        """Note which disk a member has, or this one; a leader names it in the membership, by a record if need be."""
+        """Note the disk of a member, or the own one. A leader names it in the membership, if needed by a new record."""
         self.core.incarnations.setdefault(member, incarnation)
 
     def lost_leader(self, member: NodeId) -> None:
-        """Note that the process of ``member`` seems to be dead. That may be wrong, and may come at any time, and often.
+        """Note that the process of ``member`` seems to be dead. This may be wrong, and may be repeated at any time.
 
-        If it leads, this member stops waiting for it: it gives its vote to others, and stands itself soon, by a
-        pre-vote as ever, unless a message of the leader arrives before. Nothing else follows from it.
+        If ``member`` leads, this member stops waiting for it: it gives its vote to others, and soon campaigns itself
+        by a pre-vote as always, unless a message of the leader arrives before. The call has no other effect.
         """
         follower.lose_leader(self.core, member)
 
@@ -285,17 +285,18 @@ class Raft:
         return reconfigure.is_responding(self.core, member)
 
     def read(self, token: int) -> None:
-        """Ask for the index up to which the reads of ``token`` must have been applied; it comes in ``Ready.reads``.
+        """Request the index that must have been applied before the reads of ``token``; ``Ready.reads`` returns it.
 
-        It may never come (no leader, lost messages): the caller asks again, with a new token, until its deadline.
+        It may never be returned, for example without a leader or after lost messages. The caller asks again, with a new
+        token, until its deadline.
         """
         reads.ask(self.core, token)
 
     def durable(self, viewstamp: Viewstamp) -> None:
-        """The writes of the Ready that carried ``viewstamp`` are durable, and so are all before them. Once for each.
+        """Note that the writes of the Ready with ``viewstamp``, and all before them, are durable. Called once for each.
 
-        A completion of another term than the one that batches are accepted under now is dropped: the log may have
-        been cut and written again since (rule 9).
+        If batches are now accepted under another term than that of ``viewstamp``, the completion is dropped, because
+        the log may have been cut and written again since (rule 9).
         """
         core = self.core
         core.unfinished -= 1
@@ -321,24 +322,26 @@ class Raft:
         if core.stash and core.is_synced:
             waiting, core.stash = list(core.stash.values()), {}
             for message in waiting:
-                # It kept the rules when it came, and this log has changed since: what does not fit any more is dropped.
+                # The message kept the rules when it arrived. If it breaks one now, it is dropped, because the reason is
+                # that this log has changed since.
                 with suppress(BrokenRuleError):
                     self.step(message)
 
     def install(self, point: SnapshotPoint) -> bool | None:
-        """Let a snapshot, whose file is durable, stand for everything before ``point.end`` (protocol rule 19).
+        """Replace everything before ``point.end`` by a snapshot with a durable file (protocol rule 19).
 
-        True: it does; the next Ready resets the log, then stores the snapshot's history, and until both are durable
-        this member answers nothing. The caller replaces the applied state now. False: it is of no use any more.
-        None: not now, since writes are under way; try again when they are durable.
+        Returns:
+          True: the snapshot is installed, and the caller replaces the applied state now. The next Ready resets the log,
+          then stores the snapshot's history; until both are durable this member answers nothing. False: the snapshot is
+          not needed any more. None: not now, because writes are under way; try again when they are durable.
         """
         return follower.install(self.core, point)
 
     def trimmed(self, first_index: Index, base: tuple[Index, Term]) -> None:
-        """The log on disk begins at ``first_index`` now; members that need what is before get the snapshot ``base``.
+        """Note that the log on disk begins at ``first_index`` now; members that need earlier records get a snapshot.
 
-        Its end is at or above ``first_index``, so that what follows it can be sent. The stored history is trimmed at
-        the next election, by the winner.
+        ``base`` is (end, last term) of that snapshot. Its end is at or above ``first_index``, so that the records after
+        it can be sent. The winner of the next election trims the stored history.
         """
         assert first_index <= base[0], f"a log from {first_index} on does not continue a snapshot up to {base[0]}"
         self.core.first_index = first_index
@@ -347,7 +350,7 @@ class Raft:
     # -- Output ---------------------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
-        """Take what is to be done now; None when there is nothing. What it holds is handed out once."""
+        """Return the work of this turn, which is handed out only once; None if there is none."""
         core, log = self.core, self.core.log
         leading = core.state
         if isinstance(leading, Leading) and not core.installing:
@@ -376,14 +379,14 @@ class Raft:
             log.evict()
         return ready
 
-    # -- What others may know --------------------------------------------------------------------------------
+    # -- State for the owner ---------------------------------------------------------------------------------
 
     @property
     def slowest_end(self) -> Index:
-        """The least durable end of the members that replicate; the own end where there is none.
+        """The least durable end of the members in state REPLICATING; the own end if there is none.
 
-        A member that is down (``_DOWN_TIMEOUTS``) does not count. Keeping the log from this end on only saves work: a
-        member that falls behind the log's begin gets a snapshot.
+        A member that is down (``_DOWN_TIMEOUTS``) does not count. Keeping the log from this end on only saves work,
+        because a member that falls behind the log's begin gets a snapshot.
         """
         core = self.core
         patience = _DOWN_TIMEOUTS * core.options.election_timeout_ticks

@@ -1,4 +1,4 @@
-"""Linearizable reads by read-index: asked on any member, given an index by the leader, confirmed by a quorum.
+"""Linearizable reads by read-index: any member may ask, the leader gives the index, and a quorum confirms the leader.
 
 The reads of one turn get one index and one round of heartbeats. They are released once a quorum has answered that round
 or a later one in this term, because then no other leader can have committed anything before they came.
@@ -30,12 +30,12 @@ def ask(core: Core, token: int) -> None:
 
 
 def on_read_index_request(core: Core, message: ReadIndexRequest) -> None:
-    """Queue the read of a member that wants to answer it."""
+    """Queue a read that another member received, until the next round of heartbeats."""
     core.leading.reads_waiting.append((message.token, message.source))
 
 
 def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
-    """Release a read: a quorum confirmed the leader, so what it had committed is committed here too."""
+    """Release a read and adopt its index as committed, because a quorum confirmed the leader that sent it."""
     if message.source != core.leader:
         return
     if core.announced_number > 0:
@@ -45,7 +45,7 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
 
 
 def start_round(core: Core, leading: Leading) -> None:
-    """Give the reads of this turn one index and one round of heartbeats; a quorum has reached the term start."""
+    """Start one round of heartbeats with one index for all waiting reads. A quorum must have reached the term start."""
     index = Index(max(core.log.commit_end, leading.term_start) - 1)
     leading.round += 1
     leading.reads.extend(PendingRead(token, source, leading.round, index) for token, source in leading.reads_waiting)
@@ -57,14 +57,17 @@ def start_round(core: Core, leading: Leading) -> None:
 
 
 def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
-    """Count the member for the reads of this round and earlier ones, unless it is recovering or its disk is unknown."""
+    """Count the member for the reads of this round and earlier ones, unless it is recovering or its disk is unknown.
+
+    Its durable end is noted in any case.
+    """
     leading = core.state
     assert isinstance(leading, Leading)
     progress = leader.replicating(leading, message.source, message.number)
     if progress is None:
         return
     if message.round > leading.round:
-        complaint = f"{message.source} answers round {message.round}, {leading.round} was asked"
+        complaint = f"{message.source} answers round {message.round}, the newest round is {leading.round}"
         core.refuse(message.source, "round", complaint)
     leader.acknowledge(core, leading, message.source, progress, message.end, is_recovering=message.is_recovering)
     ends = {message.source: message.end}
@@ -76,7 +79,7 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
 
 
 def _confirm(core: Core, leading: Leading) -> None:
-    """Release the reads whose round a quorum has confirmed in this term, after the read came."""
+    """Release the reads with a round that a quorum has confirmed in this term, after the reads came."""
     while leading.reads:
         read = leading.reads[0]
         confirming = [member for member, each in leading.progress.items() if each.confirmed_round >= read.round]

@@ -1,4 +1,4 @@
-"""The one output of a turn: what the owner of the core has to do."""
+"""The one output of a turn: the work that the owner of the core has to carry out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class WriteHistory:
 
 @dataclass(frozen=True, slots=True)
 class EndRecovery:
-    """Clear the pair that this member had to regain: its log holds as much again (protocol rule 17)."""
+    """Clear the pair that this member had to regain, because its log has reached that pair (protocol rule 17)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Drop the whole log: an installed snapshot stands for everything before ``end``, the last of it of ``term``."""
+    """Drop the whole log, because an installed snapshot holds all before ``end``. Its last record is of ``term``."""
 
     end: Index
     term: Term
@@ -82,8 +82,8 @@ class Fetch:
 class Ready:
     """One turn's work, to be done in the order of the fields.
 
-    * ``messages`` promise nothing that is not durable already, so they are sent immediately, before the writes: then
-      the followers write at the same time as the leader (Raft thesis 10.2.1).
+    * ``messages`` promise only state that is already durable, so they are sent immediately, before the writes. So the
+      followers write at the same time as the leader (Raft thesis 10.2.1).
     * ``writes`` are made durable in exactly this order, behind all earlier ones.
     * ``durable`` is passed to ``Raft.durable()`` when all writes handed out so far are durable, those of earlier turns
       too; None = there are neither writes nor messages that wait.

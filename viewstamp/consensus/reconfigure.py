@@ -1,7 +1,7 @@
-"""Changing who is a member and who leads: membership changes, promotions, transfers, and leaders that give way.
+"""Changes of the membership and of the leader: changes, promotions, transfers, and leaders that hand over.
 
 A change of voters takes two records (``membership``): the leader appends the joint membership, and leaves it when it is
-committed. Everything after the first record follows by itself, one step a tick.
+committed. After the first record the leader takes the further steps by itself, one step a tick.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STUCK_TIMEOUTS = 5
 GONE_TIMEOUTS = 5
 """Election timeouts without a response after which a member may have lost its disk, and another may take its place.
 
-A node with an empty disk joins so much later than it could (1.5 s by default). In return, a member that stands still
-for a second, or has lost its network, cannot be replaced meanwhile by a node that asks under its name. The timeouts are
+This delays the joining of a node with an empty disk (1.5 s by default). In return, a member that is stopped for a
+second, or has lost its network, cannot be replaced meanwhile by a node that asks under its name. The timeouts are
 those in force (``Patience``), because on a slow network a member that is alive answers more slowly.
 """
 _DEPARTED_TIMEOUTS = 2
-"""Election timeouts without a response after which a removed member is not sent the record of that any more."""
+"""Election timeouts without a response after which a removed member is no longer sent the record of its removal."""
 
 
 def change(core: Core, wanted: Change) -> Viewstamp:
@@ -43,8 +43,8 @@ def change(core: Core, wanted: Change) -> Viewstamp:
     if membership.is_joint and not standing.is_majority(membership, working):
         there = sorted(membership.voters.keys() & set(working))
         raise UnavailableError(
-            f"of {', '.join(sorted(membership.voters))} only {', '.join(there) or 'none'} would be there to agree",
-            remedy="bring the others back first: `viewstamp doctor` says what they lack",
+            f"of the voters {', '.join(sorted(membership.voters))} only {', '.join(there) or 'none'} can agree now",
+            remedy="bring the others back first: `viewstamp doctor` lists the reasons",
         )
     return leader.append_membership(core, leading, membership)
 
@@ -56,7 +56,9 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
         raise leader.not_leader(core)
     voters = [voter for voter in core.membership.voters if voter != core.me]
     if not voters:
-        raise RequestError(f"{core.me} is the only voter: nobody else can lead", remedy="add another member first")
+        raise RequestError(
+            f"{core.me} is the only voter, so no other member can lead", remedy="add another member first"
+        )
     if target is not None and target not in voters:
         raise RequestError(
             f"{target} cannot take the leadership over from {core.me}",
@@ -67,8 +69,8 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
         target = max(ready, key=lambda voter: leading.progress[voter].counted_end)
     if target is None or target not in ready or core.installing:
         raise UnavailableError(
-            f"{target or 'no other voter'} follows {core.me} closely enough to take over at present",
-            remedy="try again in a moment; `viewstamp status` shows who is behind",
+            f"{f'{target} does not follow' if target else 'no other voter follows'} {core.me} closely enough to lead",
+            remedy="try again in a moment; `viewstamp status` shows the members that lag",
         )
     leading.transferee, leading.transfer_ticks = target, 0
     leader.continue_transfer(core, leading, is_due=True)
@@ -76,12 +78,12 @@ def transfer(core: Core, target: NodeId | None) -> NodeId:
 
 
 def on_tick(core: Core, leading: Leading) -> None:
-    """Take the next step of a transfer or a change, or give way to a member that can do more."""
+    """Take the next step of a transfer or a change, or hand over if another member can lead better."""
     if leading.transferee is not None:
         leading.transfer_ticks += 1
         leader.continue_transfer(core, leading, is_due=leading.heartbeat_elapsed == 0)
     elif not core.has_room:
-        # Each time the disk was full for this long: another member's may have room.
+        # The leader hands over each time its disk was full for this long, because another disk may have room.
         if leading.full_ticks % (STUCK_TIMEOUTS * core.options.election_timeout_ticks) == 0:
             _hand_over(core, leading)
     elif core.lifecycle is Lifecycle.RUNNING and not core.options.sync_only:
@@ -91,7 +93,7 @@ def on_tick(core: Core, leading: Leading) -> None:
 
 
 def is_responding(core: Core, member: NodeId) -> bool:
-    """Return whether ``member`` answered this leader recently; for a while after an election, True in any case."""
+    """Return whether ``member`` answered within ``GONE_TIMEOUTS``; also True for that time after an election."""
     if member == core.me:
         return True
     progress = core.state.progress.get(member) if isinstance(core.state, Leading) else None
@@ -112,20 +114,20 @@ def _advance_membership(core: Core, leading: Leading) -> None:
         _depart(core, leading)
         return
     if membership.naming(core.incarnations) is not membership:
-        leader.append_membership(core, leading, membership)  # One has been met that no record names yet.
+        leader.append_membership(core, leading, membership)  # Names the disk of a member that was met meanwhile.
         return
     timeout = core.patience.ticks
     for learner in sorted(membership.joining):
         replaced = NodeId(membership.joining[learner])
         if name_of(replaced) == name_of(learner) and is_responding(core, replaced):
-            continue  # The disk that the learner says was lost still answers.
+            continue  # The disk that the learner reported as lost still answers.
         if leading.progress[learner].has_caught_up(core.log.end, timeout):
             leader.append_membership(core, leading, membership.promoted(learner))
             return
 
 
 def _forget_departed(core: Core, leading: Leading, index: Index) -> None:
-    """Drop removed members that have received the record of that, or do not answer."""
+    """Drop removed members that have received the record of their removal and its commit, or do not answer."""
     addresses = core.membership.addresses
     patience = _DEPARTED_TIMEOUTS * core.options.election_timeout_ticks
     for member in [member for member in leading.progress if member not in addresses]:
@@ -136,7 +138,7 @@ def _forget_departed(core: Core, leading: Leading, index: Index) -> None:
 
 
 def _depart(core: Core, leading: Leading) -> None:
-    """Step down: the removal of this leader is committed. Send that end, and let the best voter stand at once."""
+    """Send the commit end and step down, because this leader's removal is committed; let the best voter campaign."""
     replicating = {
         member: progress
         for member, progress in leading.progress.items()
@@ -152,9 +154,10 @@ def _depart(core: Core, leading: Leading) -> None:
 
 
 def _help_recovering(core: Core, leading: Leading) -> None:
-    """Hand over for the sake of a recovering member that lacks nothing, because the end that it lost is not known.
+    """Hand over if a recovering voter lacks no committed record, because the end that it lost may be unknown.
 
-    It is a voter, or is to become one. Only a higher term shows that nothing of the old one is missing (rule 17).
+    This includes learners that are to become voters. If the end is unknown, only a higher term shows that no record of
+    the old one is missing (rule 17).
     """
     patience = STUCK_TIMEOUTS * core.options.election_timeout_ticks
     for voter in (*core.membership.voters, *core.membership.joining):
@@ -170,12 +173,12 @@ def _help_recovering(core: Core, leading: Leading) -> None:
 
 
 def _hand_over(core: Core, leading: Leading) -> None:
-    """Hand over to the voter that is closest, if one works."""
+    """Hand over to the closest voter, if one works."""
     if any(voter in leading.progress and _works(core, leading.progress[voter]) for voter in core.membership.voters):
         transfer(core, None)
 
 
 def _works(core: Core, progress: Progress) -> bool:
-    """Return whether a member follows, counts and has answered within an election timeout."""
+    """Return whether a member follows, its ends count, and it has answered within an election timeout."""
     is_recent = progress.ticks_since_response <= core.patience.ticks
     return progress.state is ProgressState.REPLICATING and progress.counted_end > 0 and is_recent

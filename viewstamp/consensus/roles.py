@@ -1,4 +1,4 @@
-"""Roles and the lifecycle: what a member does in its group, and how far it has come. Derived, never stored."""
+"""Role and lifecycle of a member in its group. Both are derived, never stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Lifecycle", "Role", "role_of"]
 
 @fast_members
 class Role(Enum):
-    """What a member does in its group. Derived from (membership, leader, self), never stored."""
+    """The role of a member in its group. Derived from (membership, leader, self), never stored."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -24,10 +24,10 @@ class Role(Enum):
 
 @fast_members
 class Lifecycle(Enum):
-    """How far a member has come.
+    """The state of a member between its start and normal operation.
 
     BOOTSTRAPPING: it replays its log and answers nothing. CONFIGURING: no client writes; a leader replicates the
-    membership record of its term. RUNNING: that record is *committed*, as far as this member can tell.
+    membership record of its term. RUNNING: that record is known here to be *committed*.
     """
 
     BOOTSTRAPPING = "bootstrapping"
@@ -36,7 +36,7 @@ class Lifecycle(Enum):
 
 
 def role_of(membership: Membership, me: NodeId, leader: NodeId | None, *, campaigning: bool) -> Role:
-    """Derive a member's role (Kudu's ``GetConsensusRole``)."""
+    """Return a member's role, by the rules of Kudu's ``GetConsensusRole``."""
     if me in membership.electors:
         if leader == me:
             return Role.LEADER

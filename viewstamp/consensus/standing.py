@@ -1,13 +1,13 @@
-"""Who counts: which members may vote and stand, whose votes and acknowledgements count, and who is a majority.
+"""The rules of counting: which members may vote and campaign, which votes and acknowledgements count, and majorities.
 
 This is the only home of these rules. The core applies them to messages, node repair to its own directory, and the
 offline replay to the disks that it is given, so that all three choose the same log. Everything here is pure.
 
-| member | votes | stands | its vote is counted | its end counts for commit |
+| member | votes | campaigns | its vote is counted | its end counts for commit |
 | --- | --- | --- | --- | --- |
 | voter, before and after the change while the membership is joint (rule 15) | yes | yes | yes | yes |
 | recovering: it has lost a part of its log (rule 17) | no | no | no | no |
-| recovering after a power loss in interval mode (docs/design/0007) | yes, and says so | yes | see :func:`wins` | no |
+| recovering after a power loss in interval mode (docs/design/0007) | yes, marked | yes | see :func:`wins` | no |
 | with a disk that no record names, where disks are named at all (rule 18) | yes | yes | no | no |
 | with another disk than the one that the membership names (rule 18) | refused | refused | no | no |
 | reborn, under a new id since it lost its disk (rule 18) | as that id | as that id | as that id | as that id |
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 Pair = tuple[Term, Index]
-"""What a log is compared by: the last term of its advertised history, and its durable end."""
+"""The pair by which logs are compared: the last term of the advertised history, and the durable end."""
 
 _NONE = Index(0)
 
@@ -56,18 +56,18 @@ _NONE = Index(0)
 
 
 def majority(count: int) -> int:
-    """Return how many of ``count`` voters are more than half."""
+    """Return the least number of voters that is more than half of ``count``."""
     return count // 2 + 1
 
 
 def is_majority(membership: Membership, members: Collection[NodeId]) -> bool:
-    """Return whether ``members`` hold a majority: of the voters, and while joint of the outgoing voters too."""
+    """Return whether ``members`` include a majority of the voters, and while joint also of the outgoing voters."""
     voters, outgoing = membership.voters, membership.outgoing
     return _has_majority(voters, members) and (not outgoing or _has_majority(outgoing, members))
 
 
 def lacking(membership: Membership, members: Collection[NodeId]) -> list[list[NodeId]]:
-    """Return each set of voters of which ``members`` are no majority, sorted; [] if they are a majority of all sets."""
+    """Return each set of voters without a majority in ``members``, sorted; [] if there is a majority of all sets."""
     sets = [voters for voters in (membership.voters, membership.outgoing) if voters]
     return [sorted(voters) for voters in sets if not _has_majority(voters, members)]
 
@@ -87,13 +87,13 @@ def _end_of(voters: Mapping[NodeId, str], ends: Mapping[NodeId, Index]) -> Index
 
 
 def end_of_most(ends: list[Index]) -> Index:
-    """Return the largest end that more than half of these voters hold; ``ends`` is sorted by this."""
+    """Return the largest end that more than half of these voters hold. Sorts ``ends`` in place."""
     ends.sort()
     return ends[(len(ends) - 1) // 2]
 
 
 def is_voter(membership: Membership, member: NodeId) -> bool:
-    """Return whether ``member`` is counted in a majority: it is a voter, or while joint an outgoing one."""
+    """Return whether ``member`` is counted in a majority, as a voter, or while joint as an outgoing one."""
     return member in membership.electors
 
 
@@ -108,18 +108,18 @@ def decides_alone(membership: Membership, member: NodeId) -> bool:
 def may_vote(recovering_until: Pair | None, *, lost_power: bool = False) -> bool:
     """Return whether a member may vote: not while it has to regain ``recovering_until`` (rule 17).
 
-    What it lost may be a record that it acknowledged, so its vote could elect a leader without that record. A member
-    that ``lost_power`` in interval mode votes all the same, and says that it is recovering: its term and vote are
-    intact, and :func:`wins` decides what the vote is worth. Otherwise a power cut of the whole site would leave nobody.
+    The member may have lost a record that it acknowledged, so its vote could elect a leader without that record. A
+    member that ``lost_power`` in interval mode still votes, marked as recovering, because its term and vote are intact;
+    :func:`wins` decides whether the vote counts. Otherwise a power cut of the whole site would leave no voter.
     """
     return recovering_until is None or lost_power
 
 
 def has_regained(pair: Pair, recovering_until: Pair | None) -> bool:
-    """Return whether a durable log at ``pair`` holds at least what the member had before the damage (rule 17).
+    """Return whether a durable log at ``pair`` holds at least all records from before the damage (rule 17).
 
-    The leader's commit end is no measure: a record that this member had acknowledged may be committed only later, by
-    that same acknowledgement.
+    Reaching the leader's commit end is not enough, because a record that this member had acknowledged may be committed
+    only later, by that same acknowledgement.
     """
     return recovering_until is None or pair >= recovering_until
 
@@ -127,9 +127,9 @@ def has_regained(pair: Pair, recovering_until: Pair | None) -> bool:
 def may_stand(
     member: NodeId, memberships: Iterable[MembershipEntry], recovering_until: Pair | None, *, lost_power: bool = False
 ) -> bool:
-    """Return whether a member may campaign, by the ``memberships`` in its log of which none is known to be replaced.
+    """Return whether a member may campaign, by the ``memberships`` in its log that may still be in force.
 
-    A member that was removed by a record which is not known to be committed may still stand, because the others may
+    A member that was removed by a record which is not known to be committed may still campaign, because the others may
     need its vote, and it cannot vote for a log that is shorter than its own (Raft thesis 4.2.2).
     """
     is_elector = any(member in entry.membership.electors for entry in memberships)
@@ -137,20 +137,23 @@ def may_stand(
 
 
 def is_up_to_date(candidate: Pair, own: Pair) -> bool:
-    """Return whether a voter whose log is at ``own`` may vote for a candidate at ``candidate``: never "longer"."""
+    """Return whether a voter with the pair ``own`` may vote for a candidate with the pair ``candidate``.
+
+    The lengths of the logs do not decide.
+    """
     return candidate >= own
 
 
 def vote_counts(membership: Membership, voter: NodeId, candidate: NodeId) -> bool:
-    """Return whether a candidate may count the vote of ``voter``: the membership names its disk, or no disk at all.
+    """Return whether the membership names the disk of ``voter``, or no disk at all, so that its vote may be counted.
 
-    Whether the voter is one of ``membership`` is decided by :func:`is_majority`.
+    :func:`is_majority` decides whether the voter belongs to ``membership``.
     """
     return voter == candidate or not membership.incarnations or voter in membership.incarnations
 
 
 def counting_ends(entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index]) -> dict[NodeId, Index]:
-    """Return those of ``ends`` whose log holds the record that names the disk of its member (rule 18).
+    """Return the members in ``ends`` that hold the record which names their own disk, with their ends (rule 18).
 
     Every later leader then has that record, and refuses another disk under the same id. Without this rule a member
     that never met the first disk would accept the second one; with one disk wiped and one member down, a committed
@@ -185,18 +188,18 @@ def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection
     """Return whether a candidate is elected, or may ask for votes, by these granted votes.
 
     Votes of members that are ``recovering`` after a power loss do not count towards a majority, because such a member
-    may have forgotten the very record that it would have refused the candidate for. They count in two cases:
+    may have lost the very record because of which it would have refused the candidate. They count in two cases:
 
-    * Every voter has granted its vote. Then the candidate's log is at least as good as every log that there is. If a
+    * Every voter has granted its vote. Then the candidate's log is at least as good as every existing log. If a
       minority lost power, a record that a majority acknowledged is still on a member that did not, and this member has
-      compared it. So nothing acknowledged is lost, unless a majority lost it.
-    * The candidate ``has_waited`` for the others as long as the operator allows. An absent voter may hold acknowledged
-      records that nobody else has any more, so the leader says aloud that they may be lost.
+      compared its log with the candidate's. So no acknowledged record is lost, unless a majority lost it.
+    * The candidate ``has_waited`` for the others as long as the operator allows. An absent voter may hold the last copy
+      of acknowledged records, so the leader reports that they may be lost.
 
     Args:
       membership: the one in force in the candidate's log.
-      votes: who granted a vote, of those that :func:`vote_counts` allows, the candidate included.
-      recovering: which of them said that they had lost power.
+      votes: the members that granted a vote which :func:`vote_counts` allows, the candidate included.
+      recovering: those of them that reported a power loss.
       has_waited: whether ``interval_wait_all_seconds`` are over without a leader.
     """
     granted = set(votes)
@@ -210,7 +213,7 @@ def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one member brings to an election, as its disk says.
+    """The data of one member in an election among disks, as read from its disk.
 
     ``member`` is its id in the group, which names one disk for ever. ``pair`` is what it would advertise.
     ``recovering_until`` is the pair that it has to regain; None = it lost nothing; ``lost_power``: because of a power
@@ -228,17 +231,17 @@ class Claim:
 
     @property
     def recovering(self) -> Pair | None:
-        """The pair that it still has to regain; None = it counts, because its log has reached that pair already."""
+        """The pair that it still has to regain; None = it counts, because it lost nothing or has regained that pair."""
         return None if has_regained(self.pair, self.recovering_until) else self.recovering_until
 
     def refuses(self, other: Claim) -> bool:
-        """Return whether ``other`` has another disk than the one that this member knows under its id (rule 18)."""
+        """Return whether ``other`` has another disk than the one that this member met under its id (rule 18)."""
         named = self.memberships[-1].membership.incarnations if self.memberships else {}
         known = named.get(other.member) or self.met.get(other.member)
         return bool(known) and known != other.incarnation
 
     def votes_for(self, candidate: Claim) -> bool:
-        """Return whether ``candidate`` gets, and may count, the vote of this member in a new term."""
+        """Return whether this member votes for ``candidate`` in a new term, and ``candidate`` may count the vote."""
         if self.member != candidate.member and (self.refuses(candidate) or candidate.refuses(self)):
             return False
         counts = vote_counts(candidate.memberships[-1].membership, self.member, candidate.member)
@@ -247,9 +250,10 @@ class Claim:
 
 
 def elect(claims: Sequence[Claim]) -> Claim | None:
-    """Return the member whose log an election among ``claims`` keeps; None = they cannot elect anybody.
+    """Return the winner of an election among ``claims``, so that its log is kept; None = they cannot elect a leader.
 
-    Of several that could win, the one with the largest pair is returned: it holds whatever the others hold committed.
+    If several could win, the one with the largest pair is returned, because it holds all committed records of the
+    others.
     """
     for candidate in sorted(claims, key=lambda claim: claim.pair, reverse=True):
         if may_stand(candidate.member, candidate.memberships, candidate.recovering, lost_power=candidate.lost_power):

@@ -1,7 +1,7 @@
-"""The term history: which term every index of a log belongs to, and where two logs part.
+"""The term history: the term of every index of a log, and the common point of two logs.
 
-A history is the ordered run of (term, begin) pairs, where ``begin`` is the first index of the term. It replaces a
-comparison of every record's term: two logs agree exactly as far as their histories do.
+A history is an ordered run of (term, begin) pairs; ``begin`` is the first index of the term. It replaces a comparison
+of every record's term, because two logs agree exactly as far as their histories do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["TermHistory", "TermStart", "common_point"]
 
 
 class TermStart(NamedTuple):
-    """A term and the first index that is its own. An empty term begins where the next one does."""
+    """A term and its first index. An empty term has the same begin as the next one."""
 
     term: Term
     begin: Index
@@ -59,7 +59,7 @@ class TermHistory:
     def advertised(self, end: Index) -> TermHistory:
         """Return the terms that a log durable up to ``end`` has reached: those with ``begin <= end``.
 
-        The comparison is inclusive: with it the commit rule "a quorum reached the term's start" is safe; with
+        The comparison is inclusive, because only then is the commit rule "a quorum reached the term's start" safe. With
         a strict one the same rule loses committed records (protocol rule 1, figure 8 of the Raft paper).
         """
         count = bisect_right(self._begins, end)
@@ -72,16 +72,16 @@ class TermHistory:
         return TermHistory((*self.starts, TermStart(term, begin)))
 
     def preceded_by(self, own: TermHistory) -> TermHistory:
-        """Return this history, a leader's, with what a member's own says of the terms before its first one.
+        """Return this history of a leader, preceded by the terms of the member's ``own`` before its first one.
 
-        A leader trims its history to what its own log keeps; the member may keep more, and has to describe it.
-        The common point of the two is at or behind this history's first term, so before that they agree.
+        A leader trims its history to the records that its own log keeps; the member may keep more, and has to describe
+        them. Before this history's first term the two logs agree, because their common point is at or behind it.
         """
         older = [start for start in own.starts if start.term < self.starts[0].term]
         return TermHistory((*older, *self.starts)) if older else self
 
     def trimmed(self, first_index: Index) -> TermHistory:
-        """Return what describes a log that begins at ``first_index``.
+        """Return the part of this history that describes a log which begins at ``first_index``.
 
         The last entry below it stays, with its true begin (protocol rule 19), because it gives the term of the record
         before. Without it there would be no common point with a member that holds records of that term.
@@ -105,7 +105,7 @@ class TermHistory:
         return log_end
 
     def begin_of(self, term: Term) -> Index | None:
-        """Return where ``term`` begins, None where this history does not know it."""
+        """Return the begin of ``term``; None if this history does not contain it."""
         for start in reversed(self.starts):
             if start.term == term:
                 return start.begin
@@ -115,11 +115,11 @@ class TermHistory:
 
 
 def common_point(leader: TermHistory, leader_end: Index, member: TermHistory, member_end: Index) -> Index | None:
-    """Return the end of what a leader's log and a member's log have in common (protocol rule 4).
+    """Return the end of the common prefix of a leader's log and a member's log (protocol rule 4).
 
-    Both histories are advertised ones; the last term of ``leader`` is the term it leads in. The point is
-    found at the *highest term present in both*, not by the longest common prefix: histories are trimmed.
-    None: no point can be shown, the member needs a snapshot.
+    Both histories are advertised ones; the last term of ``leader`` is the term it leads in. The point is at the
+    *highest term present in both*, not at the end of the longest common prefix, because histories are trimmed.
+    None: the two have no common term and ``leader`` does not begin at index 1, so the member needs a snapshot.
 
     Raises:
       PeerError: one term begins at two places, or the member holds more of the leader's own term than
