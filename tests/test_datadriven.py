@@ -13,7 +13,7 @@ hello you
 
 say bye
 ---
-bye nobody
+bye all
 """
 
 
@@ -28,7 +28,7 @@ def test_a_script_is_blocks_of_comments_commands_and_output() -> None:
         ("quiet", (), {}, True),
         ("say", ("hello",), {"to": "you"}, False),
     ]
-    assert second.output == ["bye nobody"]
+    assert second.output == ["bye all"]
 
 
 @pytest.mark.parametrize("text", ["say hello\n", "say hello\n\nsay bye\n---\nbye\n", 'say "hello\n---\n'])

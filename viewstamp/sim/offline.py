@@ -114,10 +114,28 @@ def _replayed(world: World, machines: Sequence[Member]) -> Contents | None:
     if foreign:
         raise Violation("ForeignRefused", f"a replay takes {foreign} for the log of {_names(machines)}")
     if replay.problem is not None:
-        if any(machine.id in world.damages for machine in machines) and not set(world.members) <= set(machines):
+        if any(machine.id in world.damages for machine in machines) and not _is_everyone(world, machines, replay):
             return None
         raise Violation("ReplayIsPossible", f"of {_names(machines)}: {replay.problem}")
     return _contents(disk, replay)
+
+
+def _is_everyone(world: World, machines: Sequence[Member], replay: OfflineReplay) -> bool:
+    """Return whether the replay counts every member, apart from damaged ones.
+
+    In interval mode it does not count a member that was running, because files do not show whether that lost power.
+    """
+    uncounted = {
+        replica.directory
+        for replica in replay.replicas
+        if any(finding.kind == "recovering" for finding in replica.findings)
+    }
+    missing = [
+        member
+        for member in world.members
+        if member not in machines or (member.data_dir in uncounted and member.id not in world.damages)
+    ]
+    return not missing
 
 
 def _contents(disk: SimulatedDisk, replay: OfflineReplay) -> Contents:
