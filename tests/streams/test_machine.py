@@ -560,7 +560,7 @@ def test_an_append_at_a_position_is_refused_while_a_commit_is_being_decided(log:
     topic, stager = log.topic(), Stager(log)
     session = log.session()
     log.propose(commit(stager.sealed((topic, 2))))
-    with pytest.raises(UnavailableError, match="a commit is about to decide"):
+    with pytest.raises(UnavailableError, match="a sink's commit to topic"):
         log.propose(records(topic, session, 1, expected=3))
     log.apply()
     assert first_position(log.propose(records(topic, session, 1, expected=3))) == 3

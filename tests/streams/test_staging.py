@@ -435,7 +435,7 @@ def test_records_wait_while_a_commit_to_their_topic_is_being_decided(log: Log, s
     part = stager.sealed((topic, 3))
     log.propose(records(topic, session, 1, count=2))
     log.propose(commit(part))
-    with pytest.raises(UnavailableError, match="a commit is about to decide"):
+    with pytest.raises(UnavailableError, match="a sink's commit to topic"):
         log.propose(records(topic, session, 2))
     assert isinstance(log.propose(records(other, second, 1)), Accepted)
     for _ in range(3):

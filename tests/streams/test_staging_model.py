@@ -589,7 +589,7 @@ class History:
             for entry in entries_of(packed)
         )
         if deciding:
-            with pytest.raises(UnavailableError, match="a commit is about to decide"):
+            with pytest.raises(UnavailableError, match="a sink's commit to topic"):
                 self.log.propose(batch)
             self.happened["records wait for a commit"] += 1
         else:

@@ -116,10 +116,10 @@ class Actor(_Spawned[MessageT]):
     """
 
     def on_start(self) -> None:
-        """Start. Called by ``spawn``, which raises the errors of this method; no message arrives before it returns.
+        """Prepare the actor; override it to open what the handlers need. No message arrives before it returns.
 
-        At a restart it is called by the loop, and its errors are failures like others. ``on_stop`` is not called after
-        an ``on_start`` that raised.
+        ``spawn`` calls it and raises its errors. At a restart the loop calls it, and the supervisor decides about its
+        errors, as about those of a handler. If it raises, ``on_stop`` is not called.
         """
 
     def on_messages(self, messages: list[MessageT]) -> None:

@@ -1,4 +1,8 @@
-"""The data of a batch: while records join it, and after it was sent for the first time. The rules are elsewhere."""
+"""The data of a client's batches: open ones, which records may still join, and sent ones, which wait for the answer.
+
+The rules are elsewhere: ``unsent.py`` chooses the batch of a record and the batch to send next, and ``session.py``
+numbers batches and repeats them.
+"""
 
 from __future__ import annotations
 

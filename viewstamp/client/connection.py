@@ -231,7 +231,7 @@ class _Question:
 def too_large(size: int) -> ResultTooLargeError:
     """Return the error for an answer of ``size`` bytes, which is larger than this client accepts."""
     return ResultTooLargeError(
-        f"the answer takes {size:,} bytes, more than this client takes; what was asked was carried out",
+        f"the answer takes {size:,} bytes, more than this client takes; the request was carried out",
         remedy=TOO_LARGE_REMEDY,
     )
 

@@ -288,7 +288,7 @@ class Sink:
         if attempt:
             return Attempt(self, self._sinks, batch, attempt)
         if commit is None:
-            raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, and not how")
+            raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, but sent no commit")
         return _commit(commit)
 
     async def commit(self, batch: int, sealed: Sequence[Sealed], *, timeout: float | None = None) -> SinkCommit:

@@ -146,7 +146,8 @@ class Membership:
             )
         if replaced and replaced not in self.voters:
             raise RequestError(
-                f"{replaced} is no voter or learner: {', '.join(self.addresses)}", remedy="name the one that has to go"
+                f"{replaced} is no voter or learner; these are: {', '.join(self.addresses)}",
+                remedy="name the member that the new one replaces",
             )
         joining = {**self.joining, node: replaced} if change.becomes_voter else _without(self.joining, node)
         if self.learners.get(node) == address and joining == self.joining:

@@ -421,10 +421,11 @@ class Core:
         self.output.writes.append(EndRecovery())
 
     def bound_recovery(self, announcement: Announcement) -> None:
-        """Lower the pair that has to be regained to the bound that the announcement gives.
+        """Lower ``recovering_until``, the pair that this member must regain, to the ``leader_end`` of ``announcement``.
 
-        The leader of this term had sent every record that this member acknowledged in it, and a leader's log only grows
-        in its term. So the lost end is at most ``leader_end``, which the leader read after this process had started.
+        The lower pair covers all lost records, because the leader of this term had sent every record that this member
+        acknowledged in it, and a leader's log only grows in its term. So the lost end is at most ``leader_end``, which
+        the leader read after this process had started.
         Acknowledgements of earlier terms were synced before the history of this term was stored. The lower pair is not
         stored, because after a restart the next announcement brings it again.
         """

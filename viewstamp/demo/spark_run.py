@@ -187,7 +187,7 @@ class SparkDemo:
     async def _wait_sink(
         self, wanted: Callable[[SinkInfo], bool], look_seconds: float = KILL_LOOK_SECONDS
     ) -> SinkInfo | None:
-        """Wait until the sink is in the wanted state; None = all files are written."""
+        """Wait until ``wanted`` is true for the sink, and return it; None if all input files are written before."""
         while not self._is_written:
             sink = await self._sink()
             if sink is not None and wanted(sink):

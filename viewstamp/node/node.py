@@ -295,7 +295,10 @@ class Node:
         ).to_map()
 
     def _on_failed(self, failure: Failure) -> None:
-        """Make the failure final. ``failed`` is set first, because the process waits for it to exit."""
+        """Stop serving for good: set ``failed``, close the port, and fail all who wait for a change of status.
+
+        ``failed`` is set before the rest, because the process waits for it and then exits.
+        """
         if not self.failed.done():
             self.failed.set_result(failure.error)
             self._closing = asyncio.get_running_loop().create_task(self._close_port())

@@ -99,7 +99,7 @@ class ExtentReader:
         try:
             batch = Batch.decode(view)
             if view[: len(extent.header)] != extent.header:
-                raise FrameError(f"{batch!r}, which is another batch")
+                raise FrameError(f"it holds {batch!r} instead of the expected batch")
         except FrameError as error:
             raise CorruptionError(
                 f"{extent.path} has changed at byte {extent.location} while it was read: {error.message}",

@@ -138,8 +138,9 @@ class Damages:
     def may_refuse(self, member: Member) -> bool:
         """Return whether a machine may refuse to start for good: it was damaged, and is no longer a member.
 
-        It may have lost the record that removed it. If it then seems to be the only voter of its group, it must not
-        begin anew, because this case looks the same as a group that lost its only log.
+        The damage may have taken the record that removed the machine. Its remaining log may then name it as the only
+        voter of the group. It must not begin with an empty log, because it cannot distinguish this case from a group
+        of one member that lost its log.
         """
         names = {name_of(each) for membership in self._current() for each in membership.addresses}
         return member.name in self._damaged_once and member.name not in names

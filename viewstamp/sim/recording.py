@@ -72,7 +72,10 @@ class DiskOperation(NamedTuple):
     handle: int = 0
     """The number of the open file, or, for SYNC_DIRECTORY and its SYNC_BEGINS, 0."""
     at: int = 0
-    """WRITE: the offset; TRUNCATE: the size; syncs: the number of their SYNC_BEGINS; MARK: the number of the event."""
+    """Depends on the kind. WRITE: the offset in bytes. TRUNCATE: the new size in bytes. MARK: the number of the event.
+
+    SYNC, SYNC_DATA, SYNC_DIRECTORY: the number of the operation SYNC_BEGINS that requested the sync.
+    """
     data: bytes | tuple[int, int] | int = 0
     """WRITE: the bytes, or their place in the data file (offset, size), or a number of zeros."""
     target: str = ""

@@ -1,9 +1,11 @@
-"""Drivers that write to sinks in a simulated world, as Spark does, with a record that a checker judges.
+"""Drivers that write to sinks in a simulated world, as Spark does. A checker judges the record of their calls.
 
-A *driver* writes numbered batches, each by several tasks, and then commits each. A plan fixes the contents of a batch
-before the first driver begins it; each driver draws its division into tasks anew. Drivers are killed between any two
-steps, and followed by another one, which begins at the batch that the checkpoint names and does not know whether that
-was committed. Or they continue beside their successor. From time to time the successor is another owner.
+A *driver* writes numbered batches: several tasks stage the records of a batch, then the driver commits it. A plan fixes
+the contents of a batch before the first driver begins it, but each driver divides them among its tasks at random.
+
+A driver can be killed between any two steps. Its successor begins at the batch that the checkpoint names, and does not
+know whether that batch was committed. Some drivers are not killed, but continue beside their successor. From time to
+time the successor is another owner.
 """
 
 from __future__ import annotations

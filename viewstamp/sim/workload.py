@@ -151,7 +151,10 @@ class Workload:
         )
 
     async def _come_and_go(self, name: str, network: Dialer, entropy: random.Random) -> None:
-        """Open clients that are cancelled and closed in mid-request, which must not harm those beside them."""
+        """Open short-lived clients, one after the other, whose request is cancelled after some 2 ms.
+
+        Clients of one event loop share connections, and a cancelled request must not harm the others.
+        """
         visitors = 0
         while not self._is_over:
             await asyncio.sleep(entropy.expovariate(1 / self._cluster.swarm.read_seconds))

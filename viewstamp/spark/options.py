@@ -178,8 +178,8 @@ class SourceOptions:
         if "topic" not in given:
             raise ConfigError(
                 "no topic is named",
-                remedy='write .option("topic", "NAME"), or several: "NAME,NAME"; a table has its options only if'
-                " CREATE TABLE named no columns, and not if saveAsTable or AS SELECT created it",
+                remedy='write .option("topic", "NAME"), or several: "NAME,NAME"; Spark keeps the options of'
+                " a table only if CREATE TABLE made it without columns, not if saveAsTable or AS SELECT made it",
             )
         topics = given.pop("topic")
         starts = _for_each(topics, "startingPosition", given.pop("startingPosition", "earliest"))
@@ -500,8 +500,8 @@ def _read(
         if not os.environ.get(VARIABLE):
             raise ConfigError(
                 "no cluster is named",
-                remedy=f'write .option("cluster", "HOST:PORT,HOST:PORT"), or set {VARIABLE}; a table has its options'
-                " only if CREATE TABLE named no columns, and not if saveAsTable or AS SELECT created it",
+                remedy=f'write .option("cluster", "HOST:PORT,HOST:PORT"), or set {VARIABLE}; Spark keeps the options'
+                " of a table only if CREATE TABLE made it without columns, not if saveAsTable or AS SELECT made it",
             )
         given["cluster"] = _cluster(os.environ[VARIABLE])
     return given

@@ -84,7 +84,7 @@ def check_schema(
             raise RequestError(
                 f"column {field.name!r} is {field.dataType.simpleString()}; it must be {expected}",
                 remedy=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast(...))"
-                + (", or rename it to have it in the value" if format else ""),
+                + (", or rename it, and it becomes a field of the value" if format else ""),
             )
         if not format and field.name not in _RECORD_COLUMNS:
             raise RequestError(

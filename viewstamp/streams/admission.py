@@ -86,7 +86,7 @@ class AdmissionView:
         """
         if topic in self._committing:
             raise UnavailableError(
-                f"a commit is about to decide the next position of topic {topic}; nothing was written",
+                f"a sink's commit to topic {topic} is in the log, but not applied yet; nothing was written",
                 remedy="try again at once",
             )
 

@@ -103,7 +103,8 @@ class Client(BaseClient):
     ) -> Items[Change]:
         """Yield the commands that are applied to an actor, in order, each once; see :meth:`viewstamp.Client.watch`.
 
-        Each change is a checkpoint; cancelled, it can be watched on and nothing is left out.
+        Each change is a trio checkpoint. If the iteration is cancelled, iterate again: it continues with the next
+        change and skips none.
         """
         watcher = self._watcher(name, cls, key, index)
         return Items(watcher.next_changes, lambda: None)  # Nothing is under way outside ``next_changes``.

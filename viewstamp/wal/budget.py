@@ -348,9 +348,10 @@ class Budget:
         return max(0, self.left - self._margin_bytes - queued)
 
     def wants_another(self, queued: int) -> bool:
-        """Return whether another spare should be prepared, in addition to the ``queued`` bytes that need room.
+        """Return whether to prepare another spare: always if a dropped file is waiting to be prepared.
 
-        Without ``bytes_max`` one spare is kept; with it, as many as fit: the log is preallocated.
+        Without ``bytes_max`` one prepared spare is enough. With it, the log is preallocated: spares are prepared until
+        another would exceed ``bytes_max``, or would take the room of the ``queued`` bytes, which are not written yet.
         """
         if self.dropped > 0:
             return True

@@ -374,6 +374,6 @@ def _unreadable(directory: str, which: int, copies: list[_Copy]) -> CorruptionEr
         location=0,
         expected="a control file",
         found=copies[which].problem,
-        remedy="keep the directory, the other members go on without this one: without its vote and term it must not "
-        "take part, and an older copy of them lacks this node's latest votes",
+        remedy="keep the directory, the other members go on without this one; do not put an older copy of the file "
+        "back, because it lacks this node's latest votes, and the node could vote twice in a term",
     )

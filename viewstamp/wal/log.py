@@ -426,7 +426,7 @@ class Wal:
         """Do the same as :meth:`reset` on the caller's thread, blocking, on a log that is not started.
 
         Raises:
-          StorageError: final.
+          StorageError: the disk failed, and this log cannot be used any more.
         """
         assert self._executor is None, "a started log writes on its own thread"
         self.reset(end, term, raise_error)

@@ -100,7 +100,8 @@ def _walk(survey: Survey) -> Iterator[Found]:
     except FileNotFoundError as error:
         _check_kept(survey, posixpath.basename(error.filename or ""))
         raise StorageError(
-            f"{error.filename} is gone since {survey.directory} was listed", remedy="the node runs: read again"
+            f"{error.filename} is gone since {survey.directory} was listed",
+            remedy="read again: the node is running, and drops old segments",
         ) from error
     if (damage := survey.judgement.corruption) is not None:
         _check_kept(survey, damage.segment)  # it may have been overwritten while it was read

@@ -204,10 +204,11 @@ class SegmentRewriter:
 
     @property
     def fits(self) -> bool:
-        """Whether the written batches have their place before the batches that follow.
+        """Whether the rewritten segments can be numbered below the segment that follows them.
 
-        If records were here before, they always do. The beginning of a log may never have been here: a log that was
-        reset has few numbers, or none, before its own.
+        Generations and group numbers rise through the log. Records that this log has held before always fit, because
+        their old numbers are free. Others may not: for example, a log that was reset begins above the records before
+        it, and leaves few numbers for them or none.
         """
         header = self._region.behind.header if self._region.behind is not None else None
         if header is None:

@@ -153,7 +153,9 @@ def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
     except UNPACK_ERRORS as error:
         raise RequestError(f"no command: {error!r}") from error
     if tuple(ends) != offsets:
-        raise RequestError(f"{len(offsets) - 1} records are no commands: they do not end where their values do")
+        raise RequestError(
+            f"{len(offsets) - 1} records are no commands: their lengths differ from those of the values in them"
+        )
     return commands
 
 

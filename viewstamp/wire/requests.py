@@ -194,7 +194,10 @@ class ReadTopic(RequestBody):
 
 @request(FrameKind.SPLIT_TOPIC)
 class SplitTopic(RequestBody):
-    """Divide a range of positions. OK: ``positions``, rising from ``start`` to ``end``, with ``bytes`` between two."""
+    """Divide a range of positions into parts of about ``bytes`` bytes of records.
+
+    OK: ``positions``, the bounds of the parts, rising from ``start`` to ``end``.
+    """
 
     name: str
     start: int

@@ -73,7 +73,7 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
     try:
         fields = msgpack.unpackb(batch.values()[0])
     except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise RequestError(f"a {batch.kind.name} that cannot be read: {error!r}") from error
+        raise RequestError(f"the fields of a {batch.kind.name} are not valid MessagePack: {error!r}") from error
     if type(fields) is not dict:
         raise RequestError(f"a {batch.kind.name} that is no map: {brief_repr(fields)}")
     for name, kind in wanted.items():

@@ -144,14 +144,14 @@ def _extend(depth: int, value: object) -> ExtType:
     """Convert a value that msgpack does not support into one of our extensions; msgpack calls this."""
     entry = _ENCODERS.get(type(value))
     if entry is None or depth == DEPTH_MAX:
-        raise RequestError("unsupported")  # pack() looks for the path
+        raise RequestError("this value cannot be packed")  # pack() replaces it by a message with type and path
     code, encode = entry
     return ExtType(code, encode(value, depth + 1))
 
 
 def _pack_datetime(value: datetime, depth: int) -> bytes:
     if _reason_of_datetime(value):
-        raise RequestError("unsupported")
+        raise RequestError("this value cannot be packed")
     return value.isoformat().encode()
 
 

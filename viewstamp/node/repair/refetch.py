@@ -251,7 +251,7 @@ def check_batches(batches: list[Batch], start: int, end: int, history: TermHisto
             raise FrameError(f"{peer} sent {batch!r}, expected records from index {at} on, up to {end - 1}")
         if not is_described(batch, history):
             term = history.term_at(batch.first_index)
-            raise PeerError(f"{peer} sent {batch!r}, this node's history has term {term} there")
+            raise PeerError(f"{peer} sent {batch!r}, but this node's history has term {term} at its first index")
         at = batch.end
 
 

@@ -189,9 +189,9 @@ class SnapshotStore:
         return NewSnapshot(self, await self._begin_anew(path), meta)
 
     async def receive(self, end: int, term: int) -> IncomingSnapshot:
-        """Begin or continue to receive the snapshot of this viewstamp; leftovers of any other are removed.
+        """Begin to receive the snapshot of this viewstamp (``term``, ``end``), or continue after its intact bytes.
 
-        One at a time.
+        Incomplete files of other received snapshots are removed, so only one snapshot can be received at a time.
 
         Raises:
           StorageError: the disk failed.

@@ -166,6 +166,6 @@ async def receive_piece(session: PeerSession, incoming: IncomingSnapshot) -> int
     frame = await session.ask(request)
     size, identity = frame.body.get("size"), frame.body.get("identity")
     if type(size) is not int or type(identity) is not int or (not frame.payload and offset < size):
-        raise FrameError(f"{session.peer} sent no piece of a snapshot: {brief_repr(frame.body)}")
+        raise FrameError(f"{session.peer} answered a request for a piece of a snapshot with {brief_repr(frame.body)}")
     await incoming.add(bytes(frame.payload), offset=offset, size=size, identity=identity)
     return size
