@@ -137,7 +137,7 @@ def test_a_change_is_refused_until_a_record_of_the_term_is_committed() -> None:
             break
     assert group["n1"].core.role is Role.LEADER
     assert group["n1"].core.lifecycle is Lifecycle.CONFIGURING
-    with pytest.raises(UnavailableError, match="still configuring"):
+    with pytest.raises(UnavailableError, match="is not committed yet"):
         group.change("n1", RemoveMember(N3))
     group.settle()
     group.change("n1", RemoveMember(N3))

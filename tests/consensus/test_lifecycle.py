@@ -34,7 +34,7 @@ def test_a_new_leader_refuses_clients_until_its_membership_record_is_committed()
             assert (record.kind, record.term) == (Kind.MEMBERSHIP, core.term), "it is appended at once"
             assert group.is_running(me) == (core.log.commit_end >= record.end), "and RUNNING comes with its commit"
             if not group.is_running(me):
-                with pytest.raises(UnavailableError, match="still configuring"):
+                with pytest.raises(UnavailableError, match="is not committed yet"):
                     group.propose(me, b"too early")
                 refusals += 1
         assert refusals >= 2, "at least during the election and the announcement"

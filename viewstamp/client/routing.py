@@ -271,8 +271,8 @@ class Roster:
             what = f"the membership has {name or 'a member'} at {address}, but the directory has {known}"
         return WrongNodeError(
             f"{what}; nothing was sent to {address}",
-            remedy=f"if the directory is a copy, the original is at {address}: to act on that, name it by --cluster "
-            f"{address}; if {name or 'the node'} was moved, correct the address in its settings",
+            remedy=f"if the directory is a copy, the original is at {address}: use --cluster {address} to act on "
+            f"the original; if {name or 'the node'} was moved, correct the address in its settings",
         )
 
 

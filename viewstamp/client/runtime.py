@@ -45,7 +45,7 @@ class Future(Protocol[ResultT]):
         ...
 
     def cancel(self) -> bool:
-        """Cancel it, and the task that makes its result; return whether it was not done."""
+        """Cancel the future, and the task that computes its result. Returns False if it was done already, else True."""
         ...
 
     def add_done_callback(self, callback: Callable[[Any], object], /) -> None:

@@ -372,7 +372,7 @@ def check_propose(core: Core, size: int) -> Leading:
         raise not_leader(core)
     if core.lifecycle is not Lifecycle.RUNNING:
         raise UnavailableError(
-            f"{core.me} leads term {core.term} but the group is still configuring",
+            f"{core.me} leads term {core.term}, but the membership record of that term is not committed yet",
             remedy="try again in a moment",
         )
     if leading.transferee is not None:

@@ -225,7 +225,8 @@ class Raft:
 
         Raises:
           NotLeaderError: this member does not lead. Ask the leader that the error names.
-          UnavailableError: the group is still configuring, or the leadership is being handed over. Try again.
+          UnavailableError: the membership record of this term is not committed yet, or the leadership is being handed
+            over. Try again.
           OverloadedError: more than ``uncommitted_bytes_max`` would be uncommitted. Try again later.
         """
         self.append_checked(self.check_propose(batch.size), batch)

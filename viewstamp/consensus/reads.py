@@ -45,7 +45,11 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
 
 
 def start_round(core: Core, leading: Leading) -> None:
-    """Start one round of heartbeats with one index for all waiting reads. A quorum must have reached the term start."""
+    """Start one round of heartbeats for all waiting reads, which share one index.
+
+    The caller has checked that a quorum has reached the term start. The index is at least the last one before the term
+    start, because all records that earlier leaders committed are below it.
+    """
     index = Index(max(core.log.commit_end, leading.term_start) - 1)
     leading.round += 1
     leading.reads.extend(PendingRead(token, source, leading.round, index) for token, source in leading.reads_waiting)

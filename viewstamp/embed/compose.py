@@ -38,10 +38,10 @@ def prepare_process() -> None:
 
 
 def real_host() -> Host:
-    """Return the operating system's clock, disk, network, and dice that it has seeded.
+    """Return the clock, disk and network of the operating system, and a random generator that it seeds once.
 
-    A ``SystemRandom`` asks the system for each draw, which may take 40 us in a virtual machine; every append that a
-    follower takes draws an election timeout.
+    A ``SystemRandom`` would be too slow: each draw is a system call, which may take 40 us in a virtual machine, and a
+    follower draws an election timeout for every append that it receives.
     """
     return Host(RealClock(), RealDisk(), RealNetwork(), random.Random(), boot_id=read_boot_id)
 

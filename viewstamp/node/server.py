@@ -279,9 +279,9 @@ class _ServerConnection:
         try:
             asked = AskToJoin.decode(frame.body if isinstance(frame.body, dict) else {})
         except RequestError as error:
-            raise FrameError(f"a peer asks to join without an address, or for nobody: {error.message}") from error
+            raise FrameError(f"a peer sent an invalid request to join: {error.message}") from error
         if not asked.address or len(asked.member) > NAME_MAX:
-            raise FrameError("a peer asks to join without an address, or for nobody")
+            raise FrameError(f"a peer asks to join without an address, or under an id of over {NAME_MAX} characters")
         check_address(asked.address)
         member = NodeId(asked.member or self._peer)
         self.service.join(Join(member, asked.address, is_direct=member == self._peer))

@@ -295,7 +295,10 @@ class Cluster:
         return False
 
     def fail(self, error: BaseException) -> None:
-        """End the run with ``error`` in an event outside all processes, because a task would delay its report."""
+        """End the run with ``error``.
+
+        A callback outside all processes raises it, because an error in a task is raised only where the task is awaited.
+        """
 
         def end() -> None:
             raise error

@@ -228,7 +228,7 @@ class SinkWorkload:
                     await reader.read_all(topic, member, is_there=self._is_there)
 
     def _is_there(self, node: str | None) -> bool:
-        """Return whether a node has not been retired meanwhile; true for None."""
+        """Return whether the cluster still has ``node``; True for None, because any node may then answer."""
         return node is None or any(member.name == node for member in self.cluster.members)
 
     def _somebody(self, entropy: random.Random) -> str | None:

@@ -114,7 +114,7 @@ def _check_columns(schema: StructType, columns: Sequence[str]) -> None:
     if asked != ours:
         raise ConfigError(
             f"the requested schema is {asked.simpleString()}, but a topic has {ours.simpleString()}",
-            remedy="leave .schema(...), or the columns of CREATE TABLE, out; choose columns with the option columns,"
+            remedy="leave out .schema(...), or the columns of CREATE TABLE; choose columns with the option columns,"
             " and change them with select(...) and cast(...)",
         )
 

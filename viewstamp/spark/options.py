@@ -105,7 +105,7 @@ class SinkOptions:
         if "sinkReset" in given and "sinkId" not in given:
             raise ConfigError("sinkReset is given without sinkId", remedy="name the sink to reset: sinkId")
         if "txnKeepDays" in given and "txnId" not in given:
-            raise ConfigError("txnKeepDays is given without txnId", remedy="name the write: txnId")
+            raise ConfigError("txnKeepDays is given without txnId", remedy="give txnId too: it names the write")
         if streaming:
             _refuse(
                 given,

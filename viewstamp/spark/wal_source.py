@@ -207,7 +207,7 @@ class PlannedDataSource(DataSource):
 
 
 class PlannedReader(DataSourceReader):
-    """Reads a plan, and leaves the digest of each part beside it."""
+    """Reads the parts of a plan. Each task writes the digest of its part to a file in the directory of the plan."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -496,7 +496,10 @@ class Streams:
     def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
         session = self._state.sessions.find(session_id)
         if sequence > session.last:
-            raise UnavailableError(f"sequence {sequence} of session {session_id} is not decided", remedy="fence it")
+            raise UnavailableError(
+                f"sequence {sequence} of session {session_id} has no outcome yet",
+                remedy="fence the sequence, then ask again",
+            )
         return _answered(session, sequence).result
 
     def status(self) -> dict[str, object]:

@@ -41,12 +41,16 @@ class LostRange:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentAssessment:
-    """One segment number. ``scan`` None = there is no file. ``header`` None = nothing in the file replaces its header.
+    """The findings about the segment of one number.
 
-    ``runs`` are the readable indices (half-open). ``last_term`` is the term of its last record, or of the record before
-    it; ``last_group`` and ``generation`` are the highest numbers up to its end; ``last_location`` is the location of
-    the last group or batch. ``floor`` is the generation and the group number with which it was read: its own groups
-    have higher ones.
+    Attributes:
+      scan: the scan of the file; None = there is no file.
+      header: the header of the file, or, if that is damaged, one made from the first group; None = both are damaged.
+      runs: the readable indices (half-open).
+      last_term: the term of the last record, or of the record before the segment if it has none.
+      last_group, generation: the highest group number and generation up to the end of the segment.
+      last_location: the location of the last group or batch.
+      floor: the highest generation and group number before this segment; its own groups have higher ones.
     """
 
     number: int

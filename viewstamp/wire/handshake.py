@@ -266,4 +266,6 @@ def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:
     is_map = isinstance(members, dict) and isinstance(generation, int)
     if is_map and all(isinstance(each, str) for pair in members.items() for each in pair):
         return members, generation
-    raise PeerError(f"a node names the members {brief_repr(members)} of generation {brief_repr(generation)}")
+    raise PeerError(
+        f"a node names the members {brief_repr(members)} of generation {brief_repr(generation)}, not ids and addresses"
+    )
