@@ -133,7 +133,7 @@ def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: i
     """
     count = columns.count
     if (columns.keys is None) != (columns.validity is None):
-        raise RequestError("keys come with their validity", remedy="give both or none")
+        raise RequestError("keys and their validity bitmap belong together", remedy="give both or none")
     if columns.validity is not None and len(columns.validity) * 8 < count:
         raise RequestError(f"a validity of {len(columns.validity)} bytes for {count} keys", remedy="one bit for each")
     names = ("values", "keys", "headers")

@@ -129,7 +129,7 @@ class Membership:
         node, address = change.node, change.address
         if node in self.voters:
             if change.replaces:
-                raise RequestError(f"{node} is a voter already", remedy="replace a member by a node that is none yet")
+                raise RequestError(f"{node} is a voter already", remedy="name a new node, which is not a member yet")
             if not change.becomes_voter:
                 raise RequestError(
                     f"{node} is a voter, and a voter does not become a learner",

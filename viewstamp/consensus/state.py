@@ -179,8 +179,8 @@ class Leading:
     vote_responses: dict[NodeId, VoteResponse] = field(default_factory=dict)
     """The responses of its campaign. The first announcements use the histories in them."""
     elected_without: tuple[NodeId, ...] = ()
-    """The voters that did not answer when this leader was elected by votes of members that had lost power, so that
-    acknowledged records may be lost; () = their votes were not needed."""
+    """Not empty if the election needed votes of members that had lost power: the voters that did not answer then.
+    Acknowledged records may be lost in this case. () = such votes were not needed."""
     is_reached: bool = False
     """Whether a quorum has reached ``term_start``. Before that, nothing is committed and no read starts (rule 7)."""
     uncommitted_bytes: int = 0

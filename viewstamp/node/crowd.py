@@ -103,10 +103,10 @@ class Crowd:
             oldest.cut(f"over {self.limits.handshakes_max} connections have not sent a HELLO, and this is the oldest")
 
     def greeted(self, guest: Guest, peer: str) -> None:
-        """Take its HELLO; ``peer`` "" = it is a client's.
+        """Count a connection that has sent its HELLO as one of ``peer``, or of a client if ``peer`` is "".
 
         Raises:
-          OverloadedError: there are too many.
+          OverloadedError: too many connections of peers or of clients are open.
         """
         limits = self.limits
         if peer:

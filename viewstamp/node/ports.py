@@ -20,7 +20,7 @@ class NodeControl(Protocol):
     """Receives the reports of the parts about events that concern the whole node."""
 
     def on_change(self) -> None:
-        """Role, term, leader, lifecycle or membership has changed in the turn that ends."""
+        """Report the end of a turn that changed the role, term, leader, lifecycle or membership."""
         ...
 
     def on_superseded(self, reason: str) -> None:

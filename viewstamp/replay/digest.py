@@ -128,7 +128,7 @@ def _lengths(column: Column) -> bytes:
 
 
 def _key_lengths(keys: Column, columns: Columns) -> bytes:
-    assert columns.validity is not None, "keys come with their validity"
+    assert columns.validity is not None, "keys and their validity bitmap belong together"
     bits = int.from_bytes(columns.validity, "little")
     all_valid = (1 << columns.count) - 1
     if bits & all_valid == all_valid:

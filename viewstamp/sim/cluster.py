@@ -84,7 +84,7 @@ class Member:
             path, _, header, _ = self.foreign
             volume = self.disk.volume
             if not volume.exists(path) or bytes(volume.find(path).data[: len(header)]) != header:
-                self.foreign = None  # The node lost its control file too, and set the whole directory aside.
+                self.foreign = None  # The node set its whole directory aside, because it lost its control file too.
         return self.foreign[0] if self.foreign is not None else None
 
     def complains_of_foreign(self, error: ConfigError) -> bool:

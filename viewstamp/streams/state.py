@@ -58,7 +58,7 @@ class State:
         self._aging = [each for each in self.topics.values() if each.retain_seconds]
 
     def note(self, *facts: int) -> None:
-        """Include numbers in the chain that must be equal on all members."""
+        """Add ``facts`` to the checksum ``chain``, which must be equal on all members after the same record."""
         self.chain = crc32c(struct.pack(f"<{len(facts)}Q", *facts), self.chain)
 
     def aging(self, log_time: int) -> list[Topic]:

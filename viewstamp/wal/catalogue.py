@@ -318,7 +318,7 @@ def _read_segment(
                 passed.append((batch.first_index, at))
                 continue
             if batch.first_index != (found[-1].end if found else batch.first_index):
-                raise FrameError(f"{batch!r} follows {found[-1]!r}")
+                raise FrameError(f"{batch!r} follows {found[-1]!r}, but begins at another index")
             found.append(batch)
             held += batch.size
             if held >= bytes_max or batch.end >= place.end:

@@ -122,8 +122,8 @@ class ControlState:
         """Read the body of an intact copy.
 
         Raises:
-          ConfigError: it holds something that this version does not know, and must not forget by writing it again.
-          ValueError: it is none.
+          ConfigError: it holds a field that this version does not know, and would lose when it writes the file again.
+          ValueError: the body is not a valid state.
         """
         fields = msgpack.unpackb(body)
         if type(fields) is not dict:

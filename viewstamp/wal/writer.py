@@ -467,7 +467,10 @@ class Writer:
         return location
 
     def _grow(self, end: int) -> None:
-        """Take the bytes by which the open segment is shorter than ``end``, if need be from a prepared file."""
+        """Count the bytes up to ``end`` that the open segment lacks against ``bytes_max``.
+
+        If the bound leaves too few, prepared files are deleted, because their bytes count against it too.
+        """
         missing = end - self._held
         if missing <= 0:
             return

@@ -499,7 +499,7 @@ def build_columns(
     parts: list[Buffer] = [b""]
     _add_buffers(parts, columns.values)
     if columns.keys is not None:
-        assert columns.validity is not None, "keys come with their validity"
+        assert columns.validity is not None, "keys and their validity bitmap belong together"
         flags |= _FLAG_KEYS
         _add_padded(parts, memoryview(columns.validity)[: (columns.count + 7) // 8])
         _add_buffers(parts, columns.keys)

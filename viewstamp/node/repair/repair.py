@@ -295,7 +295,7 @@ class Repairer:
 
     async def _repair_beginning(self, begin: Index) -> bool:
         self.progress = RepairProgress(sentence=f"{self._node} looks for the beginning of its log")
-        error = CorruptionError(f"the records of {self._wal} from index {begin} on are in use")
+        error = CorruptionError(f"{self._wal} lacks the records from index {begin} up to its first one")
         try:
             look = await in_thread(self._look, error, begin)
             if look is None:

@@ -328,9 +328,10 @@ class SnapshotStore:
         return await self._disk.open_async(path)
 
     async def _discard(self, path: str) -> None:
-        """Remove a file that is not listed. If that fails it is a leftover, which its next use empties.
+        """Remove a file that is not in ``stored``. If that fails, the file stays until a transfer uses its name again.
 
-        It is not put on the list of what is stuck, because a transfer may be writing to it when that is tried again.
+        It is not added to ``stuck``, because the removal of stuck files is tried again later, and a transfer may be
+        writing to this file then.
         """
         with suppress(StorageError):
             await in_thread(_remove_if_there, self._disk, path)
