@@ -172,12 +172,12 @@ def test_positions_are_written_in_one_way() -> None:
     [
         ({"v": 2, "a": 1}, "version 2"),
         ({"a": 1}, "version None"),
-        ({"v": 1, "a": "1"}, "no positions"),
-        ({"v": 1, "a": 0}, "no positions"),
-        ({"v": 1, "a": True}, "no positions"),
-        ({"v": 1, "a": {"0": 1}}, "no positions"),
-        ([1], "no positions"),
-        (None, "no positions"),
+        ({"v": 1, "a": "1"}, "not positions of topics"),
+        ({"v": 1, "a": 0}, "not positions of topics"),
+        ({"v": 1, "a": True}, "not positions of topics"),
+        ({"v": 1, "a": {"0": 1}}, "not positions of topics"),
+        ([1], "not positions of topics"),
+        (None, "not positions of topics"),
     ],
 )
 def test_positions_of_another_release_or_source_are_rejected(stored: object, message: str) -> None:
