@@ -140,7 +140,7 @@ def test_faults_that_have_ended_are_not_read_and_a_file_of_another_user_is_refus
     write_faults(str(tmp_path), [FULL, Fault(kind=FaultKind.SLOW_DISK, milliseconds=5, until=time.time() - 1)])
     assert read_faults(str(tmp_path)) == [FULL]
     (tmp_path / "chaos.json").write_text('{"fault": "fire"}')
-    with pytest.raises(ConfigError, match="no list of faults"):
+    with pytest.raises(ConfigError, match="not a list of faults"):
         read_faults(str(tmp_path))
 
     async def main() -> tuple[Fault, ...]:

@@ -124,7 +124,7 @@ async def test_unread_answers_have_a_total(group: Group) -> None:
                 caller.write(status * 200)
                 await asyncio.sleep(0)
         ended = await wait_for(lambda: group.journal.of("! connection ended"), lambda: "no connection was closed")
-        assert "over the limit of" in ended[0]["reason"] or "not taken" in ended[0]["reason"]
+        assert "over the limit of" in ended[0]["reason"] or "answers wait" in ended[0]["reason"]
         assert server_of(group).crowd._bytes <= CROWD.buffered_bytes_max
 
 

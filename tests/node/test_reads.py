@@ -221,7 +221,7 @@ async def test_a_client_with_too_many_unread_bytes_is_disconnected(tmp_path: Pat
             def is_disconnected() -> bool:
                 for number in range(200):
                     caller.send(FrameKind.LIST_TOPICS, {"id": number, "stale": True})
-                return any("not taken" in line["reason"] for line in group.journal.of("! connection ended"))
+                return any("answers wait" in line["reason"] for line in group.journal.of("! connection ended"))
 
             await wait_for(is_disconnected, lambda: "its answers are held for ever")
         async with call(group) as caller:
