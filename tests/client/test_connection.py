@@ -224,6 +224,7 @@ async def test_one_session_cannot_use_up_the_requests_that_a_node_lets_wait() ->
 
 
 def test_a_link_asks_for_less_than_a_node_lets_wait_for_one_connection() -> None:
+    """A node limits the requests that wait on one connection. A link sends fewer, so that none is rejected."""
     assert QUESTIONS_MAX < server._REQUESTS_MAX
 
 

@@ -103,7 +103,10 @@ def test_only_when_strangers_answer_everywhere_is_the_search_hopeless() -> None:
 
 
 def test_members_are_tried_before_addresses_where_none_is_any_more_and_those_are_tried_too() -> None:
-    """A removed node may be wrong about everything, so the caller's addresses are never left out."""
+    """The current members are tried first, and then the addresses that the caller named, even those of no member.
+
+    The list of members may come from a node that was removed long ago. So an address of the caller is never dropped.
+    """
     nodes = search("a:1", "b:1")
     nodes.addresses.learn({"n2": "b:1", "n3": "c:1"}, 3)
     tried = [nodes.next_address() for _ in range(3)]

@@ -36,7 +36,7 @@ class Counter(viewstamp.ReplicatedActor):
 
 
 class TooLittleError(viewstamp.CommandError):
-    """Counters only count up."""
+    """Raised by ``Counter.add`` if the number to add is below 1."""
 
 
 def leader_of(cluster: ClusterHandle) -> str:

@@ -77,7 +77,7 @@ def upgrade(older: Release, newer: Release) -> None:
     for step, node in enumerate(("", *NODES)):
         if node:
             newer.run("cluster", "restart", node)
-        for leader in NODES:  # Each release has leaders and followers while the cluster is mixed.
+        for leader in NODES:  # Every node leads once, so both releases lead and follow.
             if json.loads(newer.run("leader", "show", "--output", "json"))["leader"] != leader:
                 newer.run("leader", "transfer", leader)
             for client in (older, newer):

@@ -148,9 +148,10 @@ async def test_of_two_members_the_one_that_does_not_lead_stops(tmp_path: Path) -
 async def test_a_failure_of_the_machine_stops_the_node_and_is_no_result(
     tmp_path: Path, error: type[BaseException]
 ) -> None:
-    """If only one member raised it, its state would diverge.
+    """An actor's method raises OSError or MemoryError on one member only.
 
-    So the node stops and runs the command again after its restart.
+    If this counted as the result of the command, the member's state would differ from the other members'. So the node
+    stops, and runs the command again after its restart.
     """
     moods = Moods()
     async with make_group(tmp_path, moods) as group:

@@ -188,7 +188,11 @@ def test_figure_8_before_a_quorum_reached_the_term_the_other_log_may_win() -> No
 
 
 def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_win() -> None:
-    """(e), in our form: no record of term 4 is needed, because the announcement has its effect."""
+    """Part (e) of the figure: a record that is committed can no longer be overwritten by S5.
+
+    In the paper S1 has to replicate a record of its new term 4. Here S2 and S3 only have to reach the start of that
+    term, by S1's announcement, because from then on they grant no vote to S5.
+    """
     group = figure_8()
     for _ in range(10):
         group.tick("S1")

@@ -54,7 +54,10 @@ def test_the_names_are_these() -> None:
     ("section", "options"), [("Writing", _SINK), ("Reading", _SOURCE), ("Offline", _WAL.keys() - {"path", "paths"})]
 )
 def test_the_documents_name_each_of_them_and_no_other(section: str, options: Mapping[str, object]) -> None:
-    """The directories of ``viewstamp-wal`` are an argument of ``load``."""
+    """Each table of options in docs/spark.md lists exactly the options that the code accepts.
+
+    ``path`` and ``paths`` of ``viewstamp-wal`` are not in its table, because users pass them to ``load``.
+    """
     text = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
     (table,) = re.findall(rf"^## {section}$.*?^\| option \|[^\n]*\n(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"^\| `(\w+)` ", table, re.MULTILINE)) == set(options)

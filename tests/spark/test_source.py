@@ -320,7 +320,7 @@ def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: 
 
 
 def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, new_topic: NewTopic) -> None:
-    """A micro-batch that goes to several topics is planned for all of them, or for none."""
+    """Each commit adds one record to both topics, so no answer shows a commit in one topic and not in the other."""
     one, other = new_topic(), new_topic()
 
     async def race(client: Client) -> list[tuple[int, int]]:

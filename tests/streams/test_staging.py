@@ -87,6 +87,7 @@ def test_records_appended_behind_a_commit_go_on_where_it_ended(log: Log, stager:
 
 
 def test_a_commit_without_parts_moves_the_sink_on(log: Log, stager: Stager) -> None:
+    """A batch without records is committed too, so that its number counts as done after a restart of the program."""
     stager.begin()
     assert stager.commit(batch=0)["ranges"] == []
     assert stager.sink()["batch"] == 0

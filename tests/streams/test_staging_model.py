@@ -613,7 +613,11 @@ class History:
     # Comparing.
 
     def check_some(self, *, whole: bool) -> None:
-        """Compare the applied state; ``whole``: the digests too."""
+        """Compare the topics and sinks of the state machine with those of the model.
+
+        Args:
+          whole: also compare the digests of the two state machines, and the records of each topic. This takes longer.
+        """
         machine = self.log.machine
         if whole:
             assert self.member.digest() == machine.digest()

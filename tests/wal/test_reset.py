@@ -169,7 +169,7 @@ def test_a_disk_that_needs_the_room_removes_the_segments_set_aside(disk: Simulat
     assert names_of(disk, "replaced") == []
 
 
-# -- the mark ----------------------------------------------------------------------------------------------------
+# -- the mark: a file that lets the next start finish a reset which a crash interrupted ---------------------------
 
 
 def test_an_unfinished_reset_is_finished_at_the_next_start_and_the_tools_show_it_before(

@@ -1,4 +1,4 @@
-"""Cuts: the state at one index, independent of later commands; and a host that is restored from one."""
+"""A cut is the state of all actors at one index, unaffected by later commands; a host can be restored from a cut."""
 
 from __future__ import annotations
 

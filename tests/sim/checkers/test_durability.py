@@ -42,6 +42,7 @@ def test_a_committed_record_is_on_a_majority_in_its_term() -> None:
 
 
 def test_a_damaged_disk_counts_as_before_and_is_never_the_only_one() -> None:
+    """A disk that was damaged on purpose counts towards the majority; at least one intact disk must hold the record."""
     right, short = log(8, (1, 1), (2, 5)), log(4)
     assert complaint({N1: right, N2: short, N3: short}, damaged=(N3,)) == ""
     assert complaint({N1: short, N2: short, N3: short}, damaged=(N2, N3)) == "NeverTheLastCopy"
