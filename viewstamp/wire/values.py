@@ -144,14 +144,14 @@ def _extend(depth: int, value: object) -> ExtType:
     """Convert a value that msgpack does not support into one of our extensions; msgpack calls this."""
     entry = _ENCODERS.get(type(value))
     if entry is None or depth == DEPTH_MAX:
-        raise RequestError("this value cannot be packed")  # pack() replaces it by a message with type and path
+        raise RequestError("unsupported")  # pack() looks for the path
     code, encode = entry
     return ExtType(code, encode(value, depth + 1))
 
 
 def _pack_datetime(value: datetime, depth: int) -> bytes:
     if _reason_of_datetime(value):
-        raise RequestError("this value cannot be packed")
+        raise RequestError("unsupported")
     return value.isoformat().encode()
 
 
