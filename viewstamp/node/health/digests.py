@@ -95,7 +95,9 @@ class Digests(AsyncActor[None]):
         looks, looked_end = 0, Index(0)
         while True:
             is_idle, looked_end = self._applier.applied_end == looked_end, self._applier.applied_end
-            looks_slept = _LOOKS_PER_CLOCK - looks if is_idle and not self._is_any_odd else 1
+            # A bounded log never rests: without its reports a leader admits more than its followers have room for.
+            may_rest = is_idle and not self._is_any_odd and self._headroom.left() is None
+            looks_slept = _LOOKS_PER_CLOCK - looks if may_rest else 1
             await asyncio.sleep(looks_slept * _LOOK_SECONDS)
             looks += looks_slept
             self._note_replaced_state()
