@@ -223,6 +223,8 @@ class SinkWorkload:
                 if entropy.random() < self.cluster.swarm.trim_chance:
                     await reader.trim(topic, entropy.choice((0, 0, 5)))
             await asyncio.wait(supervisors)
+        reader.client = self._client("r0")  # All machines that the first client knew may have been replaced by now.
+        async with reader.client:
             for topic in topics:
                 for member in (None, self._somebody(entropy)):
                     await reader.read_all(topic, member, is_there=self._is_there)
