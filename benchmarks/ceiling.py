@@ -59,7 +59,7 @@ class Ceiling:
     """The leader. All of its methods run on one event loop."""
 
     client = "256 tasks on the leader's loop"
-    durability = "fdatasync here and on one of two followers, nothing else"
+    durability = "only fdatasync here and on one of two followers"
 
     def __init__(self, file: _File) -> None:
         self._loop = asyncio.get_running_loop()

@@ -54,7 +54,7 @@ class Kafka(Spawned):
 
     name = "Kafka"
     durability = "3 brokers, acks=all, min.insync.replicas=2, flush.messages=1: each in-sync replica syncs each batch"
-    client = "its protocol by hand, the records of a turn of the loop in a batch, up to 5 requests under way"
+    client = "our own client, the records of a turn of the loop in a batch, up to 5 requests under way"
     warm_up_seconds = 5.0
 
     def __init__(self) -> None:

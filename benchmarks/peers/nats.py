@@ -39,7 +39,7 @@ class Nats(Spawned):
 
     name = "NATS JetStream"
     durability = "R3, file storage, sync_interval: always (each server syncs its Raft log before it answers)"
-    client = "its protocol by hand on uvloop: 1.8 to 3 times what nats-py reaches"
+    client = "our own client on uvloop, 1.8 to 3 times as fast as nats-py"
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}

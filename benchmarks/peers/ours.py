@@ -28,7 +28,7 @@ class Ours(Peer):
     """Three node processes. Each session is a client of its own, in the process of the callers."""
 
     name = "viewstamp"
-    client = "its own, asyncio on uvloop; the sessions of a process share connections"
+    client = "viewstamp's own, asyncio on uvloop; the sessions of a process share connections"
     session_noun = "session"
     version = version("viewstamp")
 

@@ -55,7 +55,7 @@ class Postgres(Spawned):
     """Each record is a row in a transaction of its own. There are many connections, because group commit needs them."""
 
     name = "PostgreSQL"
-    client = "its protocol by hand over the running loop, a prepared insert, one connection a caller up to 64"
+    client = "our own client on the event loop, a prepared INSERT, one connection for each caller up to 64"
 
     def __init__(self) -> None:
         self._ports: dict[str, int] = {}

@@ -33,7 +33,7 @@ class PySyncObj(Spawned):
     """Three members that accept records over a socket (``benchmarks/rival.py``), because PySyncObj has no client."""
 
     name = "PySyncObj"
-    client = "none of its own: a socket into the leader's process by hand, over the running loop"
+    client = "our own, over a socket to the leader's process, because it has none"
 
     def __init__(self, *, sync: bool = False) -> None:
         """``sync``: patch the journal to sync, because PySyncObj has no setting for that."""

@@ -31,7 +31,7 @@ class Redis(Spawned):
         "primary and 2 replicas, appendfsync: always on each; WAIT 1: one replica has the record in memory, and Redis "
         "does not promise that it has synced it"
     )
-    client = "its protocol by hand, XADD of all records of a turn of the loop and one WAIT 1"
+    client = "our own client, XADD of all records of a turn of the loop and one WAIT 1"
 
     def __init__(self) -> None:
         self._program = find_program("redis-server")

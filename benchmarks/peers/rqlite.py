@@ -33,7 +33,7 @@ class Rqlite(Spawned):
 
     name = "rqlite"
     durability = "3 members, each syncs its Raft log before it answers (the default); SQLite itself is not synced"
-    client = "HTTP by hand, the INSERTs of a turn of the loop in one request, values as base64"
+    client = "our own HTTP client, the INSERTs of a turn of the loop in one request, values as base64"
 
     def __init__(self) -> None:
         self._program = find_program("rqlited")

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 1.0
 _FORGETS_SECONDS = 10.5
 """After this time a node no longer reports earlier lateness."""
 _SLOW = f"{Ours.name}, a sync takes {_SYNC_MS} ms"
-_QUICK = f"{Ours.name}, the disk as it is"
+_QUICK = f"{Ours.name}, without this delay"
 _ELECTIONS = "elections meanwhile"
 
 

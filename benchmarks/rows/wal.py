@@ -111,7 +111,7 @@ class _Ours(_Log):
     """The log of a node, with its default settings."""
 
     name = "viewstamp"
-    durability = "fdatasync, checksums, found again after a crash"
+    durability = "fdatasync, checksums, recovery after a crash"
     client = "viewstamp.wal.Wal on uvloop, its writer thread"
 
     def __init__(self, directory: Path) -> None:
@@ -220,7 +220,7 @@ class _PlainFile(_Blocking):
     """A file of zeros that is overwritten from front to back repeatedly: not a log, but an upper limit for one."""
 
     name = "plain file"
-    durability = "fdatasync of a zero-filled file, nothing else"
+    durability = "only fdatasync of a zero-filled file"
     client = "os.pwritev"
 
     def __init__(self, directory: Path) -> None:
