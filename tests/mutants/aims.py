@@ -63,7 +63,7 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "late appends",
-            "A leader's messages arrive so late that another one leads by then, which appends nothing itself.",
+            "A leader's messages arrive so late that another one leads by then, which appends no records itself.",
             Swarm(
                 clients=1,
                 callers=4,
@@ -115,8 +115,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "late answers",
-            "Answers take so long that a snapshot covers their records before they arrive; then they get lost, and"
-            " members start again from that snapshot.",
+            "A response takes so long that a snapshot covers its records before it arrives. Then the response is lost,"
+            " and members start again from that snapshot.",
             Swarm(
                 clients=2,
                 callers=1,
@@ -153,8 +153,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "staged on short logs",
-            "Staged batches of sinks are old when they are committed; meanwhile topics are trimmed, snapshots are"
-            " taken, and members die and start again from one.",
+            "Batches of sinks are committed long after they were staged. Meanwhile topics are trimmed, snapshots are"
+            " taken, and members die and start again from a snapshot.",
             Swarm(
                 clients=2,
                 callers=0,
@@ -177,8 +177,8 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "sleeping leaders",
-            "Leaders stand still while others are elected, and then answer waiting clients; clients come and go, and"
-            " read all the time.",
+            "Leaders are paused while others are elected, and then answer waiting clients. Clients connect, read and"
+            " leave all the time.",
             Swarm(
                 clients=3,
                 callers=2,
@@ -213,7 +213,7 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "rotten disks",
-            "Bits flip, files and whole disks get lost, and a part of the group is cut off before it is repaired.",
+            "Bits flip, files and whole disks are lost, and a part of the group is cut off before the damage is repaired.",
             Swarm(
                 clients=1,
                 callers=2,

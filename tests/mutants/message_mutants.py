@@ -76,11 +76,11 @@ MESSAGE_MUTANTS = {
         ),
         Mutant(
             "greet-without-a-proof",
-            "a member proves nothing to one that lacks the record of it",
+            "a member sends no proof to a member that lacks the record of its membership",
             greet_without_a_proof,
             rule="rules 14, 15",
         ),
-        Mutant("leap-terms", "a term is taken however far it leaps", leap_terms, rule="design note 0008"),
+        Mutant("leap-terms", "a member accepts any higher term, even a term higher by more than 2^32", leap_terms, rule="design note 0008"),
         Mutant(
             "join-while-heard",
             "a node takes the place of a member that still answers",

@@ -447,7 +447,7 @@ MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("history-first", "the history is persisted before the truncation", history_first, "episodes"),
-        Mutant("strictly-advertised", "advertised are terms with begin < end, not <=", strictly_advertised, "figure 8"),
+        Mutant("strictly-advertised", "a member advertises only terms with begin < end, not with begin <= end", strictly_advertised, "figure 8"),
         Mutant("announce-early", "a leader announces before its own history is durable", announce_early, "even"),
         Mutant("vote-before-durable", "a vote is sent before it is durable", vote_before_durable, "even"),
         Mutant("count-before-sync", "a leader counts itself before its sync", count_before_sync, "even"),
@@ -463,7 +463,7 @@ MUTANTS: dict[str, Mutant] = {
             announcement_of_older_term,
             "sync only",
         ),
-        Mutant("trust-the-point", "a member trusts the announced point", trust_the_point, "quiet disk"),
+        Mutant("trust-the-point", "a member does not compute the common point itself", trust_the_point, "quiet disk"),
         Mutant("completion-by-index", "a completion is matched by index alone", completion_by_index, "even"),
         Mutant(
             "install-by-header",
@@ -479,9 +479,9 @@ MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("forget-results", "a snapshot leaves out the results that a session keeps", forget_results),
         Mutant("forget-last-batch", "a sink forgets which batch it has committed", forget_last_batch),
-        Mutant("abort-a-commit", "an ABORT takes back that its batch is committed", abort_a_commit),
+        Mutant("abort-a-commit", "an ABORT removes the record that its batch is committed", abort_a_commit),
         Mutant("reset-without-recount", "a new owner's batches are compared with the old one's", reset_without_recount),
-        Mutant("keep-leftovers", "a COMMIT leaves everything that was staged", keep_leftovers),
+        Mutant("keep-leftovers", "a COMMIT does not drop the staged records that it replaces", keep_leftovers),
         Mutant("forget-staging", "a snapshot leaves out staged batches", forget_staging),
         Mutant("forget-busy-sinks", "a sink is forgotten while attempts of it are left", forget_busy_sinks),
         Mutant("forget-idle-commits", "a snapshot leaves out which COMMITs had no effect", forget_idle_commits),
@@ -489,11 +489,11 @@ MUTANTS: dict[str, Mutant] = {
         Mutant("drop-what-was-staged", "the log is kept from the COMMIT on only", drop_what_was_staged),
         Mutant(
             "append-beside-a-commit",
-            "records are given positions while a COMMIT in the log may give the same",
+            "records get positions while an unapplied COMMIT in the log may assign the same positions",
             append_beside_a_commit,
         ),
-        Mutant("append-where-it-was", "records behind a COMMIT are given the positions before it", append_where_it_was),
-        Mutant("read-idle-commits", "readers take every COMMIT for one that had its effect", read_idle_commits),
+        Mutant("append-where-it-was", "records after a COMMIT get positions as if there were no COMMIT", append_where_it_was),
+        Mutant("read-idle-commits", "readers use COMMITs that had no effect", read_idle_commits),
         Mutant("read-by-index", "readers get a batch in the order in which it was staged", read_by_index),
         Mutant("read-at-the-staged-time", "readers get the log time at which it was staged", read_at_the_staged_time),
     )

@@ -431,18 +431,18 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant("forget-disks", "the disk of a peer is not remembered", forget_disks, rule="rule 18"),
         Mutant(
             "reborn-beside-the-old",
-            "a reborn node joins beside its old self, which stays a voter",
+            "a reborn node joins while its old id stays a voter",
             reborn_beside_the_old,
             rule="rule 18",
         ),
         Mutant("cut-before-the-pair", "the log is cut before the pair is stored", cut_before_the_pair, rule="rule 17"),
         Mutant(
             "pair-of-what-is-left",
-            "a second damage replaces the pair of the first",
+            "a second damage overwrites the pair that was stored for the first",
             pair_of_what_is_left,
             rule="rule 17",
         ),
-        Mutant("unknown-end-as-known", "an unknown end is guessed", unknown_end_as_known, rule="rule 17"),
+        Mutant("unknown-end-as-known", "a member that does not know the old end of its log takes the present end for it", unknown_end_as_known, rule="rule 17"),
         Mutant("take-any-term", "a repaired range is not compared with the history", take_any_term, rule="rule 20"),
         Mutant("take-any-range", "a repair takes records of other indices", take_any_range, rule="rule 20"),
         Mutant("skip-last-sealed", "the scrubber skips the last sealed segment", skip_last_sealed, rule="§5"),
@@ -455,7 +455,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("hint-not-at-idle", "an idle log does not store its commit hint", hint_not_at_idle, rule="rule 17"),
         Mutant("hint-above-durable", "the stored hint is above the synced end", hint_above_durable, rule="rule 8"),
-        Mutant("verdict-without-hint", "a lost end reads as a torn tail", verdict_without_hint, rule="rule 17"),
+        Mutant("verdict-without-hint", "a lost end of the log is taken for a torn tail", verdict_without_hint, rule="rule 17"),
         Mutant(
             "install-unmarked",
             "an unmarked snapshot is taken for one that was being installed",
@@ -468,7 +468,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
         Mutant("read-recycled-as-new", "an old group is read as a new one", read_recycled_as_new, rule="§5"),
         Mutant(
             "cut-what-was-durable",
-            "damage that a later group calls durable is cut",
+            "damage is cut although a later group shows that the bytes were durable",
             cut_what_was_durable,
             rule="rule 16",
         ),
@@ -503,7 +503,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             remains_not_committed,
             rule="rule 17",
         ),
-        Mutant("take-rot", "a repaired range is taken without its checksums", take_rot, rule="§5"),
+        Mutant("take-rot", "a repair accepts batches without verifying their checksums", take_rot, rule="§5"),
         Mutant("call-it-synced", "written bytes count as durable", call_it_synced, rule="rule 2, §5"),
         Mutant("one-copy", "the control file is written once, not twice", one_copy, rule="§5"),
         Mutant("snapshot-unsynced", "a snapshot gets its name before it is durable", snapshot_unsynced, rule="rule 19"),
@@ -521,18 +521,18 @@ NODE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "age-by-last-word",
-            "a stale answer's age counts from the leader's last message",
+            "the age of a stale answer is counted from the leader's last message",
             age_by_the_last_word,
             rule="reads",
         ),
         Mutant(
-            "age-from-the-answer", "a stale answer's age counts from the answer", confirmed_when_answered, rule="reads"
+            "age-from-the-answer", "the age of a stale answer is counted from the leader's response, not from the request", confirmed_when_answered, rule="reads"
         ),
         Mutant(
-            "stamp-unbounded", "a leader stamps its own clock and ignores a majority's", stamp_unbounded, rule="§10a"
+            "stamp-unbounded", "a leader stamps records with its own clock and ignores those of a majority", stamp_unbounded, rule="§10a"
         ),
-        Mutant("stamp-stands-still", "log time that is ahead waits for the clock", stamp_stands_still, rule="§10a"),
-        Mutant("stop-counts", "a process counts the time for which it was stopped", count_the_stop, rule="design §4"),
+        Mutant("stamp-stands-still", "log time stands still while it is ahead of the clock", stamp_stands_still, rule="§10a"),
+        Mutant("stop-counts", "a process counts the time for which it was stopped as ticks", count_the_stop, rule="design §4"),
     )
 }
 """The mutants by name."""

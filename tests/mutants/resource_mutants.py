@@ -80,7 +80,7 @@ def grow_without_snapshot() -> AbstractContextManager[None]:
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
-        Mutant("log-that-raises", "a line that cannot be logged raises", log_that_raises, rule="§10"),
+        Mutant("log-that-raises", "a log message that cannot be written raises an error", log_that_raises, rule="§10"),
         Mutant("limit-by-oneself", "a member limits results by its own setting", limit_by_oneself, rule="§6"),
         Mutant(
             "read-anything-first",
