@@ -527,6 +527,7 @@ def unanswered(
     *,
     doctor: str = "viewstamp doctor",
     detail: str = "",
+    is_read: bool = False,
     is_unknown: bool = False,
     token: OutcomeToken | None = None,
 ) -> ViewstampError:
@@ -538,8 +539,9 @@ def unanswered(
       members: the names of the members, as far as they are known.
       away: the members that do not answer. If the others are less than a majority, the message names these.
       reason: the cause in any other case.
-      doctor: the command that explains more; becomes the remedy.
+      doctor: the command that finds the cause; the remedy names it.
       detail: more for the caller, in parentheses; "" = nothing.
+      is_read: whether the request only reads, so that the message says "nothing was read" and not "written".
       is_unknown: whether the request may have been sent; False = certainly nothing was written.
       token: with ``is_unknown``: identifies the records for ``client.outcome``.
 
@@ -552,11 +554,12 @@ def unanswered(
         names = f"{', '.join(others)} and {last}" if others else last
         reason = f"no majority: {names} {'do' if others else 'does'} not answer"
     suffix = f" ({detail})" if detail and detail != reason else ""
+    remedy = f"run `{doctor}`, which names the cause and the next step"
     if is_unknown:
-        ask = "client.outcome(error.token) returns whether it was written"
-        remedy = f"{doctor}; then {ask}" if token is not None else doctor
+        if token is not None:
+            remedy += "; then client.outcome(error.token) returns whether it was written"
         return OutcomeUnknownError(
             f"{reason}; it may have been written, or may still be{suffix}", token=token, remedy=remedy
         )
     error = NoQuorumError if is_minority else UnavailableError
-    return error(f"{reason}; nothing was written{suffix}", remedy=doctor)
+    return error(f"{reason}; nothing was {'read' if is_read else 'written'}{suffix}", remedy=remedy)

@@ -442,7 +442,7 @@ NODE_MUTANTS: dict[str, Mutant] = {
             pair_of_what_is_left,
             rule="rule 17",
         ),
-        Mutant("unknown-end-as-known", "a member that does not know the old end of its log takes the present end for it", unknown_end_as_known, rule="rule 17"),
+        Mutant("unknown-end-as-known", "a member that lost the end of its log stores the first index of its last term as that end", unknown_end_as_known, rule="rule 17"),
         Mutant("take-any-term", "a repaired range is not compared with the history", take_any_term, rule="rule 20"),
         Mutant("take-any-range", "a repair takes records of other indices", take_any_range, rule="rule 20"),
         Mutant("skip-last-sealed", "the scrubber skips the last sealed segment", skip_last_sealed, rule="§5"),

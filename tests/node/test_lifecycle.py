@@ -135,7 +135,7 @@ async def test_a_lone_member_of_a_new_group_stays_configuring_and_refuses_client
     await group.start("n1")
     with pytest.raises(NoQuorumError, match="no majority: n2 and n3 do not answer; nothing was written") as caught:
         await group.nodes[NodeId("n1")].wait_running(0.3)
-    assert caught.value.remedy == "viewstamp doctor"
+    assert "`viewstamp doctor`" in caught.value.remedy
     async with call(group) as caller:
         assert body_of(await caller.ask(FrameKind.STATUS))["status"]["lifecycle"] == "configuring"
         assert await caller.refusal(FrameKind.CREATE_TOPIC, name="orders") in ("UnavailableError", "NotLeaderError")

@@ -34,7 +34,7 @@ def show(
     found = summary(target.ask(lambda client: client.status(timeout=timeout)), target.names)
     leader = next((node for node in found["nodes"] if found["leader"] and node["id"] == found["leader"]), None)
     if leader is None:
-        raise nobody_leads(found["nodes"], target.where)
+        raise nobody_leads(found["nodes"], target.where, is_read=True)
     if output is Output.JSON:
         print_json({"leader": found["leader"], "term": found["term"], "address": leader["address"]})
     else:

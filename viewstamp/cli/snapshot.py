@@ -106,7 +106,7 @@ async def _of_each(
         if not each["reachable"]
     ]
     if not names:
-        raise nobody_leads(summary(statuses, target.names)["nodes"], target.where)
+        raise nobody_leads(summary(statuses, target.names)["nodes"], target.where, is_read=False)
     answered: list[tuple[str, ResultT]] = []
     first: BaseException | None = None
     found = await asyncio.gather(*(question(name) for name in names), return_exceptions=True)

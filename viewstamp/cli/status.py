@@ -61,7 +61,7 @@ def show(
     else:
         print_summary(result, with_processes=processes is not None)
     if not any(node["reachable"] for node in result["nodes"]):
-        raise nobody_leads(result["nodes"], target.where)
+        raise nobody_leads(result["nodes"], target.where, is_read=True)
 
 
 def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) -> None:

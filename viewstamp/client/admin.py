@@ -65,7 +65,8 @@ class Admin:
         if node is None:
             node, _ = await router.leader_status(deadline)
         seconds = router.left(deadline)
-        _, frame = await router.ask_any(request, seconds=seconds, wait=seconds if is_slow else 0.0, node=node)
+        wait = seconds if is_slow else 0.0
+        _, frame = await router.ask_any(request, seconds=seconds, wait=wait, node=node, is_read=not is_slow)
         return frame
 
     # Members.

@@ -82,7 +82,12 @@ class ConnectionPool:
         self._is_closed = False
 
     def unanswered(
-        self, reason: BaseException | str, *, is_unknown: bool = False, token: OutcomeToken | None = None
+        self,
+        reason: BaseException | str,
+        *,
+        is_read: bool = False,
+        is_unknown: bool = False,
+        token: OutcomeToken | None = None,
     ) -> ViewstampError:
         """Return the error for a request that was not answered in time; see ``errors.unanswered``."""
         # A node may be known by several addresses. It counts as away only if none of them answers.
@@ -98,6 +103,7 @@ class ConnectionPool:
             str(reason),
             doctor=self._options.doctor,
             detail="" if is_named or here else str(reason),
+            is_read=is_read,
             is_unknown=is_unknown,
             token=token,
         )

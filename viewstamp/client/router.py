@@ -77,6 +77,7 @@ class Router:
         wait: float = 0.0,
         node: str | None = None,
         avoid: set[str] | None = None,
+        is_read: bool = True,
     ) -> tuple[NodeConnection, Frame]:
         """Send a request to one node after the other until one answers.
 
@@ -88,6 +89,7 @@ class Router:
           wait: seconds for which the request allows a node to hold its answer.
           node: the id of the only member to try; None = any.
           avoid: addresses that are tried after all others; those that fail are added.
+          is_read: whether the request changes nothing, for the message of an error.
 
         Raises:
           UnavailableError: no node answered in time.
@@ -126,12 +128,12 @@ class Router:
                 elif node is not None:
                     if isinstance(error, ViewstampError):
                         raise
-                    raise pool.unanswered(f"node {node!r} does not answer") from error
+                    raise pool.unanswered(f"node {node!r} does not answer", is_read=is_read) from error
                 if pool.finder.strangers is not None:
                     raise copies(pool.finder.strangers)() from error
                 delay = pool.finder.delay()
                 if runtime.time() + delay >= deadline:
-                    raise pool.unanswered(f"no node has answered: {error}") from error
+                    raise pool.unanswered(f"no node has answered: {error}", is_read=is_read) from error
                 await runtime.sleep(delay)
             else:
                 pool.finder.succeeded()
@@ -190,6 +192,7 @@ class Router:
         """Return the id and the status of the member that reports itself as the leader.
 
         A removed node may report no leader, or a removed one. So the nodes are tried one after the other.
+        Callers may change the membership afterwards, so an error says that nothing was written.
 
         Raises:
           UnavailableError: no node leads.
@@ -203,7 +206,9 @@ class Router:
             if named is not None:
                 seconds = min(seconds, options.connect_timeout + options.silence)
             try:
-                connection, frame = await self.ask_any(AskStatus(), seconds=seconds, node=named, avoid=avoid)
+                connection, frame = await self.ask_any(
+                    AskStatus(), seconds=seconds, node=named, avoid=avoid, is_read=False
+                )
             except (UnavailableError, RequestError):
                 if named is None or self.is_closed:
                     raise

@@ -38,8 +38,8 @@ FULL: Final = 0.8
 """Share of its limit above which a log is reported, because it can reach the limit before a person looks again."""
 
 
-def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampError:
-    """Return the error for statuses, as ``summary`` has them, none of which is a leader's."""
+def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str, *, is_read: bool) -> ViewstampError:
+    """Return the error for statuses, as ``summary`` has them, none of which is a leader's; see ``errors.unanswered``."""
     membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
     voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
     members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
@@ -56,6 +56,7 @@ def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str) -> ViewstampErr
         "no node leads" if here else "; ".join(reasons),
         doctor=f"{program()} doctor{where}",
         detail="" if any(node["id"] for node in nodes) else "; ".join(reasons),
+        is_read=is_read,
     )
 
 

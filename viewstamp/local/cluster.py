@@ -239,7 +239,7 @@ class LocalCluster:
 
         states = ", ".join(f"{node.id} is {lifecycles.get(node.id, 'not reachable')}" for node in waiting)
         detail = f"not RUNNING within {timeout:g} s: {states}"
-        error = nobody_leads(summary(statuses, self.target.names)["nodes"], self.target.where)
+        error = nobody_leads(summary(statuses, self.target.names)["nodes"], self.target.where, is_read=False)
         if isinstance(error, NoQuorumError):
             error.message += f" ({detail})"
             return error
