@@ -213,7 +213,7 @@ AIMS: dict[str, Aim] = {
         ),
         Aim(
             "rotten disks",
-            "Bits flip, files and whole disks are lost, and a part of the group is cut off before the damage is repaired.",
+            "Bits flip, files and disks are lost, and a part of the group is cut off before the damage is repaired.",
             Swarm(
                 clients=1,
                 callers=2,

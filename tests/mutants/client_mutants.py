@@ -83,7 +83,9 @@ def keep_no_place() -> AbstractContextManager[None]:
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
-        Mutant("ask-anybody", "a client sends requests to nodes that its caller does not expect", ask_anybody, rule="§10a"),
+        Mutant(
+            "ask-anybody", "a client sends requests to nodes that its caller does not expect", ask_anybody, rule="§10a"
+        ),
         Mutant(
             "forget-identities",
             "a command with --dir does not check which node answers",
@@ -109,12 +111,34 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             ask_again_for_what_is_final,
             rule="§10",
         ),
-        Mutant("abort-for-all", "a client that is closed ends the connection of clients that share it", abort_for_all, rule="§10"),
-        Mutant("distrust-all", "a wrong answer to one client ends the connection of clients that share it", distrust_all, rule="§10"),
-        Mutant("share-for-ever", "a request on which nodes end the connection is repeated on the shared connection", share_for_ever, rule="§10"),
+        Mutant(
+            "abort-for-all",
+            "a client that is closed ends the connection of clients that share it",
+            abort_for_all,
+            rule="§10",
+        ),
+        Mutant(
+            "distrust-all",
+            "a wrong answer to one client ends the connection of clients that share it",
+            distrust_all,
+            rule="§10",
+        ),
+        Mutant(
+            "share-for-ever",
+            "a request on which nodes end the connection is repeated on the shared connection",
+            share_for_ever,
+            rule="§10",
+        ),
         Mutant("keep-a-dead-link", "a link to a dead node is used by the next client", keep_a_dead_link, rule="§10"),
-        Mutant("keep-no-place", "one session uses all waiting requests of a shared connection", keep_no_place, rule="§10"),
-        Mutant("start-anywhere", "a node starts at an address that is not the one in the membership", start_anywhere, rule="§10a"),
+        Mutant(
+            "keep-no-place", "one session uses all waiting requests of a shared connection", keep_no_place, rule="§10"
+        ),
+        Mutant(
+            "start-anywhere",
+            "a node starts at an address that is not the one in the membership",
+            start_anywhere,
+            rule="§10a",
+        ),
     )
 }
 """The mutants by name."""

@@ -532,8 +532,18 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant(
             "take-commit-unbounded", "a member takes a commit end beyond its log", take_commit_unbounded, rule="rule 8"
         ),
-        Mutant("answer-while-installing", "a member votes while it installs an announcement", answer_while_installing, rule="rule 5"),
-        Mutant("announce-by-memory", "after a snapshot is installed, the earlier announcement still counts", announce_by_memory, rule="rule 19"),
+        Mutant(
+            "answer-while-installing",
+            "a member votes while it installs an announcement",
+            answer_while_installing,
+            rule="rule 5",
+        ),
+        Mutant(
+            "announce-by-memory",
+            "after a snapshot is installed, the earlier announcement still counts",
+            announce_by_memory,
+            rule="rule 19",
+        ),
         Mutant("refuse-a-vote-given", "a vote that was given is refused", refuse_a_vote_given, rule="rule 2"),
         Mutant(
             "depose-who-is-heard",
@@ -541,7 +551,9 @@ CORE_MUTANTS: dict[str, Mutant] = {
             depose_a_leader_that_is_heard,
             rule="rule 13",
         ),
-        Mutant("lead-unheard", "a leader to which no quorum responds does not step down", lead_unheard, rule="design §4"),
+        Mutant(
+            "lead-unheard", "a leader to which no quorum responds does not step down", lead_unheard, rule="design §4"
+        ),
         Mutant(
             "stand-at-a-loss",
             "a member that loses its leader campaigns without a pre-vote",
@@ -550,9 +562,17 @@ CORE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("lose-anybody", "the loss of any member counts as the loss of the leader", lose_anybody, rule="rule 13"),
         Mutant(
-            "stand-together", "all members that lose their leader stand for election at the same time", stand_together, rule="design §4"
+            "stand-together",
+            "all members that lose their leader stand for election at the same time",
+            stand_together,
+            rule="design §4",
         ),
-        Mutant("remember-full-ticks", "ticks without free space are counted even if they are not consecutive", remember_every_full_tick, rule="design §4"),
+        Mutant(
+            "remember-full-ticks",
+            "ticks without free space are counted even if they are not consecutive",
+            remember_every_full_tick,
+            rule="design §4",
+        ),
         Mutant(
             "stand-after-losing",
             "a candidate that has lost continues its campaign",
@@ -565,7 +585,12 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("lower-term-unanswered", "a lower term is not answered", keep_the_term_to_oneself, rule="rule 13"),
         Mutant("pre-vote-takes-term", "a pre-vote changes the term", take_the_term_of_a_pre_vote, rule="rule 13"),
         Mutant("learner-for-a-voter", "a learner's end counts as a voter's", learner_for_a_voter, rule="rule 14"),
-        Mutant("departed-counts-itself", "a leader that has removed itself counts its own log for commit", departed_counts_itself, rule="rule 15"),
+        Mutant(
+            "departed-counts-itself",
+            "a leader that has removed itself counts its own log for commit",
+            departed_counts_itself,
+            rule="rule 15",
+        ),
         Mutant("departed-leads-on", "a removed leader does not step down", departed_leads_on, rule="rule 15"),
         Mutant(
             "depart-before-commit",
@@ -599,7 +624,12 @@ CORE_MUTANTS: dict[str, Mutant] = {
             rule="rule 15",
         ),
         Mutant("two-changes", "a change begins before the last is committed", two_changes_at_a_time, rule="rule 15"),
-        Mutant("believe-any-vote", "a vote counts although no record names the voter's disk", believe_any_vote, rule="rule 18"),
+        Mutant(
+            "believe-any-vote",
+            "a vote counts although no record names the voter's disk",
+            believe_any_vote,
+            rule="rule 18",
+        ),
         Mutant(
             "believe-any-disk",
             "an acknowledgement counts although no record names the member's disk",
@@ -609,7 +639,12 @@ CORE_MUTANTS: dict[str, Mutant] = {
         Mutant("transfer-at-once", "a transfer does not wait for the log", transfer_without_waiting, rule="§4"),
         Mutant("transfer-refused", "a vote for a transfer is refused", transfer_refused, rule="§4"),
         Mutant("transfer-for-ever", "a transfer that fails is not given up", transfer_for_ever, rule="§4"),
-        Mutant("stand-for-anybody", "a member accepts TimeoutNow from a node that does not lead", stand_for_anybody, rule="§4"),
+        Mutant(
+            "stand-for-anybody",
+            "a member accepts TimeoutNow from a node that does not lead",
+            stand_for_anybody,
+            rule="§4",
+        ),
         Mutant(
             "forget-recovery",
             "a recovery cuts a damaged suffix and does not store that records were lost",

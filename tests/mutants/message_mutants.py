@@ -80,7 +80,12 @@ MESSAGE_MUTANTS = {
             greet_without_a_proof,
             rule="rules 14, 15",
         ),
-        Mutant("leap-terms", "a member accepts any higher term, even a term higher by more than 2^32", leap_terms, rule="design note 0008"),
+        Mutant(
+            "leap-terms",
+            "a member accepts any higher term, even a term higher by more than 2^32",
+            leap_terms,
+            rule="design note 0008",
+        ),
         Mutant(
             "join-while-heard",
             "a node takes the place of a member that still answers",

@@ -447,7 +447,12 @@ MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
         Mutant("history-first", "the history is persisted before the truncation", history_first, "episodes"),
-        Mutant("strictly-advertised", "a member advertises only terms with begin < end, not with begin <= end", strictly_advertised, "figure 8"),
+        Mutant(
+            "strictly-advertised",
+            "a member advertises only terms with begin < end, not with begin <= end",
+            strictly_advertised,
+            "figure 8",
+        ),
         Mutant("announce-early", "a leader announces before its own history is durable", announce_early, "even"),
         Mutant("vote-before-durable", "a vote is sent before it is durable", vote_before_durable, "even"),
         Mutant("count-before-sync", "a leader counts itself before its sync", count_before_sync, "even"),
@@ -492,7 +497,11 @@ MUTANTS: dict[str, Mutant] = {
             "records get positions while an unapplied COMMIT in the log may assign the same positions",
             append_beside_a_commit,
         ),
-        Mutant("append-where-it-was", "records after a COMMIT get positions as if there were no COMMIT", append_where_it_was),
+        Mutant(
+            "append-where-it-was",
+            "records after a COMMIT get positions as if there were no COMMIT",
+            append_where_it_was,
+        ),
         Mutant("read-idle-commits", "readers use COMMITs that had no effect", read_idle_commits),
         Mutant("read-by-index", "readers get a batch in the order in which it was staged", read_by_index),
         Mutant("read-at-the-staged-time", "readers get the log time at which it was staged", read_at_the_staged_time),

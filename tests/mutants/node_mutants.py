@@ -442,7 +442,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             pair_of_what_is_left,
             rule="rule 17",
         ),
-        Mutant("unknown-end-as-known", "a member that lost the end of its log stores the first index of its last term as that end", unknown_end_as_known, rule="rule 17"),
+        Mutant(
+            "unknown-end-as-known",
+            "a member that lost the end of its log stores the first index of its last term as that end",
+            unknown_end_as_known,
+            rule="rule 17",
+        ),
         Mutant("take-any-term", "a repaired range is not compared with the history", take_any_term, rule="rule 20"),
         Mutant("take-any-range", "a repair takes records of other indices", take_any_range, rule="rule 20"),
         Mutant("skip-last-sealed", "the scrubber skips the last sealed segment", skip_last_sealed, rule="§5"),
@@ -455,7 +460,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("hint-not-at-idle", "an idle log does not store its commit hint", hint_not_at_idle, rule="rule 17"),
         Mutant("hint-above-durable", "the stored hint is above the synced end", hint_above_durable, rule="rule 8"),
-        Mutant("verdict-without-hint", "a lost end of the log is taken for a torn tail", verdict_without_hint, rule="rule 17"),
+        Mutant(
+            "verdict-without-hint",
+            "a lost end of the log is taken for a torn tail",
+            verdict_without_hint,
+            rule="rule 17",
+        ),
         Mutant(
             "install-unmarked",
             "an unmarked snapshot is taken for one that was being installed",
@@ -526,13 +536,29 @@ NODE_MUTANTS: dict[str, Mutant] = {
             rule="reads",
         ),
         Mutant(
-            "age-from-the-answer", "the age of a stale answer is counted from the leader's response, not from the request", confirmed_when_answered, rule="reads"
+            "age-from-the-answer",
+            "the age of a stale answer is counted from the leader's response, not from the request",
+            confirmed_when_answered,
+            rule="reads",
         ),
         Mutant(
-            "stamp-unbounded", "a leader stamps records with its own clock and ignores those of a majority", stamp_unbounded, rule="§10a"
+            "stamp-unbounded",
+            "a leader stamps records with its own clock and ignores those of a majority",
+            stamp_unbounded,
+            rule="§10a",
         ),
-        Mutant("stamp-stands-still", "log time stands still while it is ahead of the clock", stamp_stands_still, rule="§10a"),
-        Mutant("stop-counts", "a process counts the time for which it was stopped as ticks", count_the_stop, rule="design §4"),
+        Mutant(
+            "stamp-stands-still",
+            "log time stands still while it is ahead of the clock",
+            stamp_stands_still,
+            rule="§10a",
+        ),
+        Mutant(
+            "stop-counts",
+            "a process counts the time for which it was stopped as ticks",
+            count_the_stop,
+            rule="design §4",
+        ),
     )
 }
 """The mutants by name."""

@@ -109,13 +109,25 @@ STREAM_MUTANTS: dict[str, Mutant] = {
             expire_by_oneself,
             rule="§4",
         ),
-        Mutant("expire-what-is-used", "a session ends although a batch in the log uses it", expire_what_is_used, rule="§4"),
+        Mutant(
+            "expire-what-is-used", "a session ends although a batch in the log uses it", expire_what_is_used, rule="§4"
+        ),
         Mutant(
             "append-behind-the-end", "a batch enters the log behind its session's end", append_behind_the_end, rule="§4"
         ),
-        Mutant("use-only-here", "a snapshot does not contain the times at which sessions were used", use_only_here, rule="§4"),
+        Mutant(
+            "use-only-here",
+            "a snapshot does not contain the times at which sessions were used",
+            use_only_here,
+            rule="§4",
+        ),
         Mutant("snapshot-without-sessions", "a snapshot holds no sessions", snapshot_without_sessions, rule="§4"),
-        Mutant("refuse-at-once", "an append at an expected position is rejected without a record in the log", refuse_at_once, rule="rule 12"),
+        Mutant(
+            "refuse-at-once",
+            "an append at an expected position is rejected without a record in the log",
+            refuse_at_once,
+            rule="rule 12",
+        ),
         Mutant("fence-at-once", '"not applied" is answered without a record in the log', fence_at_once, rule="rule 12"),
         Mutant(
             "expired-is-not-applied",

@@ -39,7 +39,7 @@ FULL: Final = 0.8
 
 
 def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str, *, is_read: bool) -> ViewstampError:
-    """Return the error for statuses, as ``summary`` has them, none of which is a leader's; see ``errors.unanswered``."""
+    """Return the error if none of the statuses, as ``summary`` has them, is a leader's; see ``unanswered``."""
     membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
     voters = [*(membership.get("voters") or ()), *(membership.get("outgoing") or ())]
     members = {str(name_of(voter)) for voter in voters} or {str(node["id"] or node["address"]) for node in nodes}
