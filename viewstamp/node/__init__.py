@@ -19,6 +19,7 @@
 | ``log_reader`` | reading batches back, from memory or disk | the use of the batches |
 | ``log_clock`` | the time that a leader gives its records, bounded by the other members' clocks | connections |
 | ``data_dir`` | control file, snapshots and log of one directory: opening it | the running node |
+| ``fork_mark`` | the mark of an unfinished fork, with which no node starts | the fork itself |
 | ``replay`` | the initial state of the core, from an open directory | other members |
 | ``running_mark`` | the reason why a member is recovering at its start, and the end that it must reach | the log |
 | ``address_check`` | whether a node may start at the address of its settings | the log |

@@ -6,6 +6,8 @@
 | ``snapshots/`` | images of the state machine (``snapshots/store.py``) |
 | ``wal/`` | the log (``wal/log.py``) |
 | ``damaged-<n>/`` | files that a repair has set aside |
+| ``old-cluster-<n>/`` | files of the cluster that these files belonged to before a fork (``viewstamp.fork``) |
+| ``fork.mark``, ``new-cluster/`` | an unfinished fork (``fork_mark.py``) |
 
 Opening it removes leftovers of unfinished snapshots. A log of a version without log ids gets one, which is durable in
 the control file before the first segment has it. So a process that dies in between does not affect the next start.
@@ -18,6 +20,7 @@ from dataclasses import replace
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.fork_mark import check_not_forking
 from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import NO_LOG_ID
@@ -48,11 +51,12 @@ class DataDir:
         """Read control file and snapshots; the log is opened by the replay.
 
         Raises:
-          ConfigError: another node's or cluster's directory, or files of a newer format.
+          ConfigError: another node's or cluster's directory, an unfinished fork, or files of a newer format.
           CorruptionError: data without a control file, or a control file of which no copy is intact.
           StorageError: the disk failed.
         """
         disk = host.disk
+        check_not_forking(disk, path)
         control = ControlFile.open(disk, path)
         state = control.state
         if state is not None and (state.cluster_id, state.node_id) != (cluster, node):

@@ -93,24 +93,29 @@ class ExtentReader:
           CorruptionError: the batch has changed since pass 1.
           StorageError: the file cannot be read.
         """
-        size = Batch.measure(extent.header)
-        batch = Batch.decode_header(extent.header)
-        view = self._window(extent.path, batch.kind is Kind.STAGED).peek(extent.location, size)
+        batch = self.read_at(extent.path, extent.location, extent.header)
+        batch.first_position = Position(extent.position - extent.skip)
+        batch.log_time = extent.log_time
+        return batch
+
+    def read_at(self, path: str, location: int, header: bytes) -> Batch:
+        """Return the batch with this header, verified, as it is in the log; else as :meth:`read`."""
+        size = Batch.measure(header)
+        batch = Batch.decode_header(header)
+        view = self._window(path, batch.kind is Kind.STAGED).peek(location, size)
         try:
             batch = Batch.decode(view)
-            if view[: len(extent.header)] != extent.header:
+            if view[: len(header)] != header:
                 raise FrameError(f"it holds {batch!r} instead of the expected batch")
         except FrameError as error:
             raise CorruptionError(
-                f"{extent.path} has changed at byte {extent.location} while it was read: {error.message}",
-                path=extent.path,
-                location=extent.location,
+                f"{path} has changed at byte {location} while it was read: {error.message}",
+                path=path,
+                location=location,
                 expected="the batch that pass 1 read",
                 found=error.message,
                 remedy="stop the node if it runs, or copy its directory; then replay again",
             ) from error
-        batch.first_position = Position(extent.position - extent.skip)
-        batch.log_time = extent.log_time
         return batch
 
     def _window(self, path: str, staged: bool) -> Window:

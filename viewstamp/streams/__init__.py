@@ -98,6 +98,7 @@ Decisions per kind of batch
                   |                                                        | a duplicate; then it is an idle one
   FORGET_SINK     | Accepted                                               | the sink and its attempts are gone
   MEMBERSHIP      | Accepted                                               | no effect
+  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; {}
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

@@ -322,6 +322,9 @@ class Streams:
             case Kind.EXPIRE_SESSIONS:
                 self._ledger.apply(batch)
                 return self._apply_expire_sessions(batch)
+            case Kind.FORK:
+                self._ledger.apply(batch)
+                return self._apply_fork()
             case _:
                 return self._ledger.apply(batch)
 
@@ -410,6 +413,12 @@ class Streams:
         self._state.note(*expired)
         if self._view is not None:
             self._view.expired()
+        return {}
+
+    def _apply_fork(self) -> Result:
+        """End all sessions, because their clients belong to the cluster from which this one was forked."""
+        ended = self._state.sessions.clear()
+        self._state.note(Kind.FORK, ended)
         return {}
 
     def _use(self, batch: Batch) -> SessionState:

@@ -59,6 +59,14 @@ class Sessions:
             self._holders.pop(session_id, None)
             self.result_bytes -= session.result_bytes
 
+    def clear(self) -> int:
+        """Remove all sessions; return how many there were."""
+        count = len(self.by_id)
+        self.by_id.clear()
+        self._holders.clear()
+        self.result_bytes = 0
+        return count
+
     def idle(self, used_before: int) -> Iterable[SessionId]:
         """Yield the sessions that were last used before a log time, the longest unused one first."""
         for session in self.by_id.values():

@@ -108,6 +108,7 @@ class Kind(IntEnum):
     COMMIT = 13
     FORGET_SINK = 14
     EXPIRE_SESSIONS = 15
+    FORK = 16
 
 
 _KINDS = {int(kind): kind for kind in Kind}

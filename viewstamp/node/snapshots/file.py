@@ -52,6 +52,7 @@ __all__ = [
     "SnapshotHeader",
     "SnapshotMeta",
     "SnapshotWriter",
+    "copy_snapshot",
     "encode_header",
     "intact_bytes",
     "read_header",
@@ -258,6 +259,27 @@ def intact_bytes(file: File) -> int:
     except CorruptionError:
         pass
     return at
+
+
+def copy_snapshot(source: File, target: File, meta: SnapshotMeta) -> None:
+    """Write the pieces of a snapshot behind another description into the empty file ``target``; blocking, synced.
+
+    Raises:
+      CorruptionError: ``source`` is damaged; ``target`` is useless.
+      StorageError: the disk failed.
+    """
+    header = encode_header(meta)
+    found = _Sum(_HEADER.unpack_from(header)[1])
+    target.write(0, [header])
+    at = len(header)
+    for piece in read_pieces(source, read_header(source)):
+        length = _LENGTH.pack(len(piece))
+        checksum = crc32c(piece, crc32c(length))
+        found.add(len(piece), checksum)
+        target.write(at, [_PIECE.pack(len(piece), checksum), piece])
+        at += _PIECE.size + len(piece)
+    target.write(at, [found.trailer()])
+    target.sync()
 
 
 class SnapshotWriter:

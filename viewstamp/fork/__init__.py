@@ -1,0 +1,49 @@
+"""Fork: makes the data directories of a new cluster out of the files of stopped members of an old one.
+
+``viewstamp cluster fork``, ``viewstamp recover`` and ``viewstamp backup restore`` call it. The design note is
+docs/design/0014.
+
+Promises
+    * The new cluster begins with the log that the old one had: all topics, sinks and actors. `judge.py` chooses it by
+      the rules of ``viewstamp.replay``, so by default only from a majority of the old members.
+    * The new cluster has another id, and each member a new incarnation and log id. So no process of the old cluster is
+      taken for a member of the new one, or the reverse; a client of the old cluster gets ``WrongClusterError``.
+    * Behind the old records, in a higher term than any of the old cluster, there are two records: the membership of the
+      new cluster, and FORK, which ends all sessions. So a batch of a client of the old cluster is never applied, and
+      no old result is ever returned.
+    * All new directories hold the same log, and it counts as committed, because every member has it from the start.
+    * If the process dies at any line, each directory holds its old files, or a mark with which no node starts, and a
+      repetition of the fork finishes it (``node/fork_mark.py``).
+    * The source directories are not changed, unless they are also the targets. Then their old files are moved to
+      ``old-cluster-<n>/`` in the same directory, and nothing is deleted.
+
+Assumes
+    * No node runs on the directories. The locks of the targets are held; a source that a process holds is refused.
+
+How
+
+    `judge.py`    which log to take, its base snapshot, and what it may lack
+    `loss.py`     what the new cluster may lack, if the files are of fewer members than a majority
+    `build.py`    the complete files of one new member, in ``new-cluster/`` of its directory
+    `fork.py`     the order of the steps over all directories: mark, build, decide, move, unmark
+
+Deliberately lacking: changing records. A fork copies batches and snapshots byte for byte; of a snapshot only the
+description is new, because it names the cluster and the membership.
+"""
+
+from viewstamp.fork.fork import ForkResult, NewMember, finish_fork, fork
+from viewstamp.fork.judge import Basis, ForkSource, judge_source
+from viewstamp.fork.loss import PossibleLoss, TopicLoss, possible_loss
+
+__all__ = [
+    "Basis",
+    "ForkResult",
+    "ForkSource",
+    "NewMember",
+    "PossibleLoss",
+    "TopicLoss",
+    "finish_fork",
+    "fork",
+    "judge_source",
+    "possible_loss",
+]

@@ -1,0 +1,189 @@
+"""Writes the files of one member of a new cluster into an empty directory. Blocking."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgpack
+
+from viewstamp.consensus.membership import Membership
+from viewstamp.errors import CorruptionError
+from viewstamp.fork.judge import ForkSource
+from viewstamp.host.garbage import create_anew
+from viewstamp.host.interfaces import Disk
+from viewstamp.ids import Index, NodeId, Position, Term
+from viewstamp.node.snapshots.file import copy_snapshot
+from viewstamp.replay.read import ExtentReader
+from viewstamp.replay.replica import Snapshot
+from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
+from viewstamp.wal.log import Wal, WalOptions
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+__all__ = ["Blueprint", "build", "remove_files"]
+
+_GROUP_BYTES: Final = 4 * 1024 * 1024
+"""The bytes of one write and one sync."""
+_SNAPSHOTS_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """The contents that the directories of all members of a new cluster share."""
+
+    cluster: str
+    membership: Membership
+    term: Term
+    """The term of the two records behind the old ones."""
+
+    def records(self, source: ForkSource) -> list[Batch]:
+        """Return the two records behind the log of ``source``: the new membership, and the end of all sessions."""
+        origin = {"from": source.cluster, "cluster": self.cluster, "end": source.end}
+        batches = [
+            build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP),
+            build_batch([msgpack.packb(origin)], kind=Kind.FORK),
+        ]
+        index, before = Index(source.end), source.last_term
+        for batch in batches:
+            batch.stamp(
+                term=self.term,
+                first_index=index,
+                previous_term=before,
+                log_time=source.last_log_time,
+                first_position=Position(0),
+            )
+            index, before = batch.end, self.term
+        return batches
+
+
+def build(
+    disk: Disk,
+    directory: str,
+    source: ForkSource,
+    blueprint: Blueprint,
+    *,
+    node: NodeId,
+    log_id: bytes,
+    segment_bytes: int,
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Write control file, snapshots and log; durable on return. Leftovers of an earlier attempt are removed.
+
+    Raises:
+      CorruptionError: the source is damaged.
+      StorageError: the disk failed; StorageFullError: it is full.
+    """
+    disk.make_directory(directory)
+    remove_files(disk, directory)
+    base = _copy_snapshots(disk, directory, source, blueprint)
+    records = blueprint.records(source)
+    end = records[-1].end
+    _write_log(disk, f"{directory}/wal", source, records, log_id, segment_bytes, on_bytes)
+    history = source.history(base).extended(blueprint.term, Index(source.end))
+    control = ControlFile.open(disk, directory)
+    control.write(
+        ControlState(
+            cluster_id=blueprint.cluster,
+            node_id=node,
+            incarnation=blueprint.membership.incarnations[node],
+            term=blueprint.term,
+            history=history.starts,
+            commit_hint=end,
+            log_id=log_id,
+        )
+    )
+
+
+def remove_files(disk: Disk, directory: str) -> None:
+    """Remove the files of an attempt that was interrupted; the directories stay."""
+    for path in (directory, f"{directory}/snapshots", f"{directory}/wal"):
+        for name in disk.list_directory(path):
+            if path != directory or name.startswith(CONTROL_NAMES):
+                disk.remove(f"{path}/{name}")
+        if disk.exists(path):
+            disk.sync_directory(path)
+
+
+def _copy_snapshots(disk: Disk, directory: str, source: ForkSource, blueprint: Blueprint) -> Snapshot | None:
+    """Copy the newest intact snapshots; return the oldest copied one.
+
+    They name the new membership, so that a member which falls back to one never counts members of the old cluster.
+
+    Raises:
+      CorruptionError: the log does not begin at index 1, and no snapshot is intact.
+    """
+    target = f"{directory}/snapshots"
+    disk.make_directory(target)
+    copied: list[Snapshot] = []
+    damage: CorruptionError | None = None
+    for snapshot in source.snapshots:
+        meta = replace(
+            snapshot.meta,
+            cluster=blueprint.cluster,
+            membership=blueprint.membership.encode(),
+            membership_index=0,
+            membership_term=0,
+        )
+        temporary = f"{target}/{posixpath.basename(snapshot.path)}.temporary"
+        file, old = create_anew(disk, temporary), disk.open_read(snapshot.path)
+        try:
+            copy_snapshot(old, file, meta)
+        except CorruptionError as error:
+            damage = error
+            disk.remove(temporary)
+            continue
+        finally:
+            file.close()
+            old.close()
+        disk.rename(temporary, temporary.removesuffix(".temporary"))
+        copied.append(snapshot)
+        if len(copied) == _SNAPSHOTS_MAX:
+            break
+    disk.sync_directory(target)
+    if source.start > 1 and not copied:
+        assert damage is not None, "a log that begins above index 1 is judged with its snapshot"
+        raise damage
+    return copied[-1] if copied else None
+
+
+def _write_log(
+    disk: Disk,
+    directory: str,
+    source: ForkSource,
+    records: list[Batch],
+    log_id: bytes,
+    segment_bytes: int,
+    on_bytes: Callable[[int], None],
+) -> None:
+    wal = Wal.open(
+        disk,
+        directory,
+        WalOptions(segment_bytes=segment_bytes, reserve_bytes=0, margin_bytes=0),
+        on_batch=lambda batch, commit_end: None,
+        first_index=Index(source.start),
+        previous_term=source.previous_term,
+        log_id=log_id,
+    )
+    try:
+        with ExtentReader(disk) as reader:
+            waiting: list[Batch] = []
+            size = 0
+            for batch in source.batches(reader):
+                waiting.append(batch)
+                size += batch.size
+                if size >= _GROUP_BYTES:
+                    _append(wal, waiting)
+                    on_bytes(size)
+                    waiting, size = [], 0
+            on_bytes(size)
+            _append(wal, [*waiting, *records])
+    finally:
+        wal.abandon()  # Every append is synced. The node finds the log as after a kill.
+
+
+def _append(wal: Wal, batches: list[Batch]) -> None:
+    # All records below are committed in the new cluster, because each member begins with them.
+    wal.commit_hint = batches[0].first_index
+    wal.append_now(batches)

@@ -1,0 +1,121 @@
+"""What a cluster that is forked from too few members may lose, by the rules of counting. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewstamp.consensus import standing
+from viewstamp.consensus.membership import Membership
+from viewstamp.fork.judge import ForkSource
+from viewstamp.ids import NodeId
+from viewstamp.wire.batch import HEADER_SIZE, Kind
+
+__all__ = ["PossibleLoss", "TopicLoss", "possible_loss"]
+
+_KIND_AT = 52
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLoss:
+    """The doubt about one topic; positions are inclusive, 0 = none.
+
+    Records up to ``known`` were committed. Those from there up to ``kept`` are in the new cluster, although the old one
+    may have acknowledged others in their place, or none. Records above ``kept`` are not in the new cluster.
+    """
+
+    name: str
+    known: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PossibleLoss:
+    """The doubt about a log that was chosen from the files that are left.
+
+    Attributes:
+      survivors: the members whose files count: identity and end of the log are known, and they lost nothing.
+      uncounted: members whose files are given and do not count, with the reason.
+      lost: the voters without files that count.
+      acknowledged: whether acknowledged records may be lost: the lost voters include a majority, so they may have
+        acknowledged records that no survivor has.
+      known_end, kept_end: the index behind the last record that is known to be committed, and behind the last one kept.
+      last_time: the log time of the last record that is kept, in microseconds since 1970.
+      calls: calls of actors that are kept and not known to be committed.
+      topics: in order of creation.
+    """
+
+    survivors: list[str]
+    uncounted: dict[str, str]
+    lost: list[str]
+    acknowledged: bool
+    known_end: int
+    kept_end: int
+    last_time: int
+    calls: int
+    topics: list[TopicLoss]
+
+
+def possible_loss(source: ForkSource) -> PossibleLoss:
+    """Return the doubt about a source.
+
+    A record is acknowledged when a majority of the voters has it. If no majority can be made of lost voters alone, each
+    acknowledged record is on a survivor, and the survivors' best log holds all of them, as in an election.
+    """
+    counted: set[str] = set()
+    uncounted: dict[str, str] = {}
+    for replica in source.replicas:
+        claim = replica.claim
+        if claim is None:
+            uncounted[replica.name] = "its identity or the end of its log is lost"
+        elif claim.recovering is not None:
+            uncounted[replica.name] = "it lost a part of its log"
+        else:
+            counted.add(str(claim.member))
+    memberships = _memberships_in_force(source)
+    voters = sorted({str(voter) for membership in memberships for voter in membership.electors})
+    lost = [voter for voter in voters if voter not in counted]
+    missing = [NodeId(voter) for voter in lost]
+    return PossibleLoss(
+        survivors=sorted(counted),
+        uncounted=uncounted,
+        lost=lost,
+        acknowledged=not memberships or any(standing.is_majority(each, missing) for each in memberships),
+        known_end=source.commit_end,
+        kept_end=source.end,
+        last_time=source.last_log_time,
+        calls=_calls_in_doubt(source),
+        topics=_topics(source),
+    )
+
+
+def _memberships_in_force(source: ForkSource) -> list[Membership]:
+    """Return the memberships that may be in force: the newest committed one, and all after it."""
+    known = {(entry.term, entry.index): entry for replica in source.replicas for entry in replica.memberships}
+    entries = [known[at] for at in sorted(known)]
+    committed = [at for at, entry in enumerate(entries) if entry.index < source.commit_end]
+    return [entry.membership for entry in entries[committed[-1] if committed else 0 :]]
+
+
+def _calls_in_doubt(source: ForkSource) -> int:
+    chain, calls = source.chain, 0
+    for place in range(source.end_place - 1, source.first_place - 1, -1):
+        link = chain.link(place)
+        if link.end <= source.commit_end:
+            break
+        number, row = chain.copy(place)
+        if chain.replicas[number].rows.headers[row * HEADER_SIZE + _KIND_AT] == Kind.COMMANDS:
+            calls += link.end - link.first_index
+    return calls
+
+
+def _topics(source: ForkSource) -> list[TopicLoss]:
+    plan = source.plan
+    if plan is None:
+        return []
+    known, kept = dict.fromkeys(plan.topics, 0), dict.fromkeys(plan.topics, 0)
+    for at, item in enumerate(plan):
+        last = item.first_position + item.count - 1
+        kept[item.topic] = last
+        if at < plan.known_committed:
+            known[item.topic] = last
+    return [TopicLoss(name=name, known=known[id_], kept=kept[id_]) for id_, name in sorted(plan.topics.items())]
