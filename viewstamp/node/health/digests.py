@@ -3,8 +3,9 @@
 Every member computes a *chain* over all batches that it applies (``StateMachine.chain``) and regularly reports its
 applied end and the chain there to its leader. The leader keeps its own chain at each of its latest batches, and
 compares. If one differs, the two trails (index and chain of the newest commands) show the first command that differed.
-The odd member stops: the one that differs from a majority, or, if no majority has reported within
-``_PATIENCE_SECONDS``, the one that differs from the leader, because clients have the leader's answers.
+The odd member stops: the one that differs from a majority, or, if no majority has reported within ``_PATIENCE_LOOKS``
+comparisons, the one that differs from the leader, because clients have the leader's answers. Comparisons are counted
+and not seconds, because a leader whose event loop stalls reads no reports meanwhile.
 
 Messages, msgpack maps in DIGEST frames; all may be lost:
 
@@ -42,7 +43,8 @@ _LOOK_SECONDS = 0.25
 _LOOKS_PER_CLOCK = 4
 _TIME_END = 1 << 62
 """Above every plausible time in microseconds since 1970, and low enough that sums with it fit into 64 bits."""
-_PATIENCE_SECONDS = 2.0
+_PATIENCE_LOOKS = 8
+"""Comparisons in which a member differs before the leader's state alone decides; every member reports once in four."""
 _TRAIL_MAX = 65_536
 
 Trail = list[tuple[int, int]]
@@ -55,8 +57,8 @@ class _Peer:
     end: Index = Index(0)
     chain: int = 0
     lineage: int = 0
-    differed_at: float = 0.0
-    """The time at which it was first found to differ; 0 = it does not."""
+    looks_differing: int = 0
+    """The number of comparisons in which it has differed since it last agreed."""
 
 
 class Digests(AsyncActor[None]):
@@ -115,7 +117,7 @@ class Digests(AsyncActor[None]):
     @property
     def _is_any_odd(self) -> bool:
         """Return whether a member differs. Then it is checked often, also while nothing is applied."""
-        return any(peer.differed_at for peer in self._peers.values())
+        return any(peer.looks_differing for peer in self._peers.values())
 
     def report(self, leader: NodeId) -> None:
         """Report this member's applied end and free space to the leader, if they have changed."""
@@ -144,7 +146,6 @@ class Digests(AsyncActor[None]):
           membership: decides which members are a majority; this one is a voter of it.
         """
         self._note_replaced_state()
-        now = self._clock.monotonic()
         differing: dict[NodeId, _Peer] = {}
         agreeing = [self._me]
         for member, peer in self._peers.items():
@@ -152,10 +153,10 @@ class Digests(AsyncActor[None]):
             if found is None or found[1] != peer.lineage:
                 continue
             if found[0] == peer.chain:
-                peer.differed_at = 0.0
+                peer.looks_differing = 0
                 agreeing.append(member)
             else:
-                peer.differed_at = peer.differed_at or now
+                peer.looks_differing += 1
                 differing[member] = peer
         is_odd_here = standing.is_majority(membership, differing)
         is_confirmed = standing.is_majority(membership, agreeing)
@@ -163,7 +164,7 @@ class Digests(AsyncActor[None]):
             # Members that differ are not compared with each other, because under load their reports have other ends.
             if is_odd_here:
                 self._accuse(member, odd=self._me)
-            elif is_confirmed or now - peer.differed_at >= _PATIENCE_SECONDS:
+            elif is_confirmed or peer.looks_differing > _PATIENCE_LOOKS:
                 self._accuse(member, odd=member)
 
     def on_frame(self, source: NodeId, body: Any) -> None:
