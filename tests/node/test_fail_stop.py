@@ -179,3 +179,53 @@ async def test_a_system_stops_although_its_on_failed_raises() -> None:
         await system.stop()
         failure = await system.failed
     assert failure is not None
+
+
+@pytest.mark.parametrize("part", ["PeerPool", "Replica", "Scrubber", "Digests"])
+async def test_a_node_whose_parts_cannot_be_created_releases_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        await group.stop("n1")
+
+        def no_memory(*_: object, **__: object) -> None:
+            raise MemoryError(part)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"viewstamp.node.parts.{part}", no_memory)
+            with pytest.raises(MemoryError, match=part):
+                await group.make("n1").start()
+        await group.run("n1")
+        await client.append("orders", b"1")
+
+
+class NoThread(HookedDisk):
+    """The machine has no thread left for one of the executors."""
+
+    def __init__(self, refused: str) -> None:
+        super().__init__(RealDisk(), not_on_the_loop)
+        self.refused = refused
+
+    def executor(self, name: str, *arguments: Any, **options: Any) -> Any:
+        if name == self.refused:
+            raise RuntimeError("can't start new thread")
+        return super().executor(name, *arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["wal-writer", "wal-prepare"])
+async def test_a_node_that_gets_no_thread_for_its_log_releases_its_directory(tmp_path: Path, name: str) -> None:
+    disk = NoThread("")
+    async with Group(tmp_path, 1, disks=lambda _: disk) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        await group.stop("n1")
+        disk.refused = name
+        with pytest.raises(RuntimeError, match="start new thread"):
+            await group.make("n1").start()
+        disk.refused = ""
+        await group.run("n1")
+        await client.append("orders", b"1")

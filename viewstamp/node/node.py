@@ -284,7 +284,7 @@ class Node:
             hello=self._hello(),
             log=self._logger,
         )
-        self.parts.start()
+        self.parts.start(self.host.clock.monotonic)
         self.on_change()
         self._watchdog.start()
 

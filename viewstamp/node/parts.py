@@ -15,7 +15,8 @@
 | ``scrubber`` | the log, the snapshots |
 | ``joiner`` | the peers; only while this member joins under another id |
 
-A part is complete when it is created: nothing is assigned to it afterwards. :meth:`Parts.start` starts the actors.
+A part is complete when it is created: nothing is assigned to it afterwards. :meth:`Parts.start` starts the log and the
+actors. Nothing is written before that, so the log can be abandoned if another part cannot be created.
 """
 
 from __future__ import annotations
@@ -77,8 +78,13 @@ class Parts:
     scrubber: Scrubber
     joiner: Joiner | None
 
-    def start(self) -> None:
-        """Connect to the other members, and start the actors that do not run yet."""
+    def start(self, now: Callable[[], float]) -> None:
+        """Start the log, connect to the other members, and start the actors that do not run yet.
+
+        Args:
+          now: the monotonic clock of the machine, in seconds.
+        """
+        self.wal.start(self.system.fail, now=now, store_hint=self.log_store.keep_hint)
         self.peers.connect_all()
         spawn = self.system.spawn
         spawn(self.snapshotter, name="snapshotter")
@@ -127,7 +133,7 @@ def assemble(
     hello: dict[str, object],
     log: Logger,
 ) -> Parts:
-    """Create the parts, in the order of the table above, and start the log and the replica.
+    """Create the parts, in the order of the table above. The replica has its address; nothing else is started.
 
     Args:
       options: of the node.
@@ -146,7 +152,6 @@ def assemble(
     for member, incarnation in [(me, recovered.incarnation), *log_store.state.peers]:
         raft.note_incarnation(NodeId(member), incarnation)
     system = System(str(options.node), on_failed=on_failed)
-    wal.start(system.fail, now=host.clock.monotonic, store_hint=log_store.keep_hint)
     inbox = Inbox()
     log_clock = LogClock(host.clock, raft.core, bound_seconds=options.clock_bound_seconds, log=log)
     headroom = Headroom(raft, lambda: wal.bytes_left if wal.bytes_max else None)
@@ -204,8 +209,6 @@ def assemble(
         tick_seconds=options.tick_seconds,
         log=log,
     )
-    ref = system.spawn(replica, name="replica")
-    inbox.open(ref)
     scrubber = Scrubber(
         host.disk,
         wal,
@@ -217,6 +220,10 @@ def assemble(
         find_lost_beginning=lambda: repairer.find_lost_beginning(recovered, raft.core.membership, wal.first_index),
         log=log,
     )
+    digests = Digests(raft, applier, headroom, host.clock, log_clock, send=peers.send_digest, fail=system.fail)
+    joiner = Joiner(raft, peers) if me != options.node else None
+    ref = system.spawn(replica, name="replica")
+    inbox.open(ref)
     return Parts(
         system=system,
         raft=raft,
@@ -233,9 +240,9 @@ def assemble(
         replica=replica,
         ref=ref,
         reading=Reading(replica, ref, log_reader, wal, host.clock, request_seconds=options.request_seconds),
-        digests=Digests(raft, applier, headroom, host.clock, log_clock, send=peers.send_digest, fail=system.fail),
+        digests=digests,
         scrubber=scrubber,
-        joiner=Joiner(raft, peers) if me != options.node else None,
+        joiner=joiner,
     )
 
 

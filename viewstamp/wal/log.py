@@ -47,7 +47,7 @@ __all__ = ["Reservation", "Wal", "WalOptions"]
 
 
 class Wal:
-    """The group-commit log of one node. The specification is the docstring of ``viewstamp.wal``.
+    """The group-commit log of one node. The docstring of ``viewstamp.wal`` has its promises.
 
     Every method but :meth:`open` and :meth:`read` belongs on the event loop on which :meth:`start` was called, and
     none but :meth:`append` and :meth:`close` awaits.
@@ -272,8 +272,9 @@ class Wal:
         self._now = self._writer.now = now if now is not None else asyncio.get_running_loop().time
         self._on_failed = on_failed
         self._hint_writer = store_hint
-        self._executor = self._disk.executor("wal-writer", self._writer.work, self._on_done)
+        executor: SerialExecutor[WriterItem] = self._disk.executor("wal-writer", self._writer.work, self._on_done)
         self._preparing_executor = self._disk.executor("wal-prepare", self._prepare, self._on_prepared)
+        self._executor = executor  # Set last, because a log without both of its threads is abandoned, not closed.
         self._prepare_next()
 
     def check_room(self, size: int, *, urgent: bool = False, spared: int = 0) -> None:
