@@ -19,17 +19,25 @@ from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import is_replaced_name
 from viewstamp.wal.log import Wal
-from viewstamp.wire.batch import Batch, build_batch
+from viewstamp.wire.batch import Batch, Kind, build_batch
 
 DIRECTORY = "/data/wal"
 SMALL = WalOptions(segment_bytes=16 * 1024, reserve_bytes=0, idle_seconds=0.05)
 IDENTITY = {"cluster_id": "c", "node_id": "n1", "incarnation": "i"}
 
 
-def make_batch(first_index: int, count: int = 1, *, term: int = 1, size: int = 64, fill: bytes = b"") -> Batch:
+def make_batch(
+    first_index: int,
+    count: int = 1,
+    *,
+    term: int = 1,
+    size: int = 64,
+    fill: bytes = b"",
+    kind: Kind = Kind.RECORDS,
+) -> Batch:
     """Return a stamped batch of ``count`` records with values that identify them."""
     values = [fill or b"%d.%d" % (term, first_index + i) + b"." * size for i in range(count)]
-    batch = build_batch(values)
+    batch = build_batch(values, kind=kind)
     batch.stamp(
         term=Term(term),
         first_index=Index(first_index),

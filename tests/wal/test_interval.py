@@ -26,6 +26,7 @@ from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.log import Wal
 from viewstamp.wal.offline import inspect
 from viewstamp.wal.writer import AppendItem
+from viewstamp.wire.batch import Kind
 
 SECONDS = 0.1
 INTERVAL = replace(SMALL, segment_bytes=1 << 20, sync_seconds=SECONDS, idle_seconds=10.0)
@@ -229,6 +230,19 @@ async def test_every_item_other_than_an_append_syncs_first(disk: SimulatedDisk, 
     assert await done is None
     assert inode.is_synced
     assert was_synced in ([], [True])
+
+
+@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.RECORDS, Kind.STAGED, Kind.COMMANDS}))
+@simulated
+async def test_a_batch_that_gives_out_a_name_is_complete_when_it_is_durable(disk: SimulatedDisk, kind: Kind) -> None:
+    """Sessions and topics are numbered. After a power cut an acknowledged number would be given to another client."""
+    wal = started(disk)
+    await asyncio.sleep(0.01)
+    names = make_batch(2, kind=kind)
+    await wal.append([make_batch(1), names, make_batch(3)])
+    await wal.append([make_batch(4)])
+    disk.crash()
+    assert open_wal(disk)[1] == contents([make_batch(1), names, make_batch(3)])
 
 
 def test_a_sync_that_is_due_is_done_before_more_is_written(disk: SimulatedDisk) -> None:

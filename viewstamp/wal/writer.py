@@ -5,7 +5,9 @@ each), with truncations, trims and jobs between them in their order. Nothing her
 
 With ``sync_seconds`` (the interval mode) a group is complete when it is written, and one sync covers all groups of an
 interval. After each group the writer checks whether that sync is due: on a slow disk it waits here, and so do the items
-behind it. Every item that is not an append syncs first.
+behind it. Every item that is not an append syncs first. A group with a batch of another kind than ``_INTERVAL_KINDS``
+is complete when it is durable, because such a batch gives out names (of sessions, topics, attempts) or ends something.
+If a power cut took an acknowledged name, the name would be given again, to another client.
 
 A failure is final: the item that failed and all after it, in this call and in every later one, get the same error.
 """
@@ -33,7 +35,7 @@ from viewstamp.wal.format import (
 )
 from viewstamp.wal.scan import Window, batches_from, read_segment_header
 from viewstamp.wal.truncation import Mark, carry_out, place_mark
-from viewstamp.wire.batch import Batch, Buffer, pad
+from viewstamp.wire.batch import Batch, Buffer, Kind, pad
 
 __all__ = [
     "AppendItem",
@@ -61,7 +63,11 @@ empty group of an idle log, and the seal."""
 _CHECKSUM_BYTES = 4
 """The bytes of each batch in the header of its group."""
 
+_INTERVAL_KINDS = frozenset({Kind.RECORDS, Kind.STAGED, Kind.COMMANDS})
+"""The kinds of batches that the interval mode completes before they are durable."""
+
 _BUFFER_OF = attrgetter("buffer")
+_KIND_OF = attrgetter("kind")
 _CHECKSUM_OF = itemgetter(slice(4, 8))
 """The bytes of a batch that its group's header repeats: the checksum of the batch's header."""
 
@@ -403,7 +409,7 @@ class Writer:
         self._term = term
         self.is_closed = False
         self.groups += 1
-        if self._sync_seconds <= 0 or self._is_sync_due():
+        if self._sync_seconds <= 0 or self._is_sync_due() or not _INTERVAL_KINDS.issuperset(map(_KIND_OF, batches)):
             self._sync()
         entries = [(int(batches[0].first_index), location)]
         if size > _SPARSE_BYTES:
