@@ -55,20 +55,16 @@ class Etcd(Spawned):
         self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(_NAMES, ports, strict=False)}
         peers = {name: f"http://127.0.0.1:{port}" for name, port in zip(_NAMES, ports[len(_NAMES) :], strict=True)}
         cluster = ",".join(f"{name}={url}" for name, url in peers.items())
-        try:
-            for name, url in peers.items():
-                client_url = f"http://{self._addresses[name]}"
-                command = [self._program, "--name", name, "--data-dir", name, "--log-level", "warn"]
-                command += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
-                command += ["--listen-peer-urls", url, "--initial-advertise-peer-urls", url]
-                command += ["--initial-cluster", cluster, "--quota-backend-bytes", str(_QUOTA_BYTES)]
-                servers.spawn(name, [*command, *self._options])
-            for name, address in self._addresses.items():
-                await servers.wait_listening(name, address)
-            await self.first_acknowledged(b"first", timeout=_WAIT_SECONDS)
-        except BaseException:
-            await self.stop()
-            raise
+        for name, url in peers.items():
+            client_url = f"http://{self._addresses[name]}"
+            command = [self._program, "--name", name, "--data-dir", name, "--log-level", "warn"]
+            command += ["--listen-client-urls", client_url, "--advertise-client-urls", client_url]
+            command += ["--listen-peer-urls", url, "--initial-advertise-peer-urls", url]
+            command += ["--initial-cluster", cluster, "--quota-backend-bytes", str(_QUOTA_BYTES)]
+            servers.spawn(name, [*command, *self._options])
+        for name, address in self._addresses.items():
+            await servers.wait_listening(name, address)
+        await self.first_acknowledged(b"first", timeout=_WAIT_SECONDS)
 
     async def connect_to(self, server: str) -> Session:
         """Connect to one member, which forwards records if another member leads."""

@@ -77,25 +77,21 @@ class Kafka(Spawned):
         controllers = [f"127.0.0.1:{port}" for port in ports[len(_NAMES) :]]
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers, 1))
         cluster = _cluster_id()
-        try:
-            for number, (name, address) in enumerate(self._addresses.items(), 1):
-                settings = _CONFIG.format(
-                    number=number,
-                    voters=voters,
-                    address=address,
-                    controller=controllers[number - 1],
-                    directory=directory / name,
-                )
-                self._file(name).write_text(settings, encoding="utf-8")
-            await asyncio.gather(*(asyncio.to_thread(self._format, name, cluster) for name in _NAMES))
-            for name in _NAMES:
-                servers.spawn(name, self._program("kafka.Kafka", str(self._file(name))))
-            for name, address in self._addresses.items():
-                await servers.wait_listening(name, address, _START_SECONDS)
-            await self._make_topic()
-        except BaseException:
-            await self.stop()
-            raise
+        for number, (name, address) in enumerate(self._addresses.items(), 1):
+            settings = _CONFIG.format(
+                number=number,
+                voters=voters,
+                address=address,
+                controller=controllers[number - 1],
+                directory=directory / name,
+            )
+            self._file(name).write_text(settings, encoding="utf-8")
+        await asyncio.gather(*(asyncio.to_thread(self._format, name, cluster) for name in _NAMES))
+        for name in _NAMES:
+            servers.spawn(name, self._program("kafka.Kafka", str(self._file(name))))
+        for name, address in self._addresses.items():
+            await servers.wait_listening(name, address, _START_SECONDS)
+        await self._make_topic()
 
     async def connect_to(self, server: str) -> Session:
         """Connect to one broker; only the leader of the partition accepts records."""

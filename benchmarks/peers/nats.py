@@ -57,23 +57,19 @@ class Nats(Spawned):
         ports = free_ports(2 * len(_NAMES))
         routes = [f"nats-route://127.0.0.1:{port}" for port in ports[len(_NAMES) :]]
         self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(_NAMES, ports, strict=False)}
-        try:
-            for name, route in zip(_NAMES, routes, strict=True):
-                config = directory / f"{name}.conf"
-                config.write_text(
-                    f"server_name: {name}\n"
-                    f"listen: {self._addresses[name]}\n"
-                    f"jetstream {{ store_dir: {json.dumps(str(directory / name))}, sync_interval: always }}\n"
-                    f"cluster {{ name: bench, listen: {json.dumps(route.rpartition('/')[2])}, "
-                    f"routes: {json.dumps(routes)} }}\n"
-                )
-                servers.spawn(name, [self._program, "--config", str(config)])
-            for name, address in self._addresses.items():
-                await servers.wait_listening(name, address)
-            await self._make_stream()
-        except BaseException:
-            await self.stop()
-            raise
+        for name, route in zip(_NAMES, routes, strict=True):
+            config = directory / f"{name}.conf"
+            config.write_text(
+                f"server_name: {name}\n"
+                f"listen: {self._addresses[name]}\n"
+                f"jetstream {{ store_dir: {json.dumps(str(directory / name))}, sync_interval: always }}\n"
+                f"cluster {{ name: bench, listen: {json.dumps(route.rpartition('/')[2])}, "
+                f"routes: {json.dumps(routes)} }}\n"
+            )
+            servers.spawn(name, [self._program, "--config", str(config)])
+        for name, address in self._addresses.items():
+            await servers.wait_listening(name, address)
+        await self._make_stream()
 
     async def connect_to(self, server: str) -> Session:
         """Connect to one server, which forwards records if another server leads the stream."""

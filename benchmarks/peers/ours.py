@@ -40,14 +40,10 @@ class Ours(Peer):
     async def start(self, directory: Path) -> None:
         """Start the nodes and create a topic. See :class:`Peer`."""
         self._cluster = LocalCluster.open_or_create(directory, self._nodes, self._settings, chaos=self._chaos)
-        try:
-            await self._cluster.start(_WAIT_SECONDS)
-            async with self._cluster.target.connect() as client:
-                await client.create_topic(_TOPIC)
-                receipt = await client.append(_TOPIC, b"first")
-        except BaseException:
-            await self.stop()
-            raise
+        await self._cluster.start(_WAIT_SECONDS)
+        async with self._cluster.target.connect() as client:
+            await client.create_topic(_TOPIC)
+            receipt = await client.append(_TOPIC, b"first")
         self.durability = receipt.durability
 
     async def connect_to(self, server: str) -> Session:

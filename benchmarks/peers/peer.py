@@ -68,8 +68,10 @@ class Peer(abc.ABC):
     async def start(self, directory: Path) -> None:
         """Start the servers; return once they have a leader and accept records. Creates a missing ``directory``.
 
+        After an error servers may run until :meth:`stop`; :meth:`running` calls it in any case.
+
         Raises:
-          UnavailableError: a server did not start; the message has the last lines of its log. No server is running.
+          UnavailableError: a server did not start; the message has the last lines of its log.
         """
 
     @abc.abstractmethod

@@ -82,24 +82,20 @@ class Postgres(Spawned):
         _make_reachable(directory)
         self._servers = Servers(directory)
         self._ports = dict(zip((_PRIMARY, *_STANDBYS), free_ports(3), strict=True))
-        try:
-            await self._run("initdb", "--no-sync", "--auth=trust", "--username", _DATABASE, "--pgdata", _PRIMARY)
-            with (directory / _PRIMARY / "postgresql.conf").open("a", encoding="utf-8") as settings:
-                settings.write(_SETTINGS)
-            self._spawn(_PRIMARY)
-            connection = await self._connected()
-            for name in _STANDBYS:
-                source = f"host=127.0.0.1 port={self._ports[_PRIMARY]} user={_DATABASE} application_name={name}"
-                copying = ("--no-sync", "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream")
-                await self._run("pg_basebackup", *copying, "--dbname", source, "--pgdata", name)
-                self._spawn(name)
-            await self._until_both_follow(connection)
-            await connection.query(_TABLE)
-            await self._describe(connection)
-            connection.close()
-        except BaseException:
-            await self.stop()
-            raise
+        await self._run("initdb", "--no-sync", "--auth=trust", "--username", _DATABASE, "--pgdata", _PRIMARY)
+        with (directory / _PRIMARY / "postgresql.conf").open("a", encoding="utf-8") as settings:
+            settings.write(_SETTINGS)
+        self._spawn(_PRIMARY)
+        connection = await self._connected()
+        for name in _STANDBYS:
+            source = f"host=127.0.0.1 port={self._ports[_PRIMARY]} user={_DATABASE} application_name={name}"
+            copying = ("--no-sync", "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream")
+            await self._run("pg_basebackup", *copying, "--dbname", source, "--pgdata", name)
+            self._spawn(name)
+        await self._until_both_follow(connection)
+        await connection.query(_TABLE)
+        await self._describe(connection)
+        connection.close()
 
     async def connect_to(self, server: str) -> Session:
         """Connect and prepare the insert; only the primary accepts inserts."""

@@ -62,11 +62,7 @@ class PySyncObj(Spawned):
             command += ["--journal", str(directory / f"{name}.journal"), "--listen", str(self._ports[name])]
             command += ["--period", str(_PERIOD_SECONDS), *(["--sync"] if self._sync else [])]
             self._servers.spawn(name, ["env", f"PYTHONPATH={_ROOT}", *command])
-        try:
-            await self.leader()
-        except BaseException:
-            await self.stop()
-            raise
+        await self.leader()
 
     async def connect_to(self, server: str) -> Session:
         """Connect to a member, which forwards records if another member leads."""

@@ -49,19 +49,15 @@ class Redis(Spawned):
         names = (_PRIMARY, *_REPLICAS)
         self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(3), strict=True)}
         primary_port = self._addresses[_PRIMARY].rpartition(":")[2]
-        try:
-            for name, address in self._addresses.items():
-                (directory / name).mkdir(parents=True, exist_ok=True)
-                of = () if name == _PRIMARY else ("--replicaof", "127.0.0.1", primary_port)
-                port = address.rpartition(":")[2]
-                servers.spawn(name, [self._program, "--port", port, "--dir", str(directory / name), *_SETTINGS, *of])
-            for name, address in self._addresses.items():
-                await servers.wait_listening(name, address)
-            await self._until_both_follow()
-            await self.first_acknowledged(b"first", timeout=_START_SECONDS)
-        except BaseException:
-            await self.stop()
-            raise
+        for name, address in self._addresses.items():
+            (directory / name).mkdir(parents=True, exist_ok=True)
+            of = () if name == _PRIMARY else ("--replicaof", "127.0.0.1", primary_port)
+            port = address.rpartition(":")[2]
+            servers.spawn(name, [self._program, "--port", port, "--dir", str(directory / name), *_SETTINGS, *of])
+        for name, address in self._addresses.items():
+            await servers.wait_listening(name, address)
+        await self._until_both_follow()
+        await self.first_acknowledged(b"first", timeout=_START_SECONDS)
 
     async def connect_to(self, server: str) -> Session:
         """Connect to a server; only the primary accepts records."""

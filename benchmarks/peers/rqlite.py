@@ -50,19 +50,15 @@ class Rqlite(Spawned):
         ports = free_ports(2 * len(_NAMES))
         self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(_NAMES, ports, strict=False)}
         raft = dict(zip(_NAMES, (f"127.0.0.1:{port}" for port in ports[len(_NAMES) :]), strict=True))
-        try:
-            for name, address in self._addresses.items():
-                command = [self._program, "-node-id", name, "-http-addr", address, "-raft-addr", raft[name]]
-                command += ["-bootstrap-expect", str(len(_NAMES)), "-join", ",".join(raft.values())]
-                servers.spawn(name, [*command, str(directory / name)])
-            for name, address in self._addresses.items():
-                await servers.wait_listening(name, address)
-            leader = await self.leader()
-            await asyncio.to_thread(_ask, self._addresses[leader], "POST", "/db/execute", [[_TABLE]])
-            await self.first_acknowledged(b"first", timeout=_START_SECONDS)
-        except BaseException:
-            await self.stop()
-            raise
+        for name, address in self._addresses.items():
+            command = [self._program, "-node-id", name, "-http-addr", address, "-raft-addr", raft[name]]
+            command += ["-bootstrap-expect", str(len(_NAMES)), "-join", ",".join(raft.values())]
+            servers.spawn(name, [*command, str(directory / name)])
+        for name, address in self._addresses.items():
+            await servers.wait_listening(name, address)
+        leader = await self.leader()
+        await asyncio.to_thread(_ask, self._addresses[leader], "POST", "/db/execute", [[_TABLE]])
+        await self.first_acknowledged(b"first", timeout=_START_SECONDS)
 
     async def connect_to(self, server: str) -> Session:
         """Connect to one member."""

@@ -43,7 +43,7 @@ async def test_the_pair_is_stored_before_any_log_file_changes(tmp_path: Path) ->
         assert before.exists()
         is_watched = True
         await group.start("n3")
-        assert group.journal.of("= silent until the lost records are replaced", node="n3")
+        assert group.journal.of("= recovering until the lost records are replaced", node="n3")
         assert group.nodes[NodeId("n3")].status["silent_until"] is not None
     assert pairs
     assert None not in pairs

@@ -116,7 +116,7 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
         values += await fill(group, 5, COUNT)
         await group.run("n3")
         assert group.journal.of("! damaged", node="n3")
-        assert bool(group.journal.of("= silent until the lost records are replaced", node="n3")) == is_recovering
+        assert bool(group.journal.of("= recovering until the lost records are replaced", node="n3")) == is_recovering
         assert (tmp_path / "n3" / "damaged-1").is_dir() or damage in (lose_middle, lose_first, lose_log)
         if is_recovering:
             # Only a higher term ends a recovery with an unknown target.

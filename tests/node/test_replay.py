@@ -1,11 +1,17 @@
+"""The initial state of a member that reads its directory."""
+
 from __future__ import annotations
+
+from dataclasses import replace
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.host.clock import RealClock
 from viewstamp.ids import Index, NodeId, Position, Term
 from viewstamp.node.applier import Applier
+from viewstamp.node.log_store import stored_membership
 from viewstamp.node.replay import _Replay
 from viewstamp.streams.machine import Streams
+from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 
@@ -44,3 +50,11 @@ def test_the_tail_of_a_replay_stands_in_buffers_of_its_own() -> None:
     (kept,) = replay.tail()
     assert isinstance(kept.buffer, bytearray)
     assert bytes(kept.buffer) == piece[: batch.size]
+
+
+def test_the_membership_that_a_repair_stored_counts_where_the_log_holds_none() -> None:
+    """B2.13: settings that have changed since are not a membership change."""
+    stored, settings = Membership({NodeId("n1"): "127.0.0.1:7001"}), Membership({NodeId("n2"): "127.0.0.1:7002"})
+    state = ControlState(cluster_id="c", node_id="n1", incarnation="i", membership=stored.encode())
+    assert stored_membership(state, settings).membership == stored
+    assert stored_membership(replace(state, membership=b""), settings).membership == settings

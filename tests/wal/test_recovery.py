@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import viewstamp.wal
 from tests.wal.logs import DIRECTORY, SMALL, contents, make_batch, make_batches, names_of, new_disk, open_wal, write_log
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.sim.disk import SimulatedDisk
@@ -526,16 +525,6 @@ def test_a_mark_for_a_segment_that_is_not_there_is_damage(disk: SimulatedDisk, t
 
 
 # -- the table and the whole -----------------------------------------------------------------------------------------
-
-
-def test_the_table_in_the_specification_is_the_table_in_the_code() -> None:
-    assert viewstamp.wal.__doc__ is not None
-    rows = re.findall(r"^    (\d) +(.+?) {2,}(clean|torn-tail|corruption)$", viewstamp.wal.__doc__, re.MULTILINE)
-    assert [row[2] for row in rows] == [decision.verdict for decision in DECISIONS]
-    assert [int(row[0]) for row in rows] == list(range(1, len(DECISIONS) + 1))
-    for (_, text, _), decision in zip(rows[:-1], DECISIONS[:-1], strict=True):
-        [fact] = decision.facts
-        assert text == fact.value
 
 
 def test_the_table_in_the_docs_is_the_table_in_the_code() -> None:

@@ -159,7 +159,10 @@ def _mended(node: LocalNode) -> list[str]:
     """Return how a started node has handled damage, as its log reports it."""
     steps = []
     for event in node.events(
-        "! damaged", "! the beginning of the log is lost", "= repaired", "= silent until the lost records are replaced"
+        "! damaged",
+        "! the beginning of the log is lost",
+        "= repaired",
+        "= recovering until the lost records are replaced",
     ):
         match event["event"]:
             case "! damaged":
@@ -169,7 +172,7 @@ def _mended(node: LocalNode) -> list[str]:
             case "= repaired" if event["bytes"]:
                 aside = f", and keeps the damaged file in {os.path.relpath(event['aside'])}" if event["aside"] else ""
                 steps.append(f"fetched {event['bytes']:,} bytes from {event['peer']}{aside}")
-            case "= silent until the lost records are replaced":
+            case "= recovering until the lost records are replaced":
                 steps.append("does not vote until its log is complete again")
             case _:
                 pass

@@ -1,4 +1,4 @@
-"""The bytes of the WAL: segment header, group header, file names. Pure; the drawing is in ``viewstamp.wal``."""
+"""The bytes of the WAL: segment header, group header, file names. Pure; ``docs/wal-format.md`` draws them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ DECISIONS = (
     Decision(frozenset({Fact.ENDS}), "clean", "go on writing here"),
     Decision(frozenset(), "torn-tail", "cut here, sync, go on writing here"),
 )
-"""The recovery table, in the order of the one in the docstring of ``viewstamp.wal``; the first match wins."""
+"""The recovery table, in the order of the one in ``docs/wal-format.md``; the first match wins."""
 
 
 def decide(facts: Iterable[Fact]) -> Decision:

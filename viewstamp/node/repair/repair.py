@@ -431,7 +431,7 @@ class Repairer:
             membership=look.membership.encode(),
         )
         look.control.write(look.state)
-        self._logger.warning("= silent until the lost records are replaced", pair=pair, cut=cut)
+        self._logger.warning("= recovering until the lost records are replaced", pair=pair, cut=cut)
 
     def _begin_reborn(self, error: CorruptionError, incarnation: str) -> bool:
         """Set everything aside: without term and vote this is a lost disk (rule 18). Blocking.

@@ -1,32 +1,8 @@
 """A snapshot as a file: its bytes, a writer that never blocks the loop, a reader that verifies every byte.
 
-Bytes, little-endian. A file is a header, then pieces, then a trailer, and nothing behind it::
+``docs/snapshot-format.md`` draws the bytes and has the promises of the format. Two of them bind this module:
 
-    | header 16 | body | piece head 8 | piece | piece head 8 | piece | ... | trailer 40 |
-
-    header                                         piece head
-     0  magic "VSN" + format version (1)   4        0  length of the piece, never 0    u32
-     4  checksum: crc32c of 0..4, 8..end   u32      4  checksum: crc32c of 0..4 and    u32
-     8  length of the body                 u32         of the piece
-    12  reserved                           4, 0
-    16  body: msgpack map, see SnapshotMeta
-
-    trailer
-     0  0, where a length would stand      u32
-     4  checksum: crc32c of 0..4, 8..40    u32
-     8  number of pieces                   u64
-    16  bytes of the pieces                u64
-    24  the header's checksum              u32
-    28  checksum: crc32c of all pieces'    u32
-        checksums, in their order
-    32  end magic "VSNEND", 2 x 0          8
-
-* **A file without an intact trailer is not a snapshot**, however intact its pieces are. The trailer ties exactly these
-  pieces, in this order, to this header; so pieces of two files cannot pass for one.
-* Every byte is covered by a checksum, so that any wrong bit is found. The error names the byte at which the damaged
-  frame begins; all pieces before it were intact.
-* The header's checksum is the file's *identity*, because it covers the node and the time of the snapshot. Two members'
-  snapshots at the same viewstamp may hold the same state in other bytes, and a transfer must not mix them.
+* The error for a wrong bit names the byte at which the damaged frame begins; all pieces before it were intact.
 * Magic, version, checksum and body length keep their places in all versions, so that a newer file is not taken for a
   damaged one.
 """
