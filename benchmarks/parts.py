@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import timeit
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -73,7 +74,7 @@ def measure() -> dict[str, float]:
         return build_batch([VALUE], topic=topic, session=session, sequence=Sequence(sequence))
 
     count = _RUNS * _LOOPS
-    applied = iter([log.stamp(batch(number), number) for number in range(1, count + 1)])
+    applied = deque([log.stamp(batch(number), number) for number in range(1, count + 1)])
     raw = bytes(batch(1).buffer)
     request = b"".join(encode_frame(FrameKind.APPEND, {"id": 12_345}, [raw]))
     answer = b"".join(encode_frame(FrameKind.OK, _ANSWER))
@@ -83,7 +84,7 @@ def measure() -> dict[str, float]:
         "caller: make the request's frame": lambda: encode_frame(FrameKind.APPEND, {"id": 12_345}, [raw]),
         "leader: read the request's frame": lambda: decoder.feed(request),
         "each node: read and check a batch": lambda: Batch.decode(raw),
-        "each node: apply a batch": lambda: applier.apply(next(applied)),
+        "each node: apply a batch": lambda: applier.apply_to(applied, applied[0].end),
         "leader: make the response's frame": lambda: encode_frame(FrameKind.OK, _ANSWER),
         "caller: read the response's frame": lambda: decoder.feed(answer),
     }

@@ -82,7 +82,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, directory: Path) -> None:
         self.options = options
         self.directory = directory
-        self.spark = session("viewstamp-bench", **{"spark.driver.memory": "4g"})
+        self.spark = session("viewstamp-bench", cores=2, **{"spark.driver.memory": "4g"})
         self.spark.dataSource.register(_Idle)
         self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3)
         self.bytes_a_batch = options.records * _BYTES

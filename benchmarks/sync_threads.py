@@ -68,7 +68,7 @@ class Sample:
 
 
 class _TimedFile(RealFile):
-    __slots__ = ("seconds",)
+    seconds: list[float]
 
     def sync_data(self) -> None:
         started = time.perf_counter()

@@ -198,8 +198,14 @@ def _print(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], c
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False, title_style="bold")
     for number, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if column in _NUMBERS else "left"
-        # Figures are not wrapped; if the table is too wide, the first column is.
-        table.add_column(column.replace(" at its ", "\nat its "), justify=justify, overflow="fold", no_wrap=number > 0)
+        # Figures are not wrapped; if the table is too wide, the names of the work and of the peers are.
+        table.add_column(
+            column.replace(" at its ", "\nat its "),
+            justify=justify,
+            overflow="fold",
+            no_wrap=number > 0 and column != "peer",
+            min_width=0 if number else 20,
+        )
     for line in lines:
         table.add_row(*map(escape, line))
     console.print(table)

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from viewstamp.errors import ConfigError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["check_installed", "check_plot", "curve", "draw", "draw_lines"]
 
 POINTS_A_NINE: Final = 50
+MARKERS: Final = "osD^vPX*<>"
+"""Shapes of the points, one for each name, so that a print without colours can be read."""
 
 
 def check_installed(flag: str) -> None:
@@ -79,6 +81,8 @@ def draw(path: Path | None, title: str, measured: Mapping[str, Figures]) -> None
 def draw_lines(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], *, x: str) -> None:
     """Draw panels beside each other, by title, with a line of (x, y) points for each name; both axes logarithmic.
 
+    A name has the same colour and shape in all panels.
+
     Args:
       path: the file to write; its suffix is its format, ``.png`` or ``.svg``.
       panels: lines without a point are left out.
@@ -92,16 +96,24 @@ def draw_lines(path: Path, panels: Mapping[str, Mapping[str, Sequence[tuple[floa
 
     matplotlib.rcParams["svg.hashsalt"] = "viewstamp"  # So that the same figures make the same file.
     figure = Figure(figsize=(4.2 * len(panels), 4), dpi=110, layout="constrained")
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    drawn: dict[str, Any] = {}
     for number, (title, lines) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(1, len(panels), number)
         for name, points in lines.items():
             if points:
-                axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+                place = names.index(name)
+                style: dict[str, Any] = {
+                    "marker": MARKERS[place % len(MARKERS)],
+                    "color": f"C{place % 10}",
+                    "markersize": 4,
+                }
+                drawn[name] = axes.plot(*zip(*points, strict=True), **style)[0]
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.xaxis.set_minor_formatter("")
         axes.set_title(title, loc="left", fontsize=10)
         axes.set_xlabel(x)
         axes.grid(alpha=0.3, which="both")
-        axes.legend(fontsize=8)
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=min(len(drawn), 8), fontsize=8)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
