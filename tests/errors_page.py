@@ -114,9 +114,9 @@ def findings() -> dict[str, list[tuple[str, str]]]:
     """Return (sentence, remedy) of each finding of the doctor, by its code."""
     found: dict[str, list[tuple[str, str]]] = {code: [] for code in CODES}
     module = tree(PACKAGE / "doctor" / "findings.py")
-    clocks, status = tree(PACKAGE / "doctor" / "clocks.py"), tree(PACKAGE / "doctor" / "status.py")
+    others = [tree(PACKAGE / "doctor" / f"{name}.py") for name in ("clocks", "security", "status")]
     functions = {
-        node.name: node for each in (module, clocks, status) for node in each.body if isinstance(node, ast.FunctionDef)
+        node.name: node for each in (module, *others) for node in each.body if isinstance(node, ast.FunctionDef)
     }
     for function in functions.values():
         local: dict[str, list[str]] = defaultdict(list)

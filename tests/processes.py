@@ -84,10 +84,10 @@ class Processes:
 
 @asynccontextmanager
 async def running(
-    directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None
+    directory: Path, nodes: int = 3, settings: Mapping[str, str] | None = None, *, tls: bool = False
 ) -> AsyncIterator[Processes]:
     """Run a new cluster in ``directory`` that is RUNNING; all of its processes are ended afterwards."""
-    processes = Processes(await asyncio.to_thread(LocalCluster.open_or_create, directory, nodes, settings))
+    processes = Processes(await asyncio.to_thread(LocalCluster.open_or_create, directory, nodes, settings, tls=tls))
     try:
         await processes.run()
         yield processes

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         StaleSessionError,
         StorageError,
         StorageFullError,
+        TlsError,
         TopicExistsError,
         TrimmedError,
         UnavailableError,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         WrongClusterError,
         WrongNodeError,
     )
+    from viewstamp.host.tls import TlsFiles
     from viewstamp.ids import Viewstamp
     from viewstamp.wire.batch import Record
     from viewstamp.wire.commands import Stale
@@ -119,6 +121,8 @@ __all__ = [
     "StaleSessionError",
     "StorageError",
     "StorageFullError",
+    "TlsError",
+    "TlsFiles",
     "TopicExistsError",
     "TopicInfo",
     "TrimmedError",
@@ -156,6 +160,7 @@ _HOMES = {
     "SinkInfo": "client.sinks",
     "SnapshotInfo": "client.results",
     "Stale": "wire.commands",
+    "TlsFiles": "host.tls",
     "TopicInfo": "client.results",
     "Viewstamp": "ids",
     "command": "actors.replicated.methods",

@@ -31,6 +31,7 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
           WrongNodeError        another node than the named directory's would have got the request; nothing was sent
         LostDiskError           a node came back with another disk; it must join again under a new id
         FrameError              the bytes are not a valid frame, batch or command of this protocol
+        TlsError                a TLS handshake failed, or a certificate names another part of a cluster
       StorageError              a write or a sync failed; the node stops
         StorageFullError        the disk or the log is full; the write was refused before it began
         DirectoryInUseError     another process has this data directory open
@@ -74,6 +75,7 @@ __all__ = [
     "StaleSessionError",
     "StorageError",
     "StorageFullError",
+    "TlsError",
     "TopicExistsError",
     "TrimmedError",
     "UnavailableError",
@@ -433,6 +435,14 @@ class FrameError(PeerError):
 
     Happened: no; nothing of the frame was carried out.
     Do: check that both sides run compatible releases; the connection ends.
+    """
+
+
+class TlsError(PeerError):
+    """A TLS handshake failed, or the certificate of one side does not name the part of the cluster that it has to.
+
+    Happened: no; nothing was sent before the handshake. Unknown for a write if an open connection ends with it.
+    Do: read the message, which names the certificate and the reason; ``viewstamp tls show`` prints a certificate.
     """
 
 

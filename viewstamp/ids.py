@@ -7,9 +7,12 @@ protocol computes with ends; commands and messages show inclusive numbers.
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple, NewType
 
 __all__ = [
+    "CertificateName",
     "ClusterId",
     "Index",
     "NodeId",
@@ -60,3 +63,38 @@ class Viewstamp(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.term}.{self.index}"
+
+
+_SCHEME: Final = "viewstamp:"
+_WORD: Final = r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})"
+_URI: Final = re.compile(f"viewstamp://{_WORD}/(member|client)/{_WORD}", re.ASCII)
+
+
+class CertificateName(NamedTuple):
+    """The part of a cluster that a certificate names: a member, or a client.
+
+    It stands in the certificate as a URI among the alternative names, ``viewstamp://CLUSTER/member/NODE`` or
+    ``viewstamp://CLUSTER/client/NAME``. ``str()`` gives that URI.
+
+    Attributes:
+      cluster: the id of the cluster.
+      is_member: whether it names a member; False = a client.
+      name: the name of the node, or of the client.
+    """
+
+    cluster: str
+    is_member: bool
+    name: str
+
+    def __str__(self) -> str:
+        return f"viewstamp://{self.cluster}/{'member' if self.is_member else 'client'}/{self.name}"
+
+    @classmethod
+    def find(cls, uris: Iterable[str]) -> CertificateName | None:
+        """Return the name among the URIs of a certificate; None = there is none, or more than one, or a malformed one.
+
+        A certificate with two names is not used, because each check could take another one of them.
+        """
+        found = [uri for uri in uris if uri.lower().startswith(_SCHEME)]
+        match = _URI.fullmatch(found[0]) if len(found) == 1 else None
+        return None if match is None else cls(match[1], match[2] == "member", match[3])

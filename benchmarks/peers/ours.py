@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.actors import Counter
 from benchmarks.peers.peer import Peer, Reader, Session
@@ -17,7 +18,7 @@ from viewstamp.local.cluster import LocalCluster
 from viewstamp.wire.commands import encode_arguments
 from viewstamp.wire.requests import QueryActor
 
-__all__ = ["Ours"]
+__all__ = ["Ours", "OursWithTls"]
 
 _TOPIC = "bench"
 _WAIT_SECONDS = 30.0
@@ -30,6 +31,7 @@ class Ours(Peer):
     name = "viewstamp"
     client = "viewstamp's own, asyncio on uvloop; the sessions of a process share connections"
     session_noun = "session"
+    has_tls: ClassVar[bool] = False
     version = version("viewstamp")
 
     def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None, chaos: bool = False) -> None:
@@ -39,7 +41,9 @@ class Ours(Peer):
 
     async def start(self, directory: Path) -> None:
         """Start the nodes and create a topic. See :class:`Peer`."""
-        self._cluster = LocalCluster.open_or_create(directory, self._nodes, self._settings, chaos=self._chaos)
+        self._cluster = LocalCluster.open_or_create(
+            directory, self._nodes, self._settings, chaos=self._chaos, tls=self.has_tls
+        )
         await self._cluster.start(_WAIT_SECONDS)
         async with self._cluster.target.connect() as client:
             await client.create_topic(_TOPIC)
@@ -105,3 +109,10 @@ class Ours(Peer):
         """The local cluster, for measurements that other peers do not have."""
         assert self._cluster is not None, "it is started first"
         return self._cluster
+
+
+class OursWithTls(Ours):
+    """The same, with certificates and TLS on every connection. Needs the library ``cryptography``."""
+
+    name = "viewstamp with TLS"
+    has_tls = True

@@ -33,6 +33,8 @@ NAMES = (
     "loop-lag",
     "idle",
     "memory",
+    "tls-256",
+    "tls-large",
 )
 """In the order of the table."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -53,9 +53,19 @@ async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
 
 
 async def measure_pipelined(
-    options: Options, directory: Path, value: bytes, *, in_flight: int, unit: str, per_record: float = 1.0
+    options: Options,
+    directory: Path,
+    value: bytes,
+    *,
+    in_flight: int,
+    unit: str,
+    per_record: float = 1.0,
+    peers: Sequence[Peer] = (),
 ) -> RowResult:
-    """Measure viewstamp and its peers with ``in_flight`` unanswered records; each counts as ``per_record`` units."""
+    """Measure viewstamp and its peers with ``in_flight`` unanswered records; each counts as ``per_record`` units.
+
+    ``peers``: measure these instead, all of them in each round.
+    """
     result = RowResult(subjects=[])
 
     def side(peer: Peer, rounds: int = 0) -> Side:
@@ -64,6 +74,9 @@ async def measure_pipelined(
 
         return side_of(peer, directory, options, result, contenders, rounds=rounds)
 
+    if peers:
+        await alternate([side(peer) for peer in peers], options, result, unit)
+        return result
     few = min(2, options.rounds)
     sides = [side(Ours()), side(Nats()), side(Redis(), few), side(Kafka(), few)]
     await alternate(sides, options, result, unit)

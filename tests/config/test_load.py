@@ -193,7 +193,7 @@ def test_an_address_that_others_can_reach_is_refused_without_the_word_for_it(fil
     file.write_text(GOOD.replace('listen = "127.0.0.1:7001"', f'listen = "{host}:7001"\nadvertise = "10.0.0.1:7001"'))
     message = refusal(file)
     assert f"[node] listen = '{host}:7001' can be reached from other machines" in message
-    assert "insecure_network = true" in message
+    assert "or any with [tls]" in message
     file.write_text(file.read_text().replace("[cluster]", "insecure_network = true\n[cluster]"))
     assert load(file).settings.node.listen == f"{host}:7001"
 

@@ -473,6 +473,29 @@ def test_member_with_a_new_disk_is_reported_by_its_node_name() -> None:
     assert "becomes a voter in place of n2" in finding.sentence
 
 
+@pytest.mark.parametrize(("days", "code"), [(-1, "certificate"), (0, "certificate"), (12, "certificate_ends")])
+def test_certificate_is_reported_before_its_end_and_after_it(days: int, code: str) -> None:
+    certificate = {"certificate": "/tls/n2.pem", "ends_us": 1_000_000_000 + days * 86_400_000_000, "trouble": ""}
+    finding = only(look(node("n2", tls=certificate)), code)
+    assert finding.node == "n2"
+    assert "tls new --renew" in finding.remedy
+
+
+def test_certificate_with_more_than_a_month_left_is_no_finding() -> None:
+    certificate = {"certificate": "/tls/n2.pem", "ends_us": 31 * 86_400_000_000 + 1_000_000_000, "trouble": ""}
+    assert look(node("n2", tls=certificate)) == []
+
+
+def test_new_certificate_that_is_not_used_is_reported() -> None:
+    certificate = {"certificate": "/tls/n2.pem", "ends_us": 90 * 86_400_000_000, "trouble": "it is the one of n3"}
+    finding = only(look(node("n2", tls=certificate)), "certificate_files")
+    assert finding.sentence.endswith("goes on with the earlier one: it is the one of n3")
+
+
+def test_insecure_network_is_reported() -> None:
+    assert only(look(node("n2", insecure_network=True)), "insecure_network").node == "n2"
+
+
 def test_every_code_is_documented_and_tested() -> None:
     page = OPERATING.partition("## The doctor\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)

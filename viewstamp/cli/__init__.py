@@ -22,14 +22,16 @@ Promises
   * ``append`` reports how many records were acknowledged, however it ends.
 
 Cluster options: ``--dir DIR`` names a local cluster, ``--cluster HOST:PORT,...`` any cluster. Without either, the
-command takes ``VIEWSTAMP_CLUSTER``, else ``./viewstamp-data``.
+command takes ``VIEWSTAMP_CLUSTER``, else ``./viewstamp-data``. For a cluster with TLS, ``--dir`` uses ``[tls]`` of the
+settings there, and ``--cluster`` the variables ``VIEWSTAMP_TLS_AUTHORITY``, ``VIEWSTAMP_TLS_CERTIFICATE`` and
+``VIEWSTAMP_TLS_KEY``, or the options of the root command that set them.
 
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
 class of each group; ``options.py`` and ``quantities.py`` hold the shared options; then one file for each command or
 group of commands: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``completion.py``,
 ``config.py``, ``demo.py``, ``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``,
-``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``, ``topic.py`` and ``wal.py``. They use ``local``, ``doctor``,
-``demo``, ``bench`` and ``terminal``.
+``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``, ``tls.py``, ``topic.py`` and ``wal.py``. They use ``local``,
+``doctor``, ``demo``, ``bench`` and ``terminal``.
 
 Commands import their libraries inside the function, because ``viewstamp --help`` should not wait until an event loop is
 loaded.

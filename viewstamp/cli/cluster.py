@@ -29,6 +29,7 @@ def start(
     ] = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     settings: NewSetOption = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Give a new cluster certificates: see `viewstamp tls`.")] = False,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -39,7 +40,7 @@ def start(
     from viewstamp.terminal.loop import run_async
 
     adopt(os.path.abspath(directory))
-    cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings))
+    cluster = LocalCluster.open_or_create(directory, nodes, overrides_of(settings), tls=tls)
     for node, faults in in_force(cluster).items():
         say(f"{node} still has faults injected by `viewstamp chaos`: {', '.join(faults)}; `chaos heal` ends them")
     command, where = program(), dir_flag(directory, DEFAULT_DIRECTORY)

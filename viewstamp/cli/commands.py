@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from viewstamp.cli import (
@@ -23,12 +25,16 @@ from viewstamp.cli import (
     sink,
     snapshot,
     status,
+    tls,
     topic,
     wal,
 )
 from viewstamp.cli.group import CommandGroup
+from viewstamp.local.find import AUTHORITY, CERTIFICATE, KEY, use_files
 
 __all__ = ["app"]
+
+_TLS_HELP: Final = "With --cluster: the authority of a cluster with TLS."
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -44,7 +50,15 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version."),
+    authority: str = typer.Option("", "--tls-authority", metavar="FILE", help=_TLS_HELP, envvar=AUTHORITY),
+    certificate: str = typer.Option(
+        "", "--tls-certificate", metavar="FILE", help="This client's certificate.", envvar=CERTIFICATE
+    ),
+    key: str = typer.Option("", "--tls-key", metavar="FILE", help="Its private key.", envvar=KEY),
+) -> None:
+    use_files(authority, certificate, key)
     if version:
         from importlib.metadata import version as version_of
 
@@ -60,6 +74,7 @@ app.add_typer(leader.app, name="leader")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(node.app, name="node")
 app.add_typer(config.app, name="config")
+app.add_typer(tls.app, name="tls")
 app.add_typer(topic.app, name="topic")
 app.command("append")(append.append)
 app.command("read")(read.read)

@@ -17,7 +17,6 @@ from viewstamp.doctor.status import member_id, summary
 from viewstamp.errors import ConfigError, RequestError, UnavailableError, ViewstampError
 from viewstamp.ids import NodeId, name_of
 from viewstamp.local.find import find_cluster, is_local
-from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json, print_table, say
@@ -305,7 +304,7 @@ class _Change:
         """Wait until the status of a started node can be read."""
         from viewstamp.client.options import ClientOptions
 
-        target = ClusterTarget([node.address], self._target.cluster_id, expected={node.address: node.identity})
+        target = self._target.at(node.address, node.identity)
         async with target.connect(options=ClientOptions(connect_timeout=1, silence=1)) as newcomer:
             while not (await newcomer.status())[0]["reachable"]:
                 self._check_lives(node)

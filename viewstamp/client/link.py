@@ -232,7 +232,7 @@ class Link:
         if frame.kind == FrameKind.MEMBERS:
             if "members" in frame.body:
                 self._on_members(frame.body)
-        elif self._opening is not None and self._opening.receive(frame):
+        elif self._opening is not None and self._opening.receive(frame, self._wire.identity if self._wire else None):
             assert self._opening.welcome is not None, "received just now"
             self._on_welcome(self._opening.welcome)
         else:

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
+from viewstamp.ids import CertificateName
 
 __all__ = ["Dialer", "Future", "Runtime", "TimerHandle", "Wire"]
 
@@ -119,6 +120,9 @@ class Runtime(Protocol):
 class Wire(Protocol):
     """A connection, as far as a client needs it."""
 
+    identity: CertificateName | None
+    """The part of a cluster that the certificate of the other end names; None = the connection has no TLS."""
+
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue ``buffers`` (they must not change afterwards). Never awaits; dropped silently once closed."""
         ...
@@ -126,6 +130,10 @@ class Wire(Protocol):
     @property
     def unsent_bytes(self) -> int:
         """Bytes queued here that the operating system has not taken."""
+        ...
+
+    def close(self) -> None:
+        """Send the queued bytes, then close; the handler's ``on_closed`` follows. Idempotent."""
         ...
 
     def abort(self) -> None:

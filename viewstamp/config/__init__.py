@@ -5,8 +5,8 @@ Promises
   * Every mistake is an error: an unknown section or key (with the nearest name), a wrong type, a value out of range,
     values that contradict each other. The error is a ConfigError with the file (or variable, or flag), the key, the
     value and the allowed values. Nothing is guessed.
-  * A listen address that other machines can reach is refused unless ``insecure_network = true``, because connections
-    are neither encrypted nor authenticated.
+  * A listen address that other machines can reach is refused without ``[tls]``, because connections would be neither
+    encrypted nor authenticated. The last resort is ``insecure_network = true``.
   * The origin of every value is known: ``viewstamp config show`` prints it. A value that follows from another one (for
     example ``[wal] segment_bytes`` from ``bytes_max``) is shown with that origin.
 
@@ -17,6 +17,7 @@ The pieces
   ``model.py``   the frozen dataclasses with units, ranges and defaults: the only list of settings
   ``load.py``    file, environment and flags into those dataclasses
   ``create.py``  the files of a new local cluster, and of a node that joins one
+  ``certificates.py``  an authority and certificates for them
 
 Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores), for example ``VIEWSTAMP_NODE__LISTEN``. A
 variable with this prefix and without two underscores is not a setting (the command line reads ``VIEWSTAMP_CLUSTER``).
@@ -26,7 +27,7 @@ user's own keys: ``inventory = "shop.stock:Inventory"``; in the environment they
 Invariants
   * ``NodeSettings`` from ``load_settings`` have passed ``NodeSettings.check``, which lists the invariants. A program
     that builds settings by itself must call it.
-  * ``data_dir`` is absolute and ``advertise`` is not empty once loaded.
+  * ``data_dir`` and the files of ``[tls]`` are absolute, and ``advertise`` is not empty once loaded.
   * This package does not know the effect of a setting: every part of the system has ``Options`` of its own, and
     ``embed`` builds them from these values. The classes of ``[actors]`` are imported there too, never here.
 
@@ -34,9 +35,11 @@ Deliberate omissions
   * Reloading while the node runs: to change settings, restart one node after the other.
   * Membership: ``members`` and ``learners`` are only used for a log that holds no membership yet. Afterwards the log
     decides, whatever the files contain.
-  * Secrets; they come with TLS and tokens.
+  * Secrets: settings name the file of a private key. The files of ``[tls]`` are read by ``viewstamp.host.tls``, which
+    also notices that they were replaced.
 """
 
+from viewstamp.config.certificates import make_certificates
 from viewstamp.config.create import create_cluster, create_node, free_addresses, node_file
 from viewstamp.config.load import LoadedSettings, load_settings
 from viewstamp.config.model import (
@@ -47,6 +50,7 @@ from viewstamp.config.model import (
     NodeSettings,
     SnapshotsSection,
     TimeoutsSection,
+    TlsSection,
     WalSection,
 )
 
@@ -59,10 +63,12 @@ __all__ = [
     "NodeSettings",
     "SnapshotsSection",
     "TimeoutsSection",
+    "TlsSection",
     "WalSection",
     "create_cluster",
     "create_node",
     "free_addresses",
     "load_settings",
+    "make_certificates",
     "node_file",
 ]

@@ -113,7 +113,7 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
 def _common_sections(text: str) -> str:
     """Return the sections of a settings file that are the same on every node, as text."""
     sections = re.split(r"^(?=[ \t]*\[)", text, flags=re.MULTILINE)
-    kept = [section for section in sections[1:] if not re.match(r"\s*\[\s*(node|cluster)\b", section)]
+    kept = [section for section in sections[1:] if not re.match(r"\s*\[\s*(node|cluster|tls)\b", section)]
     return "".join(["\n", *kept]) if kept else ""
 
 

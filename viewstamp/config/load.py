@@ -22,6 +22,7 @@ from viewstamp.config.model import (
     NodeSettings,
     SnapshotsSection,
     TimeoutsSection,
+    TlsSection,
     WalSection,
     actor_key,
     keys_of,
@@ -76,8 +77,8 @@ def load_settings(
     """Read the settings of one node and check them. Blocks on one small file.
 
     ``environment`` holds ``VIEWSTAMP_SECTION__KEY`` variables, by default the process's own; ``overrides`` maps
-    ``section.key`` to text, from flags. A relative ``data_dir`` is relative to the file's directory if the file sets
-    it, else to the current directory.
+    ``section.key`` to text, from flags. A relative path is relative to the file's directory if the file sets it, else
+    to the current directory.
 
     Raises:
       ConfigError: a setting is wrong; the message gives file (or variable, or flag), key, value and allowed values.
@@ -257,11 +258,12 @@ def _shown(value: Any) -> str:
 
 
 def _complete(values: dict[tuple[str, str], Any], origins: dict[tuple[str, str], str], file: str) -> None:
-    """Fill in the values that follow from others: the absolute data directory, the advertised address, the origins."""
-    from_file = origins["node", "data_dir"].startswith("file ")
-    base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
-    if values["node", "data_dir"]:
-        values["node", "data_dir"] = os.path.abspath(os.path.join(base, values["node", "data_dir"]))
+    """Fill in the values that follow from others: absolute paths, the advertised address, the origins."""
+    for at in (("node", "data_dir"), ("tls", "authority"), ("tls", "certificate"), ("tls", "key")):
+        from_file = origins[at].startswith("file ")
+        base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
+        if values[at]:
+            values[at] = os.path.abspath(os.path.join(base, values[at]))
     values["node", "advertise"] = values["node", "advertise"] or values["node", "listen"]
     for at in (("wal", "segment_bytes"), ("snapshots", "log_bytes")):
         if values["wal", "bytes_max"] and not values[at]:
@@ -280,5 +282,6 @@ def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
         timeouts=TimeoutsSection(**of("timeouts")),
         snapshots=SnapshotsSection(**of("snapshots")),
         logging=LoggingSection(**of("logging")),
+        tls=TlsSection(**of("tls")),
         actors=of(_ACTORS),
     )

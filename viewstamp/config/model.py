@@ -15,7 +15,8 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Final
 
 from viewstamp.errors import ConfigError
-from viewstamp.host.network import parse_address
+from viewstamp.host.address import parse_address
+from viewstamp.host.tls import TlsFiles
 from viewstamp.ids import ClusterId, NodeId
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NodeSettings",
     "SnapshotsSection",
     "TimeoutsSection",
+    "TlsSection",
     "WalSection",
     "actor_key",
     "is_loopback",
@@ -77,6 +79,10 @@ class Key:
 
 def _text(allowed: str, check: _Check) -> dict[str, Any]:
     return {"kind": str, "allowed": allowed, "check": check}
+
+
+def _path_or_nothing() -> dict[str, Any]:
+    return _text('a file, relative to this one, or "" (no TLS)', lambda _: True)
 
 
 def _one_of(*choices: str) -> dict[str, Any]:
@@ -150,7 +156,8 @@ class NodeSection:
     """The address that other nodes and clients connect to. Never empty once loaded."""
 
     insecure_network: bool = field(default=False, metadata=_boolean())
-    """Allow a listen address that other machines can reach, although connections are not encrypted or authenticated."""
+    """The last resort: without ``[tls]``, allow a listen address that other machines can reach, although connections
+    are not encrypted or authenticated."""
 
     chaos: bool = field(default=False, metadata=_boolean())
     """Obey ``viewstamp chaos``: a user who may write into data_dir can then slow the node's disk, fill it, or cut it
@@ -297,6 +304,30 @@ class LoggingSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSection:
+    """``[tls]``: encryption, and the proof of who is connected. Without it, a node listens at loopback addresses only.
+
+    All nodes of a cluster have it, or none. The files may be replaced while the node runs.
+    """
+
+    authority: str = field(default="", metadata=_path_or_nothing())
+    """The certificates of the authorities that sign those of the members and clients, a PEM file."""
+
+    certificate: str = field(default="", metadata=_path_or_nothing())
+    """This node's certificate, a PEM file. It names the cluster and the node: viewstamp://CLUSTER/member/NODE."""
+
+    key: str = field(default="", metadata=_path_or_nothing())
+    """The private key of the certificate, a PEM file without a password."""
+
+    @property
+    def files(self) -> TlsFiles | None:
+        """The files; None = connections have no TLS."""
+        if not self.authority:
+            return None
+        return TlsFiles(authority=self.authority, certificate=self.certificate, key=self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """All settings of ``node run`` and ``open_node``.
 
@@ -306,7 +337,8 @@ class NodeSettings:
       * the largest record fits into a batch; a batch fits into a frame, into the bytes in flight and the WAL's queue
       * a limited log holds at least eight segments, two of the largest batches, and four times ``snapshots.log_bytes``
       * ``tick_ms <= heartbeat_ms`` and ``2 * heartbeat_ms <= election_ms``
-      * listen is a loopback address, or ``insecure_network`` is set
+      * all keys of ``[tls]`` are set, or none
+      * listen is a loopback address, or ``[tls]`` is set, or else ``insecure_network``; never both of these
     """
 
     node: NodeSection
@@ -316,6 +348,7 @@ class NodeSettings:
     timeouts: TimeoutsSection = field(default_factory=TimeoutsSection)
     snapshots: SnapshotsSection = field(default_factory=SnapshotsSection)
     logging: LoggingSection = field(default_factory=LoggingSection)
+    tls: TlsSection = field(default_factory=TlsSection)
     actors: Mapping[str, str] = field(default_factory=dict)
     """``[actors]``: the name of each replicated actor, and the class that runs it, as ``module:Class``."""
 
@@ -352,11 +385,18 @@ class NodeSettings:
 
     def _check_network(self, name: Callable[[str, str], str]) -> None:
         node = self.node
-        if not is_loopback(node.listen) and not node.insecure_network:
+        missing = [key for key in ("authority", "certificate", "key") if not getattr(self.tls, key)]
+        if 0 < len(missing) < 3:
+            _refuse(name("tls", missing[0]), "", "a path, because the section [tls] is used")
+        if not missing and node.insecure_network:
+            _refuse(name("node", "insecure_network"), True, "false, because [tls] protects the connections")
+        if missing and not is_loopback(node.listen) and not node.insecure_network:
             raise ConfigError(
-                f"{name('node', 'listen')} = {node.listen!r} can be reached from other machines, but connections are "
-                "neither encrypted nor authenticated; allowed: a loopback address, or any with insecure_network = true",
-                remedy='listen on "127.0.0.1:PORT", or set insecure_network = true in [node] if the network is trusted',
+                f"{name('node', 'listen')} = {node.listen!r} can be reached from other machines, but without [tls] "
+                "connections are neither encrypted nor authenticated; allowed: a loopback address, or any with [tls]",
+                remedy="make certificates and a section [tls] with `viewstamp tls new --dir DIR`, or listen on "
+                '"127.0.0.1:PORT". Last resort: insecure_network = true in [node], where each process that reaches the '
+                "port may read and write",
             )
         if _is_wildcard(node.advertise or node.listen):
             _refuse(
@@ -444,6 +484,7 @@ _SECTIONS: Final[dict[str, Any]] = {
     "timeouts": TimeoutsSection,
     "snapshots": SnapshotsSection,
     "logging": LoggingSection,
+    "tls": TlsSection,
 }
 
 

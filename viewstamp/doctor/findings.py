@@ -13,6 +13,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import majority, wins
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
 from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leader_of, node_name
+from viewstamp.doctor.security import security_trouble
 from viewstamp.doctor.status import FULL, divergences, member_id
 from viewstamp.ids import NodeId, name_of
 
@@ -553,6 +554,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _self_reported,
     _clock,
     _releases,
+    security_trouble,
 )
 
 

@@ -45,6 +45,10 @@ CODES: Final = (
     "clock",
     "log_time",
     "releases",
+    "certificate",
+    "certificate_ends",
+    "certificate_files",
+    "insecure_network",
     "chaos",
 )
 """Every code, in the order in which findings are reported."""
@@ -62,6 +66,9 @@ _WARNINGS: Final = frozenset(
         "damaged_snapshot",
         "stuck_files",
         "releases",
+        "certificate_ends",
+        "certificate_files",
+        "insecure_network",
         "chaos",
     }
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
+from viewstamp.ids import CertificateName
 
 __all__ = ["BridgeNetwork", "Turns", "bridge"]
 
@@ -22,7 +23,14 @@ _UNSENT_BYTES_HIGH = 1024 * 1024
 class BridgeNetwork(Network):
     """Connects to ``address`` within the process, to everything else through ``outside``."""
 
-    def __init__(self, address: str, accept: Accept, loop: asyncio.AbstractEventLoop, outside: Network) -> None:
+    def __init__(
+        self,
+        address: str,
+        accept: Accept,
+        loop: asyncio.AbstractEventLoop,
+        outside: Network,
+        identity: CertificateName | None = None,
+    ) -> None:
         """Bridge to a node.
 
         Args:
@@ -30,11 +38,13 @@ class BridgeNetwork(Network):
           accept: the node's server takes new connections by it, on its loop.
           loop: the node's loop.
           outside: the network for every other address.
+          identity: the name in the node's certificate, which counts for both ends; None = it has no TLS.
         """
         self._address = address
         self._accept = accept
         self._loop = loop
         self._outside = outside
+        self._identity = identity
 
     async def listen(self, address: str, accept: Accept) -> Listener:
         """Listen outside; the bridge itself only connects."""
@@ -44,7 +54,7 @@ class BridgeNetwork(Network):
         """Connect; see :class:`Network`. Cancelled: the connection, if it came about, is aborted."""
         if address != self._address:
             return await self._outside.connect(address, accept)
-        return bridge(asyncio.get_running_loop(), accept, self._loop, self._accept)
+        return bridge(asyncio.get_running_loop(), accept, self._loop, self._accept, self._identity)
 
 
 class Turns(Protocol):
@@ -59,7 +69,13 @@ class Turns(Protocol):
         ...
 
 
-def bridge(here: Turns, accept: Accept, there: asyncio.AbstractEventLoop, accept_there: Accept) -> Connection:
+def bridge(
+    here: Turns,
+    accept: Accept,
+    there: asyncio.AbstractEventLoop,
+    accept_there: Accept,
+    identity: CertificateName | None = None,
+) -> Connection:
     """Connect the caller's loop with the node's; never awaits. Returns the caller's end.
 
     Args:
@@ -67,6 +83,7 @@ def bridge(here: Turns, accept: Accept, there: asyncio.AbstractEventLoop, accept
       accept: returns the handler of the caller's end, before any byte arrives.
       there: the node's loop.
       accept_there: the same at the node's end, on its loop.
+      identity: of both ends.
 
     Raises:
       ConnectionRefusedError: the node has stopped.
@@ -77,6 +94,7 @@ def bridge(here: Turns, accept: Accept, there: asyncio.AbstractEventLoop, accept
     mine = _End(here, "the embedded node", here.call_soon if is_same else here.call_soon_threadsafe)
     theirs = _End(there, "its own process", there.call_soon if is_same else there.call_soon_threadsafe)
     mine.other, theirs.other = theirs, mine
+    mine.identity = theirs.identity = identity
     theirs.run(lambda: theirs.begin(accept_there))  # Before anything that ``accept`` sends.
     mine.handler = accept(mine)
     return mine

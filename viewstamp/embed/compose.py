@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
+from viewstamp.errors import TlsError
 from viewstamp.host.boot import read_boot_id
 from viewstamp.host.clock import RealClock
 from viewstamp.host.descriptors import descriptor_limit
 from viewstamp.host.disk import RealDisk
-from viewstamp.host.interfaces import Host
-from viewstamp.host.logger import Logger
+from viewstamp.host.interfaces import Buffer, Host
+from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.host.network import RealNetwork
+from viewstamp.host.private import readable_by_others
+from viewstamp.host.tls import Tls
+from viewstamp.host.tls_network import TlsNetwork
+from viewstamp.ids import CertificateName
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
@@ -26,8 +35,10 @@ from viewstamp.node.service import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.streams.machine import Streams
 from viewstamp.wal.budget import WalOptions
+from viewstamp.wire.answers import error_fields
+from viewstamp.wire.frame import FrameKind, encode_frame
 
-__all__ = ["compose_node", "node_options", "prepare_process", "real_host", "resolve"]
+__all__ = ["compose_node", "node_host", "node_options", "prepare_process", "real_host", "resolve"]
 
 _SWITCH_SECONDS = 0.0005
 
@@ -44,6 +55,47 @@ def real_host() -> Host:
     follower draws an election timeout for every append that it receives.
     """
     return Host(RealClock(), RealDisk(), RealNetwork(), random.Random(), boot_id=read_boot_id)
+
+
+def node_host(settings: NodeSettings, log: Logger) -> Host:
+    """Return the :func:`real_host` of a node, with TLS around its network if the settings have it.
+
+    Blocks for the files of ``[tls]``. Called on the node's event loop. Logs if connections are not protected.
+
+    Raises:
+      ConfigError: a file of ``[tls]`` is wrong, or names another node than the settings.
+    """
+    host, files, logger = real_host(), settings.tls.files, SafeLogger.of(log)
+    if files is None:
+        if settings.node.insecure_network:
+            logger.warning(
+                "! INSECURE NETWORK: each process that reaches the port may read and write, and connections are not"
+                " encrypted",
+                listen=settings.node.listen,
+                remedy="set [tls], and remove insecure_network: `viewstamp tls new --dir DIR`",
+            )
+        return host
+    if mode := readable_by_others(files.key):
+        logger.warning("! other users can read the private key", path=files.key, mode=f"{mode:o}")
+    loop = asyncio.get_running_loop()
+
+    def report(event: str, fields: Mapping[str, object]) -> None:
+        write = logger.warning if event.startswith("!") else logger.info
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(lambda: write(event, **fields))
+
+    tls = Tls(files, expected=CertificateName(settings.cluster.id, True, settings.node.id), report=report)
+    return replace(host, network=TlsNetwork(host.network, tls, plain_refusal=_plain_refusal()), tls=tls)
+
+
+def _plain_refusal() -> list[Buffer]:
+    """Return the answer to an opener that does not speak TLS: a frame that every release can read."""
+    error = TlsError(
+        "this node accepts only connections with TLS, and this one has none",
+        remedy="give the other side its certificate: [tls] of a node, `viewstamp --tls-certificate FILE` of a command,"
+        " connect(tls=...) of a program",
+    )
+    return encode_frame(FrameKind.REFUSED, error_fields(error))
 
 
 def resolve(settings: str | Path | NodeSettings, actors: Actors = NO_ACTORS) -> tuple[NodeSettings, Actors]:
@@ -104,6 +156,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
         tick_seconds=timeouts.tick_ms / 1000,
         clock_bound_seconds=timeouts.clock_bound_s,
         request_seconds=timeouts.request_s,
+        insecure_network=settings.node.insecure_network,
         process=os.getpid(),
     )
 

@@ -6,12 +6,15 @@ import random
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
-from viewstamp.host.network import RealNetwork
+from viewstamp.host.tls import TlsFiles
+from viewstamp.host.tls_network import client_network
 
 __all__ = ["connect"]
 
 
-def connect(addresses: str, *, cluster_id: str = "", options: ClientOptions | None = None) -> Client:
+def connect(
+    addresses: str, *, cluster_id: str = "", options: ClientOptions | None = None, tls: TlsFiles | None = None
+) -> Client:
     """Return a client of a running cluster. Use it with ``async with``; no connection is opened before the first call.
 
     Example::
@@ -23,13 +26,15 @@ def connect(addresses: str, *, cluster_id: str = "", options: ClientOptions | No
       addresses: ``host:port`` of one or more nodes, separated by commas. The nodes name the other members.
       cluster_id: the only cluster that the client talks to; "" = any cluster.
       options: limits of batches, timeouts and retries.
+      tls: the client's certificate, for a cluster with TLS. The client talks only to members of the cluster that the
+        certificate names. None = without TLS.
 
     Raises:
-      ConfigError: an address does not have the form ``host:port``.
+      ConfigError: an address does not have the form ``host:port``, or a file of ``tls`` is wrong.
     """
     return Client(
         addresses.split(","),
-        network=RealNetwork(),
+        network=client_network(tls),
         entropy=random.Random(),
         cluster_id=cluster_id,
         options=options if options is not None else ClientOptions(),

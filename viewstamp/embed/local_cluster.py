@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Final
 
 from viewstamp.client.aio import Client
-from viewstamp.config import create_cluster, load_settings, node_file
+from viewstamp.config import create_cluster, load_settings, make_certificates, node_file
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.connect import connect
 from viewstamp.embed.open_node import EmbeddedNode, open_node
 from viewstamp.errors import RequestError
+from viewstamp.host.tls import TlsFiles
 
 __all__ = ["ClusterHandle", "local_cluster"]
 
@@ -30,9 +31,13 @@ class ClusterHandle:
       ids: the names of all nodes, running or not: "n1", "n2", ...
       actors: the replicated actors that the nodes run.
       nodes: the running nodes, by name.
+      tls: the certificate of a client, for ``connect``; None = the cluster has no TLS.
     """
 
-    def __init__(self, directory: Path, ids: list[str], actors: Actors = NO_ACTORS) -> None:
+    def __init__(
+        self, directory: Path, ids: list[str], actors: Actors = NO_ACTORS, tls: TlsFiles | None = None
+    ) -> None:
+        self.tls = tls
         self.directory = directory
         self.ids = ids
         self.actors = actors
@@ -42,7 +47,7 @@ class ClusterHandle:
 
     def client(self) -> Client:
         """Return a new client of the cluster, in the caller's event loop. Closing the cluster closes it."""
-        client = connect(",".join(self.address(node) for node in self.ids))
+        client = connect(",".join(self.address(node) for node in self.ids), tls=self.tls)
         self._clients.append(client)
         return client
 
@@ -92,6 +97,7 @@ async def local_cluster(
     settings: Mapping[str, object] = NO_SETTINGS,
     directory: str | Path | None = None,
     timeout: float = 30.0,
+    tls: bool = False,
 ) -> AsyncIterator[ClusterHandle]:
     """Run a whole cluster in this process, with real disks and sockets. Entering waits until all nodes are RUNNING.
 
@@ -108,6 +114,7 @@ async def local_cluster(
       settings: settings of every node that differ from the defaults, for example ``{"wal.bytes_max": 64 * 2**20}``.
       directory: the directory of the nodes' data, which stays there; None = a temporary one that is removed at the end.
       timeout: seconds to wait for RUNNING.
+      tls: give the nodes and a client certificates, so that all connections have TLS. Needs ``viewstamp[tls]``.
 
     Raises:
       NoQuorumError: the nodes are not RUNNING after ``timeout`` seconds.
@@ -118,7 +125,9 @@ async def local_cluster(
         texts = {
             name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()
         }
-        cluster = ClusterHandle(root, [str(node) for node in create_cluster(str(root), nodes, texts)], actors)
+        ids = [str(node) for node in create_cluster(str(root), nodes, texts)]
+        files = make_certificates(str(root), clients=["client"])[-1].tls.files if tls else None
+        cluster = ClusterHandle(root, ids, actors, files)
         try:
             await _start_all(cluster, timeout)
             yield cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import Actors
-from viewstamp.embed.compose import compose_node, real_host, resolve
+from viewstamp.embed.compose import compose_node, node_host, resolve
 from viewstamp.embed.run_node import run_on_fast_loop
 from viewstamp.host.blocking import to_the_end
 from viewstamp.host.logger import Logger
@@ -25,7 +25,8 @@ def make_node(settings: str | Path | NodeSettings, actors: Actors, log: Logger |
       ConfigError: the settings, or an actor's class, are wrong; the message names it.
     """
     loaded, classes = resolve(settings, actors)
-    return compose_node(loaded, real_host(), log if log is not None else stdlib_logger(), classes)
+    log = log if log is not None else stdlib_logger()
+    return compose_node(loaded, node_host(loaded, log), log, classes)
 
 
 def peers_of(node: Node) -> list[str]:

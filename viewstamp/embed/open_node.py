@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from viewstamp.client.aio import Client
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.bridge import BridgeNetwork
-from viewstamp.embed.compose import prepare_process, real_host
+from viewstamp.embed.compose import prepare_process
 from viewstamp.embed.node_thread import HostedNode, NodeThread, make_node, peers_of
 from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
@@ -29,11 +30,12 @@ class EmbeddedNode(HostedNode, Client):
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
         assert node.server is not None, "a started node has a server"
-        host = real_host()
+        host = node.host
+        identity = host.tls.loaded.name if host.tls is not None else None
         super().__init__(
             peers_of(node),
-            network=BridgeNetwork(node.address, node.server.accept, loop, host.network),
-            entropy=host.entropy,
+            network=BridgeNetwork(node.address, node.server.accept, loop, host.network, identity),
+            entropy=random.Random(),
             cluster_id=node.options.cluster,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
-from viewstamp.embed.compose import compose_node, prepare_process, real_host
+from viewstamp.embed.compose import compose_node, node_host, prepare_process
 from viewstamp.host.chaos import Chaos
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.host.logger import Logger, SafeLogger
@@ -65,7 +65,7 @@ async def run_node(
       ViewstampError: the node could not start, or a part of it failed; it has been stopped.
     """
     log = SafeLogger.of(log)
-    host, chaos = real_host(), None
+    host, chaos = node_host(settings, log), None
     if settings.node.chaos:
         chaos = Chaos(settings.node.data_dir, host)
         host = chaos.host

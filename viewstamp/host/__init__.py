@@ -11,6 +11,9 @@ them from one seed.
 ``executor``       ``ThreadExecutor``: one thread, or several    simulated: in ``sim.disk``
                    that take turns
 ``network``        ``RealNetwork``: TCP on asyncio               simulated: ``sim.network.SimulatedNetwork``
+``tls``            ``Tls``, ``TlsStream``: certificates, and     real only
+                   TLS over any connection
+``tls_network``    ``TlsNetwork``: TLS around a network          around either network
 ``address``        an address as text: check, split, join        the same
 ``boot``           ``read_boot_id``: changes when the machine    simulated: in ``sim.world``
                    starts again, not when a process does
@@ -52,7 +55,6 @@ Assumptions
     * synced bytes are on the device; a volatile cache of the device cannot be detected from here
 
 Not supported
-    * encryption and authentication: a later wrapper around ``Network``, possible because handlers see only bytes
     * timeouts: use ``asyncio.timeout`` around a call; every coroutine here is safe to cancel
     * timers: use those of the event loop (``loop.call_later``), which the simulator simulates
 

@@ -12,7 +12,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from viewstamp.ids import CertificateName
+
+if TYPE_CHECKING:
+    from viewstamp.host.tls import Tls
 
 __all__ = [
     "AsyncFile",
@@ -249,6 +254,11 @@ class Connection(Protocol):
 
     peer: str
     """The address of the other end, for log lines."""
+    identity: CertificateName | None = None
+    """The part of a cluster that the certificate of the other end names; set before the first byte arrives.
+
+    None = the connection has no TLS, or the certificate names no part of a cluster, and so gives no right.
+    """
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue ``buffers``, which must not change afterwards. Never awaits; after the end they are dropped."""
@@ -328,6 +338,8 @@ class Host:
     entropy: random.Random
     chaos: Callable[[], list[dict[str, object]]] | None = None
     """Returns the injected faults (``host.chaos``), for the node's status; None = faults cannot be injected."""
+    tls: Tls | None = None
+    """The certificate of this process, which its network uses; None = connections have no TLS."""
     boot_id: Callable[[], str] = str
     """Returns an id of this run of the machine, because unsynced bytes survive its processes but not a power cut.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from viewstamp.config import create_cluster, create_node, load_settings, node_file
+from viewstamp.config import create_cluster, create_node, load_settings, make_certificates, node_file
 from viewstamp.errors import (
     ConfigError,
     NoQuorumError,
@@ -27,6 +27,8 @@ from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from viewstamp.host.tls import TlsFiles
 
 
 __all__ = ["LocalCluster"]
@@ -89,10 +91,12 @@ class LocalCluster:
         settings: Mapping[str, str] | None = None,
         *,
         chaos: bool = True,
+        tls: bool = False,
     ) -> LocalCluster:
         """Open the cluster in ``directory``, or create one of ``nodes`` (None: three) nodes.
 
         ``settings`` (``section.key`` to text) go into the files of a new cluster; an existing one must have them. With
+        ``tls`` a new cluster gets certificates, and an existing one must have them. With
         ``chaos`` the nodes of a new cluster obey ``viewstamp chaos``, which adds some function calls to each write.
 
         Raises:
@@ -103,7 +107,14 @@ class LocalCluster:
         if not _names(path):
             _check_actors(settings, path)
             create_cluster(path, 3 if nodes is None else nodes, settings, chaos=chaos)
+            if tls:
+                make_certificates(path)
         cluster = cls.open(path)
+        if tls and cluster.tls is None:
+            raise ConfigError(
+                f"the cluster in {path} has no TLS",
+                remedy="stop all of its nodes, run `viewstamp tls new` for its directory, and start them again",
+            )
         for node in cluster.nodes.values():
             node.check_settings(settings)
         if nodes is not None and nodes != len(cluster.nodes):
@@ -127,6 +138,12 @@ class LocalCluster:
             raise ConfigError(f"{name} cannot name a local node", remedy="use n and a number, such as n4, or no name")
         like = next(iter(self.nodes.values()))
         file = create_node(self.directory, name, like.settings, like.file, members)
+        if self.tls is not None:
+            try:
+                make_certificates(self.directory)
+            except BaseException:
+                os.remove(file)
+                raise
         node = LocalNode(load_settings(file, environment={}).settings, file)
         self.nodes[node.id] = node
         return node
@@ -157,7 +174,13 @@ class LocalCluster:
         """The addresses and identities to which a client connects."""
         names = {node.address: str(node.id) for node in self.nodes.values()}
         expected = {node.address: node.identity for node in self.nodes.values()}
-        return ClusterTarget(list(names), self.id, names, expected, dir_flag(self.directory, DEFAULT_DIRECTORY))
+        where = dir_flag(self.directory, DEFAULT_DIRECTORY)
+        return ClusterTarget(list(names), self.id, names, expected, where, self.tls)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files by which commands connect: those of the first node that has them. None = without TLS."""
+        return next((files for node in self.nodes.values() if (files := node.settings.tls.files) is not None), None)
 
     def spawn_missing(self) -> list[LocalNode]:
         """Start every node that does not run; return the started ones."""

@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from viewstamp.errors import ConfigError
 from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag
 
-__all__ = ["find_cluster", "is_local"]
+if TYPE_CHECKING:
+    from viewstamp.host.tls import TlsFiles
+
+__all__ = ["find_cluster", "is_local", "use_files"]
 
 VARIABLE: Final = "VIEWSTAMP_CLUSTER"
+AUTHORITY: Final = "VIEWSTAMP_TLS_AUTHORITY"
+CERTIFICATE: Final = "VIEWSTAMP_TLS_CERTIFICATE"
+KEY: Final = "VIEWSTAMP_TLS_KEY"
+
+
+def use_files(authority: str, certificate: str, key: str) -> None:
+    """Use these files of TLS for the clusters that are not local, by the environment of this process.
+
+    Raises:
+      ConfigError: some are given, and others are missing.
+    """
+    given = {AUTHORITY: authority, CERTIFICATE: certificate, KEY: key}
+    if any(given.values()):
+        missing = [name for name, file in given.items() if not file]
+        if missing:
+            raise ConfigError(
+                f"of the three files of TLS these are missing: {', '.join(missing)}",
+                remedy="give all three options --tls-authority, --tls-certificate and --tls-key, or the variables",
+            )
+        os.environ.update(given)
+
+
+def _given_files() -> TlsFiles | None:
+    from viewstamp.host.tls import TlsFiles
+
+    files = [os.environ.get(name, "") for name in (AUTHORITY, CERTIFICATE, KEY)]
+    if not all(files):
+        return None
+    return TlsFiles(authority=files[0], certificate=files[1], key=files[2])
 
 
 def find_cluster(directory: Path | None, cluster: str | None) -> ClusterTarget:
@@ -26,7 +58,7 @@ def find_cluster(directory: Path | None, cluster: str | None) -> ClusterTarget:
     if directory is None and cluster is None:
         cluster = os.environ.get(VARIABLE) or None
     if cluster is not None:
-        return ClusterTarget(_split(cluster), where=cluster_flag(directory, cluster))
+        return ClusterTarget(_split(cluster), where=cluster_flag(directory, cluster), tls=_given_files())
     from viewstamp.local.cluster import LocalCluster
 
     return LocalCluster.open(directory or DEFAULT_DIRECTORY).target

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.options import ClientOptions
     from viewstamp.client.routing import ExpectedNode
+    from viewstamp.host.tls import TlsFiles
 
 __all__ = ["ClusterTarget"]
 
@@ -27,7 +28,7 @@ class ClusterTarget:
 
     ``names`` has the node of each address, so that an unreachable node has a name too. ``expected`` has the identity of
     the node at each address, from the files of a directory: no request is sent to another node. None = no files.
-    ``where`` is the option that names the cluster on a command line.
+    ``where`` is the option that names the cluster on a command line. ``tls``: None = a cluster without TLS.
     """
 
     addresses: list[str]
@@ -35,16 +36,21 @@ class ClusterTarget:
     names: Mapping[str, str] = field(default_factory=dict)
     expected: dict[str, ExpectedNode] | None = None
     where: str = ""
+    tls: TlsFiles | None = None
+
+    def at(self, address: str, expected: ExpectedNode) -> ClusterTarget:
+        """Return the same cluster, at one address only, where this node has to answer."""
+        return replace(self, addresses=[address], names={}, expected={address: expected})
 
     def connect(self, timeout: float | None = None, options: ClientOptions | None = None) -> Client:
         """Return a client of the cluster, for ``async with``. ``timeout`` is the default of its calls, in seconds."""
         from viewstamp.client.aio import Client
         from viewstamp.client.options import ClientOptions
-        from viewstamp.host.network import RealNetwork
+        from viewstamp.host.tls_network import client_network
 
         return Client(
             self.addresses,
-            network=RealNetwork(),
+            network=client_network(self.tls),
             entropy=random.Random(),
             cluster_id=self.cluster_id,
             options=replace(

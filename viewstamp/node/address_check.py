@@ -136,7 +136,8 @@ class _Question:
     def on_bytes(self, data: bytes) -> None:
         """Decode the bytes. Raises FrameError if the answer is not a WELCOME that names members."""
         for frame in self._decoder.feed(data):
-            if self._opening.receive(frame) and not self.answer.done():
+            certificate = self._connection.identity if self._connection is not None else None
+            if self._opening.receive(frame, certificate) and not self.answer.done():
                 self.answer.set_result(_members_of(self._opening.welcome))
 
     def on_closed(self, error: BaseException | None) -> None:

@@ -115,7 +115,12 @@ class Node:
             self.host.disk.make_directory(options.data_dir)
             self.lock = self.host.disk.lock(options.data_dir)
             self.server = Server(
-                self, cluster=options.cluster, node=options.node, limits=options.limits, log=self._logger
+                self,
+                cluster=options.cluster,
+                node=options.node,
+                limits=options.limits,
+                log=self._logger,
+                requires_certificates=self.host.tls is not None,
             )
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
@@ -460,6 +465,7 @@ class Node:
             "repair": self.repairer.progress.as_dict() if self.repairer.progress is not None else None,
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
             "connections": self.server.crowd.status if self.server is not None else {},
+            "tls": self.host.tls.status if self.host.tls is not None else None,
             **self._logger.status,
         }
         if self.parts is not None:

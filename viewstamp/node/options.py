@@ -41,12 +41,20 @@ class NodeOptions:
     """Largest difference between log time and the clocks of a majority."""
     request_seconds: float = 30.0
     peer_unsent_bytes_max: int = 32 * 1024 * 1024
+    insecure_network: bool = False
+    """Whether the node listens without TLS where other machines may reach it; for status."""
     process: int = 0
     """The number of the process, for status; 0 = not shown."""
 
     def as_status(self) -> dict[str, object]:
         """Return the options that the status shows."""
-        return {"id": self.node, "cluster_id": self.cluster, "process": self.process, "release": _release()}
+        return {
+            "id": self.node,
+            "cluster_id": self.cluster,
+            "process": self.process,
+            "release": _release(),
+            "insecure_network": self.insecure_network,
+        }
 
     @property
     def is_interval(self) -> bool:

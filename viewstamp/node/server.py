@@ -62,9 +62,12 @@ class Server:
         node: NodeId,
         limits: Limits,
         log: Logger,
+        requires_certificates: bool = False,
     ) -> None:
         self.service = service
         self.cluster = cluster
+        self.requires_certificates = requires_certificates
+        """Whether a peer has to prove by a certificate that it is the member whose id it gives."""
         self.limits = limits
         self.log = log
         self.complaints = Complaints(log)
@@ -210,6 +213,9 @@ class _ServerConnection:
     def _on_hello(self, frame: Frame) -> None:
         try:
             hello = Hello.read(frame, self._server.cluster)
+            hello.check_certificate(
+                self._connection.identity, self._server.cluster, is_required=self._server.requires_certificates
+            )
             self._peer, self._incarnation = hello.node, hello.incarnation
             if self._peer:
                 if hello.address:

@@ -21,7 +21,8 @@ from viewstamp.client.options import ClientOptions
 from viewstamp.errors import ClosedError, UnavailableError
 from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.event_loop import new_event_loop
-from viewstamp.host.network import RealNetwork
+from viewstamp.host.tls import TlsFiles
+from viewstamp.host.tls_network import client_network
 from viewstamp.spark.remedies import remedies
 
 __all__ = ["BlockingClient", "blocking_client"]
@@ -40,21 +41,23 @@ _ANSWER_SECONDS = 1.0
 _REFUSED_SECONDS = 0.2
 """Seconds between two rounds over addresses that refuse."""
 
-_clients: dict[tuple[int, str], BlockingClient] = {}
+_clients: dict[tuple[int, str, TlsFiles | None], BlockingClient] = {}
 """By process id, because Spark forks its workers: threads do not survive a fork, and a socket would be shared. An
 inherited client is never used, and never closed either, because closing its loop would disturb the parent's. So a child
 has to end without clean-up, by ``os._exit``, as Spark's workers and those of multiprocessing do."""
 
 
-def blocking_client(cluster: str) -> BlockingClient:
+def blocking_client(cluster: str, tls: TlsFiles | None = None) -> BlockingClient:
     """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``). Sends no request.
 
+    ``tls``: the client's certificate; None = a cluster without TLS.
+
     Raises:
-      ConfigError: an address is invalid.
+      ConfigError: an address, or a file of ``tls``, is invalid.
     """
-    key = os.getpid(), cluster
+    key = os.getpid(), cluster, tls
     found = _clients.get(key)
-    return found if found is not None else _clients.setdefault(key, BlockingClient(cluster))
+    return found if found is not None else _clients.setdefault(key, BlockingClient(cluster, tls))
 
 
 class BlockingClient:
@@ -65,10 +68,10 @@ class BlockingClient:
       * it is closed when the process exits normally
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, tls: TlsFiles | None = None) -> None:
         self.client = Client(
             cluster,
-            network=RealNetwork(),
+            network=client_network(tls),
             entropy=random.Random(),
             options=ClientOptions(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
         )

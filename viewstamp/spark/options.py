@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
+from viewstamp.host.tls import TlsFiles
 
 __all__ = [
     "COLUMNS",
@@ -33,7 +34,9 @@ COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "val
 """The columns that a read gives, in order."""
 
 _FILLED_IN: Final = ("position", "term", "index", "timestamp")
-_ADDRESS: Final = ("cluster", "topic")
+_TLS: Final = ("tlsAuthority", "tlsCertificate", "tlsKey")
+"""Files on the driver and on every executor. All three are given, or none."""
+_ADDRESS: Final = ("cluster", "topic", *_TLS)
 """Options that reading and writing share."""
 
 Bound: TypeAlias = int | Literal["earliest", "latest"]
@@ -57,6 +60,9 @@ CONNECT_SECONDS: Final = 10
 
 VARIABLE: Final = "VIEWSTAMP_CLUSTER"
 """The environment variable that names the cluster if no option does, as for the command line."""
+
+TLS_VARIABLES: Final = ("VIEWSTAMP_TLS_AUTHORITY", "VIEWSTAMP_TLS_CERTIFICATE", "VIEWSTAMP_TLS_KEY")
+"""The variables that name the files of TLS if no option does. Read on the driver, like the one above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +89,8 @@ class SinkOptions:
     """How long the driver waits for a cluster whose addresses all refuse connections."""
     filled_in: tuple[str, ...] = ()
     """Columns of a table that the cluster fills in on a write: they have to be null."""
+    tls: TlsFiles | None = None
+    """The client's certificate, in files on every executor; None = a cluster without TLS."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
@@ -154,6 +162,8 @@ class SourceOptions:
     """The most records of one task; None = only bytes decide."""
     connect_seconds: int = CONNECT_SECONDS
     """How long the driver waits for a cluster whose addresses all refuse connections."""
+    tls: TlsFiles | None = None
+    """The client's certificate, in files on every executor; None = a cluster without TLS."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
@@ -400,6 +410,7 @@ _SINK: Final[Mapping[str, _Check]] = {
     "batchId": _whole,
     "format": _format,
     "connectSeconds": _whole,
+    **dict.fromkeys(_TLS, _text),
 }
 _SOURCE: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
@@ -415,6 +426,7 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "minPartitions": _partitions,
     "maxRecordsPerPartition": _count,
     "connectSeconds": _whole,
+    **dict.fromkeys(_TLS, _text),
 }
 _WAL: Final[Mapping[str, _Check]] = {
     "path": _path,
@@ -504,7 +516,25 @@ def _read(
                 " of a table only if CREATE TABLE made it without columns, not if saveAsTable or AS SELECT made it",
             )
         given["cluster"] = _cluster(os.environ[VARIABLE])
+    if "cluster" in known and (tls := _tls_files(given)) is not None:
+        given["tls"] = tls
     return given
+
+
+def _tls_files(given: dict[str, Any]) -> TlsFiles | None:
+    """Take the files of TLS out of the options; None = neither options nor variables name them."""
+    files = [given.pop(option, "") for option in _TLS]
+    if not any(files):
+        files = [os.environ.get(name, "") for name in TLS_VARIABLES]
+    if not any(files):
+        return None
+    if not all(files):
+        missing = ", ".join(option for option, file in zip(_TLS, files, strict=True) if not file)
+        raise ConfigError(
+            f"of the three files of TLS these are missing: {missing}",
+            remedy=f"give {', '.join(_TLS)}, or the variables {', '.join(TLS_VARIABLES)}",
+        )
+    return TlsFiles(authority=files[0], certificate=files[1], key=files[2])
 
 
 def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str:

@@ -13,8 +13,10 @@ from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Change
 from viewstamp.client.runtime import Dialer
+from viewstamp.host.tls import Tls, TlsFiles
 from viewstamp.trio.items import Items
 from viewstamp.trio.links import shared
+from viewstamp.trio.network import TrioTlsNetwork
 from viewstamp.trio.nursery import inner_nursery
 from viewstamp.trio.runtime import TrioRuntime
 from viewstamp.wire.batch import Batch, Record
@@ -122,7 +124,11 @@ def _records(reader: TopicReader) -> Items[Record]:
 
 @asynccontextmanager
 async def connect(
-    addresses: str | Sequence[str], *, cluster_id: str = "", options: ClientOptions | None = None
+    addresses: str | Sequence[str],
+    *,
+    cluster_id: str = "",
+    options: ClientOptions | None = None,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[Client]:
     """Run a client of the cluster with nodes at ``addresses`` while the context is open.
 
@@ -133,12 +139,16 @@ async def connect(
       addresses: ``"host:port,host:port"`` or a sequence; any members, the others are found from there.
       cluster_id: the client refuses any other cluster; "" = any cluster.
       options: how to batch, wait and retry.
+      tls: the client's certificate, for a cluster with TLS; see :func:`viewstamp.connect`. None = without TLS.
 
     Raises:
-      ConfigError: an address has another shape.
+      ConfigError: an address has another shape, or a file of ``tls`` is wrong.
     """
+    certificate = None if tls is None else Tls(tls)
 
     def make(runtime: TrioRuntime, network: Dialer) -> Client:
+        if certificate is not None:
+            network = TrioTlsNetwork(network, certificate)
         return Client(runtime, addresses, network=network, cluster_id=cluster_id, options=options)
 
     async with run_client(make) as client:

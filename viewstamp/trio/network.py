@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from viewstamp.client.runtime import Wire
+from viewstamp.client.runtime import Dialer, Wire
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
+from viewstamp.host.tls import Tls, TlsStream
+from viewstamp.ids import CertificateName
 
-__all__ = ["TrioNetwork"]
+__all__ = ["TrioNetwork", "TrioTlsNetwork"]
 
 _CHUNK = 256 * 1024
 """Bytes that one read asks for."""
@@ -54,6 +56,56 @@ class TrioNetwork:
         return connection
 
 
+class TrioTlsNetwork:
+    """TLS around every connection of another network; a :class:`viewstamp.client.runtime.Dialer`."""
+
+    def __init__(self, inner: Dialer, tls: Tls) -> None:
+        """Use ``inner`` for the bytes."""
+        self._inner = inner
+        self._tls = tls
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TrioTlsNetwork and (other._inner, other._tls.files) == (self._inner, self._tls.files)
+
+    def __hash__(self) -> int:
+        return hash((self._inner, self._tls.files))
+
+    async def connect(self, address: str, accept: Callable[[Wire], ConnectionHandler]) -> Wire:
+        """Connect, and return after the handshake. Cancelled, it leaves nothing open.
+
+        Raises:
+          OSError: no server answers there.
+          TlsError: the handshake failed, or the other side is no member of the cluster of the own certificate.
+        """
+        is_over = trio.Event()
+        failure: BaseException | None = None
+
+        def on_open(error: BaseException | None) -> None:
+            nonlocal failure
+            failure = error
+            is_over.set()
+            if error is None:
+                streams[0].handler = accept(streams[0])
+
+        def accept_inner(inner: Wire) -> ConnectionHandler:
+            stream = TlsStream(inner, self._tls.current(), is_server=False, peer=address, on_open=on_open)
+            streams.append(stream)
+            stream.begin()
+            return stream
+
+        streams: list[TlsStream] = []
+        await self._inner.connect(address, accept_inner)
+        stream = streams[0]
+        try:
+            await is_over.wait()
+            if failure is not None:
+                raise failure
+        except BaseException:
+            stream.abort()
+            raise
+        return stream
+
+
 class _Connection:
     """One TCP connection.
 
@@ -69,10 +121,12 @@ class _Connection:
         """Also those that ``send_all`` is sending."""
         self._has_unsent = trio.Event()
         self._error: BaseException | None = None
+        self._is_closing = False
+        self.identity: CertificateName | None = None
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue ``buffers``. Never awaits; dropped silently once closed."""
-        if not self._scope.cancel_called:
+        if not self._scope.cancel_called and not self._is_closing:
             self._unsent += buffers
             self._unsent_bytes += sum(map(len, buffers))
             self._has_unsent.set()
@@ -81,6 +135,11 @@ class _Connection:
     def unsent_bytes(self) -> int:
         """Bytes that the operating system has not taken."""
         return self._unsent_bytes
+
+    def close(self) -> None:
+        """Send the queued bytes, then close."""
+        self._is_closing = True
+        self._has_unsent.set()
 
     def abort(self) -> None:
         """Close at once; queued bytes are lost."""
@@ -117,6 +176,8 @@ class _Connection:
                 data = b"".join(buffers)
                 await self._stream.send_all(data)
                 self._unsent_bytes -= len(data)
+                if self._is_closing and not self._unsent:
+                    break
         except trio.ClosedResourceError:
             pass  # By ``abort``.
         except trio.BrokenResourceError as error:

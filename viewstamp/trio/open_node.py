@@ -18,6 +18,7 @@ from viewstamp.host.interfaces import ConnectionHandler
 from viewstamp.host.logger import Logger
 from viewstamp.node.node import Node
 from viewstamp.trio.client import Client, run_client
+from viewstamp.trio.network import TrioTlsNetwork
 from viewstamp.trio.nursery import inner_nursery
 from viewstamp.trio.runtime import TrioRuntime
 
@@ -32,7 +33,8 @@ class EmbeddedNode(HostedNode, Client):
 
     def __init__(self, runtime: TrioRuntime, outside: Dialer, node: Node, loop: asyncio.AbstractEventLoop) -> None:
         self._node = node
-        network = _Bridge(runtime, outside, node, loop)
+        tls = node.host.tls
+        network = _Bridge(runtime, outside if tls is None else TrioTlsNetwork(outside, tls), node, loop)
         super().__init__(runtime, peers_of(node), network=network, cluster_id=node.options.cluster)
 
 
@@ -100,4 +102,6 @@ class _Bridge:
             return await self._outside.connect(address, accept)
         await trio.lowlevel.checkpoint()
         assert self._node.server is not None, "a started node has a server"
-        return bridge(self._runtime, accept, self._loop, self._node.server.accept)
+        tls = self._node.host.tls
+        identity = tls.loaded.name if tls is not None else None
+        return bridge(self._runtime, accept, self._loop, self._node.server.accept, identity)

@@ -116,6 +116,10 @@ class FrameKind(IntEnum):
     ERROR = 31
 
 
+_TLS_START = b"\x16\x03"
+"""The first bytes of a TLS connection: its record type and version."""
+
+
 class TooLarge(NamedTuple):
     """The body of a frame over the limit, in its place: nothing of it was kept. ``request`` None = it names none."""
 
@@ -281,6 +285,11 @@ def _request_of(head: memoryview) -> int | None:
 
 
 def _not_ours(start: bytes) -> FrameError:
+    if start[:2] == _TLS_START:
+        return FrameError(
+            "the other side speaks TLS, and this one does not",
+            remedy="set [tls] on every node and in every client, or on none",
+        )
     return FrameError(
         f"not a viewstamp frame: it starts with {start!r}, not {_MAGIC!r}",
         remedy="check that the address is one of a viewstamp node, and that both sides run compatible versions",

@@ -8,10 +8,11 @@
 | MEMBERS | node → client | members {id: address}, generation: sent when they change, to clients that want it |
 
 A node checks a HELLO in this order: its shape, the protocol version, the cluster, the challenge, and for a peer its
-names (:meth:`Hello.read`); then whether it may connect (``node/peers/pool.py``), and whether there is room for it
-(``node/crowd.py``). An opener checks a WELCOME for the version, the cluster and, if it is a peer, for the node
-(:class:`Opening`). A client that expects a certain directory also compares the proofs (``wire/identity_proof.py``).
-Incarnations are sent from peer to peer only.
+names (:meth:`Hello.read`); the name in the certificate (:meth:`Hello.check_certificate`); then whether it may connect
+(``node/peers/pool.py``), and whether there is room for it (``node/crowd.py``). An opener checks a WELCOME for the
+version, the cluster, the name in the certificate and, if it is a peer, for the node (:class:`Opening`). A client that
+expects a certain directory also compares the proofs (``wire/identity_proof.py``). Incarnations are sent from peer to
+peer only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from viewstamp.errors import FrameError, PeerError, RequestError, ViewstampError, WrongClusterError
+from viewstamp.errors import FrameError, PeerError, RequestError, TlsError, ViewstampError, WrongClusterError
+from viewstamp.ids import CertificateName, name_of
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameKind, encode_frame
@@ -127,6 +129,30 @@ class Hello:
             proof=body.get("proof") if body["node"] else None,
         )
 
+    def check_certificate(self, found: CertificateName | None, cluster: str, *, is_required: bool) -> None:
+        """Check that the opener is the part of ``cluster`` that its certificate names.
+
+        A peer needs the certificate of the member whose id it gives. A client may have a client's or a member's.
+
+        Args:
+          found: the name in the certificate; None = there is no certificate, or it names no part of a cluster.
+          cluster: the cluster of this node.
+          is_required: whether connections have TLS.
+
+        Raises:
+          TlsError: it is another part, or none.
+        """
+        if found is None:
+            if is_required:
+                raise _wrong_certificate(f"the certificate of {self.node or 'a client'} names no part of a cluster")
+            return
+        if found.cluster != cluster:
+            raise _wrong_certificate(f"{found} is a certificate of another cluster than this one, {cluster}")
+        if self.node and not found.is_member:
+            raise _wrong_certificate(f"{found} is a client's certificate, and it opened the connection of a peer")
+        if self.node and found.name != name_of(self.node):
+            raise _wrong_certificate(f"{found} is not the certificate of {self.node}, which opened the connection")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
@@ -220,11 +246,14 @@ class Opening:
         """The HELLO to send."""
         return encode_frame(FrameKind.HELLO, self._hello)
 
-    def receive(self, frame: Frame) -> bool:
+    def receive(self, frame: Frame, certificate: CertificateName | None = None) -> bool:
         """Process a frame; return whether it is part of the handshake.
+
+        ``certificate`` is the name in the certificate of the other side; None = the connection has no TLS.
 
         Raises:
           WrongClusterError: the node belongs to another cluster, or is not the expected node.
+          TlsError: the certificate names another node than the one that answers.
           PeerError: the frame cannot be read, has another version, or is a second WELCOME.
           ViewstampError: the node refuses the connection, with this error.
         """
@@ -251,8 +280,17 @@ class Opening:
                 f"{self._other} belongs to cluster {welcome.cluster!r}, not {cluster!r}",
                 remedy="check the addresses: all of them must be nodes of one cluster",
             )
+        if certificate is not None and certificate != (welcome.cluster, True, name_of(welcome.node)):
+            raise _wrong_certificate(
+                f"{self._other} answers as {brief_repr(welcome.node)} of {brief_repr(welcome.cluster)} with the"
+                f" certificate of {certificate}"
+            )
         self.welcome = welcome
         return True
+
+
+def _wrong_certificate(message: str) -> TlsError:
+    return TlsError(message, remedy="give each node and each client its own certificate: `viewstamp tls show FILE`")
 
 
 def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:

@@ -99,7 +99,8 @@ class PeerConnection(AsyncActor[None]):
                     told = reason
                 if isinstance(error, LostDiskError):
                     self._on_lost_disk(error)
-                if isinstance(error, OSError) and losses_left:  # A peer that refuses the HELLO is alive.
+                # A peer that refuses the HELLO is alive, and so is one that ends the handshake of TLS.
+                if isinstance(error, OSError) and not isinstance(error, ConnectionAbortedError) and losses_left:
                     losses_left -= 1
                     self._on_lost(self.peer)
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
@@ -140,14 +141,17 @@ class _LinkSession:
         self._peer = peer
         self._opening = Opening(hello, peer, refused=refusal_of, is_meant=is_meant)
         self._decoder = FrameDecoder()
+        self._connection: Connection | None = None
 
     def accept(self, connection: Connection) -> _LinkSession:
+        self._connection = connection
         connection.send(self._opening.frame)
         return self
 
     def on_bytes(self, data: bytes) -> None:
+        assert self._connection is not None, "it comes with the first byte at the latest"
         for frame in self._decoder.feed(data):
-            if self._opening.receive(frame):
+            if self._opening.receive(frame, self._connection.identity):
                 self.welcomed.set_result(None)
 
     def on_closed(self, error: BaseException | None) -> None:

@@ -95,7 +95,12 @@ class PeerSession:
             body: Any = frame.body
             if not isinstance(body, dict):
                 raise FrameError(f"{self.peer} sent a frame of kind {frame.kind} that is no map: {brief_repr(body)}")
-            if not self._opening.receive(frame) and body.get("id") == self._number and not self._answer.done():
+            certificate = self._connection.identity if self._connection is not None else None
+            if (
+                not self._opening.receive(frame, certificate)
+                and body.get("id") == self._number
+                and not self._answer.done()
+            ):
                 if frame.kind == FrameKind.OK:
                     self._answer.set_result(frame)
                 elif frame.kind == FrameKind.ERROR:

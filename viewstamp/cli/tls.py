@@ -1,0 +1,103 @@
+"""``viewstamp tls``: makes certificates, and shows them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from viewstamp.cli.group import CommandGroup
+from viewstamp.cli.options import LocalDirOption, OutputOption
+from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
+from viewstamp.terminal.output import Output, print_json, print_table
+
+if TYPE_CHECKING:
+    from viewstamp.host.tls import LoadedTls
+
+__all__ = ["app"]
+
+app = typer.Typer(cls=CommandGroup, help="Make and show the certificates of a cluster.", no_args_is_help=True)
+
+
+@app.command()
+def new(
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    clients: Annotated[
+        list[str] | None, typer.Option("--client", metavar="NAME", help="Make a certificate for this client too.")
+    ] = None,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=3650, help="Days until they end.")] = 365,
+    renew: Annotated[bool, typer.Option("--renew", help="Make all certificates again; keep the authority.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make an authority and a certificate for each settings file of a directory, and switch TLS on in these files.
+
+    Certificates that are there stay as they are. They begin one hour before now, because clocks differ a little.
+    Running nodes use renewed certificates without a restart, within a second of their next connection.
+    """
+    from viewstamp.config.certificates import make_certificates
+
+    made = make_certificates(str(directory), clients=clients or (), days=days, renew=renew)
+    rows = [{**_fields(each.tls), "made": each.is_new, "settings": each.settings or None} for each in made]
+    if output is Output.JSON:
+        print_json({"certificates": rows})
+        return
+    print_table(
+        ["name", "ends", "certificate", ""],
+        [(row["name"], row["ends"], row["certificate"], "made" if row["made"] else "kept") for row in rows],
+    )
+    print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
+    print("Nodes that run without TLS have to be stopped first, all of them: TLS and plain connections do not mix.")
+
+
+@app.command()
+def show(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Settings files of nodes. [default: the certificates in DIR/tls]"),
+    ] = None,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print the name in each certificate, when it begins and ends, and whether it is valid now."""
+    from viewstamp.config import load_settings
+    from viewstamp.config.certificates import certificates_in
+    from viewstamp.errors import ConfigError
+    from viewstamp.host.tls import inspect
+
+    found = certificates_in(str(directory)) if not files else []
+    for file in files or ():
+        tls = load_settings(file, environment={}).settings.tls.files
+        if tls is None:
+            raise ConfigError(f"{file} has no section [tls]", remedy="make it by `viewstamp tls new`")
+        found.append(inspect(tls))
+    if not found:
+        raise ConfigError(
+            f"there are no certificates in {directory / 'tls'}", remedy="make them by `viewstamp tls new`, or name FILE"
+        )
+    rows = [_fields(each) for each in found]
+    if output is Output.JSON:
+        print_json({"certificates": rows})
+    else:
+        print_table(
+            ["name", "begins", "ends", "", "certificate"],
+            [(row["name"], row["begins"], row["ends"], row["state"], row["certificate"]) for row in rows],
+        )
+
+
+def _fields(tls: LoadedTls) -> dict[str, Any]:
+    from viewstamp.host.tls import shown_time
+
+    now, validity = time.time(), tls.validity
+    days = (validity.ends - now) / 86_400
+    state = "not valid yet" if now < validity.begins else "expired" if days <= 0 else f"{days:.0f} days left"
+    return {
+        "name": str(tls.name),
+        "begins": shown_time(validity.begins),
+        "ends": shown_time(validity.ends),
+        "state": state,
+        "hosts": list(tls.hosts),
+        "certificate": tls.files.certificate,
+        "authority": tls.files.authority,
+    }
