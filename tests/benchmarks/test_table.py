@@ -155,7 +155,7 @@ def test_results_are_kept_a_line_a_run_and_read_oldest_first(tmp_path: Path) -> 
 
 
 def test_a_line_of_before_and_a_line_cut_short_spoil_nothing(tmp_path: Path) -> None:
-    """Results outlive the program that wrote them."""
+    """The files of results may contain lines of older versions of the program, or end in a line that was cut short."""
     old = {"row": "append-64", "date": "2025-01-01", "ratios": [{"name": "a / b", "found": 2.0}], "subjects": []}
     (tmp_path / "append-64.jsonl").write_text(f'{json.dumps(old)}\n{{"row": "append-64", "da\n[]\n{{}}\n')
     found = results.read("append-64", tmp_path)

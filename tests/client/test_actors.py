@@ -192,7 +192,7 @@ async def test_a_thousand_concurrent_calls_are_a_few_batches_in_the_order_of_the
 
 
 async def test_the_very_first_calls_keep_their_order_too(cluster: Cluster) -> None:
-    """They wait for the actor's description, and a later call must not overtake them when it arrives."""
+    """The first calls wait for the actor's description. When it arrives, a later call must not be sent before them."""
     client = cluster.client()
     inventory = client.actor("inventory")
     calls: list[asyncio.Task[int]] = []

@@ -126,7 +126,10 @@ async def test_a_thousand_concurrent_appends_are_a_few_batches_in_the_order_of_t
 
 
 async def test_the_very_first_appends_stand_in_the_order_of_the_calls(cluster: Cluster) -> None:
-    """They wait for the topic's id and for a session, and a later append must not overtake them when those arrive."""
+    """The first appends wait for the topic's id and for a session.
+
+    When these arrive, a later append must not be sent first.
+    """
     await cluster.client().create_topic("orders")
     client = cluster.client()
     tasks = many(client, 50)

@@ -177,7 +177,10 @@ async def test_a_node_that_cannot_be_reached_is_dialled_once_for_all_that_wait(c
 async def test_a_server_that_closes_on_one_bad_request_harms_its_session_alone(
     cluster: Cluster, clients: list[Client]
 ) -> None:
-    """It is sent again with each new connection; the third time it breaks a connection of its own."""
+    """The client sends the request again on each new connection.
+
+    After two ends it gets a connection that no other client uses.
+    """
     cluster.poison = b"poison"
     bad = asyncio.ensure_future(clients[0].append("orders", b"poison", timeout=5.0))
     for number in range(20):

@@ -52,9 +52,9 @@ async def test_appends_continue_after_their_session_has_lost_acknowledged_batche
 
 
 async def test_a_leader_without_room_is_asked_once_for_its_session(cluster: Cluster) -> None:
-    """Its refusal looks like that of a leader with an older session.
+    """The refusal for lack of space looks like one because of lost batches.
 
-    It proves that it is not, and is then only retried.
+    The client asks once whether batches were lost, and then only retries.
     """
     client = await ready(cluster, timeout=5.0, back_off_min=0.01, back_off_max=0.01)
     await client.append("orders", b"a")

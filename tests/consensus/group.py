@@ -442,9 +442,9 @@ class Group:
                 return
 
     def settle(self, *only: str, rounds: int = 200) -> None:
-        """Deliver and sync until no message is in flight among ``only`` (default.
+        """Deliver and sync until no message is in flight among ``only`` (default: all running members).
 
-        All running members); others are lost.
+        Others are lost.
         """
         chosen = [NodeId(me) for me in only] or [member.me for member in self.up()]
         for _ in range(rounds):
@@ -470,9 +470,9 @@ class Group:
             self.settle(*only)
 
     def elect(self, me: str, *only: str) -> None:
-        """Make a member the leader: its election timeout expires, and the others' too.
+        """Make a member the leader.
 
-        So that they give their votes.
+        Its election timeout expires, and also those of the others, so that they give their votes.
         """
         self.let_vote_for(me, *only)
         self.campaign(me)

@@ -110,7 +110,7 @@ MIXES = {
     "losses": Mix(members=(3, 5), lose=20, tick=25, campaign=0, crash=3, restart=8, episode=2, change=2, snapshot=15),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
-"""The mixes that the unmutated core must survive."""
+"""The mixes under which the core without mutants must break no invariant."""
 
 
 class Schedule:

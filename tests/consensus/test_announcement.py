@@ -75,7 +75,10 @@ def lead_with_d(group: Group) -> None:
 
 
 def test_neon_a_gets_back_and_is_cut_to_the_shared_prefix_before_any_record_arrives() -> None:
-    """B3.1: start 2 and [(1,1),(2,2),(3,4)] are announced to A, which then advertises term 2, not 3, with end 2."""
+    """A gets the announcement of start 2 and [(1,1),(2,2),(3,4)], and then advertises term 2, not 3.
+
+    Its end is 2 (checklist B3, line 1).
+    """
     group = neon()
     lead_with_d(group)
     while not group.matching(Announcement, target="A"):
@@ -95,7 +98,10 @@ def test_neon_a_gets_back_and_is_cut_to_the_shared_prefix_before_any_record_arri
 
 
 def test_neon_a_stopped_after_one_record_holds_no_mixture_and_its_old_tail_is_never_committed() -> None:
-    """B3.2: A is 1.1 2.2, never 1.1 2.2 1.3 1.4; A, B and E elect P4 and commit nothing of the old tail."""
+    """A holds 1.1 2.2, never 1.1 2.2 1.3 1.4.
+
+    A, B and E elect P4, and none of A's old records is committed (checklist B3, line 2).
+    """
     group = neon()
     lead_with_d(group)
     group["D"].core.options = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, append_bytes_max=1)
@@ -345,7 +351,7 @@ def test_two_leaders_in_one_term_are_a_broken_peer() -> None:
 
 
 def test_a_stored_history_ahead_of_the_log_is_advertised_only_as_far_as_the_log_reaches() -> None:
-    """B3.5: the control file is written first and the records come later, so only the boundary itself is advertised."""
+    """The control file is written before the records, so at first only the boundary counts (checklist B3, line 5)."""
     ahead = disk_of(1, 1, term=4, history=[(0, 1), (1, 1), (2, 3), (4, 7)])
     group = Group(3, disks={NodeId("n3"): ahead})
     assert group["n3"].core.advertised.starts == ((0, 1), (1, 1), (2, 3))
@@ -361,7 +367,7 @@ def test_a_winner_extends_its_advertised_history_and_not_the_stored_one() -> Non
 
 
 def test_a_last_term_rises_when_its_begin_is_reached() -> None:
-    """B3.9 in the core: with history [(1,1),(2,3)] the last term stays 1 until the end is 3, then it is 2."""
+    """With the history [(1,1),(2,3)] the last term stays 1 until the end is 3; then it is 2 (checklist B3, line 9)."""
     group = Group(3, disks={NodeId("n3"): disk_of(1, term=2, history=[(0, 1), (1, 1), (2, 3)])})
     core = group["n3"].core
     assert core.pair == (1, 2)

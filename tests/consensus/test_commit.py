@@ -119,7 +119,7 @@ def test_answers_of_one_turn_are_one_cumulative_answer() -> None:
 
 
 def test_sync_only_brings_a_quorum_to_its_term_and_twice_gives_the_same_end() -> None:
-    """B3.10: Neon's sync-safekeepers."""
+    """Neon's command ``sync-safekeepers`` (checklist B3, line 10)."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1, 1, 2), NodeId("n2"): disk_of(1, 1)})
     ends = []
     for me in ("n1", "n2"):

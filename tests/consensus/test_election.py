@@ -98,7 +98,7 @@ def test_a_vote_is_repeated_even_after_the_voters_log_has_grown() -> None:
 
 
 def test_the_log_is_synced_before_a_vote() -> None:
-    """The compared viewstamp is the durable one; a tail that may still be lost is not left out of it."""
+    """The voter compares the candidate's log with its whole log, so it first makes the unsynced end durable."""
     group = Group(3, is_quick_disk=False, disks={NodeId("n1"): disk_of(1)})
     group["n1"].core.append(record(1, 2))
     group.after("n1")

@@ -1,4 +1,4 @@
-"""Groups of 2f + 1 members continue with f members down, and stop without harm with f + 1 (B2.15, the core)."""
+"""Groups of 2f + 1 members continue with f members down, and stop without harm with f + 1 (checklist B2, line 15)."""
 
 import pytest
 

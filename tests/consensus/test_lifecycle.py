@@ -118,7 +118,7 @@ def test_a_hinted_leader_whose_peers_come_later_asks_again_soon() -> None:
 
 
 def test_when_the_hinted_leader_is_dead_the_others_elect_one_of_themselves() -> None:
-    """The new leader also replicates a membership record of its own term (B2.13)."""
+    """The new leader also replicates a membership record of its own term (checklist B2, line 13)."""
     group = Group(3)
     group.crash("n1")
     for _ in range(100):
@@ -143,7 +143,7 @@ def test_a_hinted_leader_that_restarts_does_not_disturb_a_running_group() -> Non
 
 
 def test_the_membership_of_the_settings_counts_only_where_the_log_holds_none() -> None:
-    """B2.13: a hint that has changed since is not a membership change."""
+    """Checklist B2, line 13: a change of the settings is not a change of the membership."""
     group = Group(3)
     group.elect("n1")
     group.run(3)

@@ -1,4 +1,4 @@
-"""How many ticks may pass as one: as many as leave a core as single ones do, and no more."""
+"""The number of ticks that may be counted at once: the core's state afterwards is the same as after single ticks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def everything(raft: Raft) -> object:
 
 
 class Sleeper(Schedule):
-    """A random schedule that also passes each member's quiet ticks as one, and one by one, and compares."""
+    """A random schedule in which each member counts its quiet ticks at once, and one by one, with equal states."""
 
     longest = 0
 
@@ -157,7 +157,7 @@ def test_a_leader_with_something_uncommitted_does_not_sleep() -> None:
 
 
 def test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tick_by_tick() -> None:
-    """Because after a stop, the process has to read its leader's messages before it may stand against it."""
+    """A process that was stopped has to read its leader's messages before it may stand for election."""
     group = settled()
     core = group[TWO].core
     core.ticks_since_leader, core.election_ticks = 0, 18

@@ -124,9 +124,10 @@ def test_a_leader_takes_no_more_than_its_limit_of_uncommitted_bytes() -> None:
 
 
 def test_a_lost_append_is_found_by_the_next_and_sent_again_once() -> None:
-    """One loss before a hundred small appends: each later one is beyond the end, and is answered so.
+    """One append is lost, and a hundred small ones follow, each beyond the end of the member's log.
 
-    If each of these answers made the leader send the whole window again, a hundred batches would become ten thousand.
+    The member reports this each time. If each of these answers made the leader send the whole window again, a hundred
+    batches would become ten thousand.
     """
     group = running()
     group.crash("n3")
@@ -410,9 +411,9 @@ def test_a_member_whose_announcement_takes_long_is_replicated_to_in_the_end() ->
 
 
 def test_a_member_that_takes_no_appends_is_probed_now_and_then_and_not_sent_its_window_at_every_heartbeat() -> None:
-    """Its disk is full: the node drops batches for lack of room, and every heartbeat finds the log too short.
+    """The member's disk is full, so its node drops batches, and every response to a heartbeat reports a short log.
 
-    With reads going on, there is a heartbeat every turn.
+    If clients read meanwhile, there is a heartbeat in every turn.
     """
     group = running(append_bytes_max=500, in_flight_bytes_max=5000)
     for _ in range(20):

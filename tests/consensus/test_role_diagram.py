@@ -1,4 +1,4 @@
-"""The truth table of roles, and the diagram of their changes in the life of a group (B2.11)."""
+"""The truth table of roles, and the diagram of their changes in the life of a group (checklist B2, line 11)."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ SEEDS = 25
 @pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> None:
-    """B3.13: a leader starts at or above all committed records, commit indices only rise, and the group recovers.
+    """Leaders start at or above all committed records, commit indices only rise, and the group recovers.
 
-    A failure names its seed: ``run(mix, seed).trace`` describes the events.
+    This is line 13 of checklist B3. A failure names its seed: ``run(mix, seed).trace`` describes the events.
     """
     totals: Counter[str] = Counter()
     for seed in range(SEEDS):

@@ -35,7 +35,10 @@ def default(field: dataclasses.Field[object]) -> object:
 
 @pytest.mark.slow
 def test_each_change_of_role_begins_with_a_fresh_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A field that has to be cleared by hand can be forgotten: a stale count of full ticks once deposed leaders."""
+    """If each change of role had to clear single fields, one could be forgotten.
+
+    A count of ticks with a full disk once was, and deposed healthy leaders.
+    """
     changes: Counter[tuple[type, type]] = Counter()
     seen: list[object] = []  # Kept, so that no identity is reused.
     become = Core.become

@@ -12,24 +12,27 @@ def point(leader: list[tuple[int, int]], leader_end: int, member: list[tuple[int
 
 
 def test_without_a_common_term_an_untrimmed_log_is_sent_from_its_first_record() -> None:
-    """Neon's first unit case (none); a trimmed leader cannot do that, and a snapshot is due."""
+    """The first of four cases of Neon's unit test: no common term.
+
+    If the leader's log is trimmed, the member needs a snapshot.
+    """
     assert point([(1, 1), (5, 9)], 12, [(2, 1), (3, 4)], 6) == 1
     assert point([(4, 7), (5, 9)], 12, [(2, 1), (3, 4)], 6) is None
 
 
 def test_the_logs_part_in_the_middle_at_the_earlier_end_of_the_common_term() -> None:
-    """Neon's second case: (2, 30)."""
+    """Neon's second case: the histories are equal up to term 2, index 30."""
     assert point([(1, 10), (2, 20), (4, 50)], 60, [(1, 10), (2, 20), (3, 30)], 40) == 30
     assert point([(1, 10), (2, 20), (4, 30)], 60, [(1, 10), (2, 20), (3, 50)], 55) == 30
 
 
 def test_a_member_that_ends_inside_the_common_term_continues_at_its_end() -> None:
-    """Neon's third case: (2, 32)."""
+    """Neon's third case: the histories are equal up to term 2, index 32, the member's end."""
     assert point([(1, 10), (2, 20), (4, 50)], 60, [(1, 10), (2, 20)], 32) == 32
 
 
 def test_a_member_in_the_leaders_own_term_continues_at_its_end() -> None:
-    """Neon's fourth case: (2, 32)."""
+    """Neon's fourth case: the highest common term is the leader's own, and the member's end is 32."""
     assert point([(1, 10), (2, 20)], 40, [(1, 10), (2, 20)], 32) == 32
 
 

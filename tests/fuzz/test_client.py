@@ -141,7 +141,7 @@ def test_an_answer_nested_a_thousand_deep_ends_the_connection(kind: FrameKind, a
 @tries(80)
 @given(altered([1, 2, 3, 4, 5]), altered([b"\x91\xc0"]))
 def test_a_receipt_or_a_result_that_is_none_is_refused(receipt: Any, results: Any) -> None:
-    """A ValueError, for which the session that reads them ends the connection."""
+    """Decoding raises a ValueError, and the session then ends the connection."""
     for read, value in ((read_receipt, receipt), (read_results, results)):
         refusal = ""
         try:

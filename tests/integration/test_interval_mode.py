@@ -158,7 +158,8 @@ async def test_a_slow_disk_pushes_back(tmp_path: Path) -> None:
 async def test_by_default_voters_sync_before_they_acknowledge(tmp_path: Path) -> None:
     """Check the default mode.
 
-    B2.16: Kudu's log does not sync by default; here, the mode without a sync for each append must be chosen by name.
+    Kudu's log does not sync by default. Here the mode without a sync for each append must be chosen by name (checklist
+    B2, line 16).
     """
     assert WalOptions().sync_seconds == 0.0
     for wal, name, least, most in ((SYNC, "majority, synced", 50, 10_000), (INTERVAL, NAME, 0, 25)):
@@ -181,7 +182,7 @@ async def test_by_default_voters_sync_before_they_acknowledge(tmp_path: Path) ->
 
 @pytest.mark.parametrize("threads", [1, 3], ids=["a thread", "a pool of threads"])
 async def test_a_slow_sync_stalls_neither_the_loop_nor_the_order(tmp_path: Path, threads: int) -> None:
-    """B1.5: the loop continues during the sync, and the appends complete in their order."""
+    """Checklist B1, line 5: the loop continues during the sync, and the appends complete in their order."""
     syncs = Syncs()
     syncs.use(RealDisk(executor_threads=threads))
     async with ActorGroup(tmp_path, 1, disks=syncs.disk, wal=SYNC) as group:

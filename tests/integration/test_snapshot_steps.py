@@ -52,7 +52,7 @@ def ledger_of(group: ActorGroup, name: str) -> str:
 
 
 async def test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log_loses_nothing(tmp_path: Path) -> None:
-    """B1.3: before, during and after the drop of the log; the state is the same to the byte."""
+    """Checklist B1, line 3: before, during and after the drop of the log; the state is the same to the byte."""
     live = tmp_path / "live"
     live.mkdir()
     recording = Recording(str(live))
@@ -175,7 +175,7 @@ def everything_in(directory: Path) -> dict[str, bytes]:
 
 
 async def test_a_damaged_snapshot_is_skipped_for_the_next_older_one(tmp_path: Path) -> None:
-    """B1.6: the log reaches back to the older snapshot, and provides the rest."""
+    """Checklist B1, line 6: the log reaches back to the older snapshot, and provides the rest."""
     digest, count = await make_snapshots(tmp_path)
     newest, *older = snapshots_of(tmp_path)
     assert older

@@ -26,7 +26,7 @@ HARMLESS = {
     "snapshot-ahead-of-log": "a log that does not reach its snapshot is reset to it, and a snapshot holds only"
     " committed records",
 }
-"""Mistakes that nothing can find, with the rule that makes each of them harmless."""
+"""Mistakes that no test can detect, with the rule that makes each of them harmless."""
 
 _RULES = {
     "history-first": "row 1, §11",

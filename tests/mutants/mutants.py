@@ -48,7 +48,7 @@ class Mutant:
     mix: str = ""
     """The mix of ``tests.consensus.schedule`` that finds it soonest; "" = it is not in the core."""
     rule: str = ""
-    """The broken rule: a row of the table of mutants in the protocol's rules, one of the rules, or the design's."""
+    """The requirement: a row in the table of known mistakes, a rule of the protocol, or a section of the design."""
 
 
 @contextmanager

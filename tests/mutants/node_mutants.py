@@ -231,7 +231,7 @@ def cut_what_was_durable() -> AbstractContextManager[None]:
 
 
 def torn_is_damage() -> AbstractContextManager[None]:
-    """Damage inside the last group counts as corruption, even if no sync followed it (danger 9)."""
+    """Damage inside the last group counts as corruption, even if no sync followed it."""
     return patched(verdict._Judge, _is_called_durable=lambda self, segment: True)
 
 

@@ -162,10 +162,7 @@ async def test_members_damaged_at_different_places_below_the_commit_repair_each_
 
 
 async def test_a_record_lost_by_all_members_blocks_them_until_one_copy_returns(tmp_path: Path) -> None:
-    """The remains that each member has are not enough, and are not overrated.
-
-    Each member reports its loss in a sentence.
-    """
+    """No member treats its remaining records as complete. Each member reports its loss in a sentence."""
     async with Group(tmp_path, 3) as group:
         await group.run()
         values = await fill(group)

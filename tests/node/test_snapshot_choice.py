@@ -68,7 +68,7 @@ def test_needed_snapshots_are_kept_and_no_more_than_allowed(
 
 
 def test_of_a_bounded_log_no_more_is_held_than_lies_between_two_that_are_near() -> None:
-    """Even if few should be kept: the oldest needed record moves on, and the base follows it in short steps."""
+    """Even with a small ``kept_max``, enough snapshots stay that the base follows the oldest kept record closely."""
     kept: list[Index] = []
     for end in range(100, 10_100, 100):
         kept.append(Index(end))

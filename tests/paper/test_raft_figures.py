@@ -214,7 +214,7 @@ def test_figure_8_once_a_quorum_has_reached_the_term_start_the_other_log_cannot_
 
 
 def hazard_of_the_strict_comparison() -> None:
-    """Run seed-systems' second hazard: 17 steps from an empty group to a committed record that its leader lacks.
+    """Run the 17 steps by which a model checker reached a committed record that the leader lacks.
 
     n3 leads term 2 with a record of its own; n1 leads term 3, proposes nothing and commits its old 1.2 with n2. Then n3
     campaigns again with the pair (2, 3). n2 has reached the start of term 3, but holds no record of it.
@@ -252,7 +252,7 @@ def test_with_a_strict_comparison_a_committed_record_is_overwritten() -> None:
 
 
 def hazard_of_the_history_first() -> None:
-    """Run seed-systems' first hazard: a crash between the announcement's two writes, with the cut of the log last.
+    """Run a crash between the announcement's two writes, with the cut of the log last, as a model checker found it.
 
     n1 holds an uncommitted 1.1 1.2; n2 and n3 hold the committed 2.1. n2 announces term 3 to n1, which dies between
     its two durable steps and then stands for election itself.

@@ -243,7 +243,10 @@ def test_a_snapshot_that_was_being_installed_counts_as_the_log() -> None:
 
 
 def test_a_lost_piece_that_held_nothing_kept_is_no_loss() -> None:
-    """Calls of actors, below the snapshot: no position is missing, and the plan can prove that."""
+    """The lost part has only calls of actors, which the snapshot covers.
+
+    The positions of the topics show that no record is missing.
+    """
     log = orders(2)
     for _ in range(30):
         log.command(Kind.COMMANDS, text="x" * 200)

@@ -1,4 +1,6 @@
-"""Checks of the members' final contents and of the whole history. Each complaint names the broken property.
+"""Checks of the members' final contents and of the whole history. Each complaint names the property.
+
+A *cell* is a replicated actor that counts the calls of each caller.
 
 | property | sentence |
 | --- | --- |

@@ -55,7 +55,10 @@ async def connected(opener: str) -> AsyncIterator[tuple[Switchboard, Ends]]:
 
 @pytest.mark.parametrize(("opener", "name"), [("n1", "n1"), ("n1~8c21f0aa", "n1"), ("", CLIENT)])
 async def test_a_cut_holds_one_direction_until_it_is_healed(opener: str, name: str) -> None:
-    """One-way partitions produce useless leaders, and a member that lost its disk is on the same wire."""
+    """The soak needs partitions of one direction, because they produce leaders that no member answers.
+
+    The rules use names without the suffix of a new disk, so they also apply to a member that lost its disk.
+    """
     async with connected(opener) as (board, ends):
         board.cut([name], ["n2"])
         ends.writer.write(b"held")

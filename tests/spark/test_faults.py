@@ -336,7 +336,7 @@ def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -
 
 @AT_LENGTH
 def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
-    """As after its expiry, or after a user has forgotten the sink."""
+    """Sealed rows are dropped if the attempt has expired, or a user has deleted the sink. Then the commit fails."""
     query = trials.job.start("before-commit", "pause")
     eventually(Path(f"{trials.job.mark}.waits").exists)
     sink = trials.sink

@@ -181,7 +181,7 @@ def test_several_topics_have_bounds_of_their_own(cluster: RunningCluster, new_to
 
 @pytest.mark.parametrize("option", ["startingPosition", "endingPosition"])
 def test_a_position_that_does_not_exist_yet_is_an_error(cluster: RunningCluster, topic: str, option: str) -> None:
-    """Otherwise the user would take fewer rows for all."""
+    """Otherwise the user could take an incomplete result for a complete one."""
     append_each(cluster, topic, [3])
     with pytest.raises(ConfigError, match=f"{option} is 5, but the last position of topic {topic} is 3"):
         positions(cluster, topic, **{option: 5})

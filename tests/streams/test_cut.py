@@ -153,7 +153,7 @@ def test_there_is_one_cut_at_a_time_and_the_next_one_after_it(log: Log) -> None:
 
 
 def test_a_cut_that_is_closed_too_early_never_looks_complete(log: Log) -> None:
-    """Otherwise a snapshot of the first half of a state would be written, checksummed and believed."""
+    """Otherwise a snapshot with only a part of the state would be written with correct checksums, and loaded later."""
 
     def close(cut: SnapshotView) -> None:
         cut.close()

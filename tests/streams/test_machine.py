@@ -177,7 +177,7 @@ def test_the_least_recently_used_session_is_forgotten_first() -> None:
 
 
 def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_log() -> None:
-    """Because it would be in the log with a position that no receipt could contain."""
+    """The batch would get positions in the log, but no client could get its receipt after the end of the session."""
     log = Log(Streams(sessions_max=1))
     topic, session = log.topic(), log.session()
     log.propose(open_session())
@@ -191,7 +191,11 @@ def test_a_batch_of_a_session_that_is_about_to_be_forgotten_does_not_enter_the_l
 
 
 def test_no_session_is_opened_while_the_session_that_it_replaces_is_undecided() -> None:
-    """Because the oldest might itself not be open yet, and could be used before it is forgotten."""
+    """If the limit of sessions is reached, a new session replaces the oldest one.
+
+    The record that opens the oldest one may not be applied yet, and a client could use it before the record that ends
+    it.
+    """
     log = Log(Streams(sessions_max=2))
     topic, session = log.topic(), log.session()
     log.propose(open_session())
@@ -495,7 +499,10 @@ def test_the_next_position_of_an_append_counts_unapplied_batches(log: Log) -> No
 
 
 def test_an_append_at_a_taken_position_is_refused_by_a_record_after_the_one_that_took_it(log: Log) -> None:
-    """Because the record before it may still be cut: then the refusal is cut too, and no client has seen it."""
+    """The record that has the position may still be cut off.
+
+    Then the refusal after it is cut off too, before a client has received it.
+    """
     topic, session, other = log.topic(), log.session(), log.session()
     log.propose(records(topic, other, 1))
     log.propose(records(topic, session, 1, expected=1))

@@ -101,7 +101,7 @@ def test_no_session_ends_before_its_record_because_of_a_members_own_settings(log
 
 
 def test_a_batch_never_enters_the_log_behind_the_end_of_its_session(log: Log) -> None:
-    """Because it would take positions that it can not have."""
+    """The leader would give positions to its records, but members reject batches of a session that has ended."""
     topic, session = log.topic(), log.session()
     log.seconds += HOUR + 1
     batch = upkeep(log)

@@ -1,4 +1,4 @@
-"""The promises of sinks: one COMMIT makes a batch visible, whole and once, and later ones learn that they were late."""
+"""The promises of sinks: one COMMIT makes a batch visible, whole and once; a repeated one gets the same result."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def sink_names(log: Log) -> list[str]:
 
 
 def test_a_sink_of_one_write_is_forgotten_when_its_time_is_over(log: Log, stager: Stager) -> None:
-    """They are never forgotten by hand, and there is room for ten thousand."""
+    """No user deletes such a sink, and only ten thousand sinks can exist."""
     topic = log.topic()
     log.run(begin("kept"))
     log.run(abort("kept"))
@@ -396,7 +396,7 @@ def test_a_sink_of_one_write_is_forgotten_when_its_time_is_over(log: Log, stager
 
 
 def test_a_sink_with_attempts_is_not_forgotten(log: Log, stager: Stager) -> None:
-    """Its commit may be on its way."""
+    """The request to commit them may still arrive."""
     topic = log.topic()
     part = stager.sealed((topic, 3), forget_seconds=100)
     log.seconds += 1000

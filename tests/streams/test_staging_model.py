@@ -100,7 +100,7 @@ class Topic:
 
     records: list[Stored] = field(default_factory=list)
     trimmed: int = 1
-    """All positions below were trimmed by name."""
+    """All positions below it were deleted by a trim, not by the retention."""
     first: int = 1
     retain_bytes: int = 0
 

@@ -91,7 +91,7 @@ async def test_the_log_is_preallocated_to_its_bound_in_the_background(disk: Watc
 async def test_the_log_never_exceeds_its_limit_and_continues_by_itself_after_a_trim(
     disk: WatchedDisk,
 ) -> None:
-    """B1.4, repeated: the log fills up, refuses, serves reads, accepts urgent records, is trimmed, and continues."""
+    """A full log refuses, serves reads, accepts urgent records, is trimmed, and continues (checklist B1, line 4)."""
     wal, failures = new_wal_disk(disk)
     for _ in range(12):
         error = await fill(wal)

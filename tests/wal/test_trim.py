@@ -67,7 +67,7 @@ def from_index(index: int) -> list[bytes]:
 def test_only_whole_segments_go_and_at_least_one_stays(
     disk: SimulatedDisk, wal: Wal, asked: int, first_index: int
 ) -> None:
-    """B2.10: a segment goes if all of its records lie below the given index; the open segment never goes."""
+    """A segment is dropped if all its records are below the index, except the open one (checklist B2, line 10)."""
     trim(wal, asked)
     assert (wal.first_index, wal.end) == (first_index, 41)
     assert contents(wal.read(wal.first_index, 1 << 30)) == from_index(first_index)

@@ -67,7 +67,7 @@ def recovered(disk: SimulatedDisk) -> list[bytes]:
 
 @simulated
 async def test_the_order_of_reservation_is_the_order_on_disk_and_of_completion(disk: SimulatedDisk) -> None:
-    """A hundred writers reserve in turn and fill their reservations after random delays (seed-systems B2.1)."""
+    """A hundred writers reserve in turn and fill their reservations after random delays (checklist B2, line 1)."""
     wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     entropy = random.Random(1)
     completed: list[int] = []
@@ -182,7 +182,7 @@ async def test_jobs_run_between_appends_once_those_before_them_are_durable(disk:
 
 @simulated
 async def test_many_concurrent_appends_cost_far_fewer_syncs(disk: SimulatedDisk) -> None:
-    """Batches that wait during a sync become one group (seed-systems B2.2)."""
+    """Batches that wait during a sync become one group (checklist B2, line 2)."""
     wal = started(disk, WalOptions(segment_bytes=1 << 20, reserve_bytes=0))
     await asyncio.sleep(1)
     calls = disk.calls
@@ -208,7 +208,7 @@ async def test_a_group_is_bounded_in_batches_and_in_bytes(disk: SimulatedDisk) -
 
 @simulated
 async def test_a_sync_is_cheap_inside_the_zero_filled_length_and_whole_beyond_it(disk: SimulatedDisk) -> None:
-    """``sync_data`` does not make a new length durable, so behind the zeros every group needs ``sync`` (B2.5)."""
+    """``sync_data`` does not make a new length durable, so ``sync`` is needed beyond it (checklist B2, line 5)."""
     wal, _ = open_wal(disk)
     wal._prepare_next = lambda: None  # type: ignore[method-assign]
     trace: list[str] = []
@@ -268,7 +268,7 @@ async def test_a_segment_that_cannot_be_made_ready_fails_the_log_and_does_not_ha
 
 @simulated
 async def test_a_clean_stop_closes_the_last_group_and_cuts_the_zeros_off(disk: SimulatedDisk) -> None:
-    """B2.6: the file is as long as its contents."""
+    """Checklist B2, line 6: the file is as long as its contents."""
     wal = started(disk)
     await wal.append([make_batch(1)])
     await wal.close()
@@ -323,7 +323,7 @@ async def test_a_busy_log_writes_no_empty_groups(disk: SimulatedDisk) -> None:
 
 @simulated
 async def test_after_a_truncation_a_read_gives_the_newer_records_also_after_a_restart(disk: SimulatedDisk) -> None:
-    """B2.9 in our form: of two batches with the same index, the older one is physically gone."""
+    """Checklist B2, line 9, in our form: of two batches with the same index, the older one is physically gone."""
     wal = started(disk)
     old = make_batches(1, 10, size=2000)
     for batch in old:
@@ -660,7 +660,7 @@ def test_a_disk_without_room_for_the_first_segment_is_refused(disk: SimulatedDis
 @pytest.mark.parametrize("operation", ["write", "sync"])
 @simulated
 async def test_a_failed_write_or_sync_is_final(disk: SimulatedDisk, operation: str) -> None:
-    """B2.3: every waiter of the group fails, the log refuses all later work, and nothing is retried."""
+    """Checklist B2, line 3: every waiter of the group fails, the log refuses all later work, and nothing is retried."""
     failures: list[StorageError] = []
     wal = started(disk, failures=failures)
     await wal.append([make_batch(1)])

@@ -63,10 +63,11 @@ def append(
     finally:
         _print(topic, appended, output)
     if appended.error is not None:
-        if appended.acknowledged and isinstance(appended.error, UnavailableError):
-            appended.error.message = appended.error.message.replace(
-                "; nothing was written", "; nothing more was written"
-            )
+        if isinstance(appended.error, UnavailableError):
+            # The command reads the topic first, so the error may be that of a read.
+            message = appended.error.message.replace("; nothing was read", "; nothing was written")
+            more = "nothing more was written" if appended.acknowledged else "nothing was written"
+            appended.error.message = message.replace("; nothing was written", f"; {more}")
         raise appended.error
     return 0
 

@@ -163,7 +163,7 @@ def test_a_query_has_the_time_of_the_latest_batch_and_no_dice(host: ActorHost) -
 
 
 def test_a_constructor_may_draw_though_only_a_query_asks_for_its_instance() -> None:
-    """None of it is kept, so it does no harm, and a missing instance needs no case of its own."""
+    """A query for a key without an instance runs the constructor on a temporary instance, which is then discarded."""
 
     class Drawing(ReplicatedActor):
         def __init__(self) -> None:
@@ -213,7 +213,7 @@ def test_a_failure_of_the_machine_is_no_result(host: ActorHost, how: str, error:
 
 
 def test_a_recursion_error_is_no_result(host: ActorHost) -> None:
-    """The depth at which it happens depends on the caller, so members would not agree on it."""
+    """The depth at which Python raises it depends on the caller's stack, so members could have different results."""
     with pytest.raises(RecursionError):
         call(host, 7, "account", "a", "recurse")
 
@@ -450,7 +450,7 @@ def test_an_error_whose_text_cannot_be_had_is_a_result_all_the_same(how: str, ki
 
 
 def test_the_results_of_a_batch_are_limited_together() -> None:
-    """They are one answer, and are kept together."""
+    """The results of a batch are sent in one response and kept together, so their sum has to be bounded."""
     host, results = limited(1000, *[("give", 900)] * 30, ("give", 10))
     kept = [result for result in results[:-1] if b"ResultTooLargeError" not in result]
     assert 10 < len(kept) < 20

@@ -61,7 +61,10 @@ def test_a_later_call_explains_no_answer() -> None:
 
 
 def test_a_write_of_the_present_value_may_still_have_to_wait() -> None:
-    """It leaves the state unchanged where it first fits, but the read at the end needs it after the other write."""
+    """The checker could place this write at once, where it changes nothing.
+
+    But the last read is only possible if it comes after the other write.
+    """
     history = [op(Write(5), 1, 2), op(Write(5), 3, 8), op(Write(7), 4, 7), op(Read(), 9, 10, 5)]
     assert verdict(Register(), *history) is Answer.LINEARIZABLE
 

@@ -60,7 +60,7 @@ snapshot takes twice as long. Above it the write rate of a snapshot, about 300 M
 class SnapshotMeta:
     """The description of a snapshot: the state after all records below ``end``, the last of which has ``term``.
 
-    ``history`` is the term history up to ``end``, (term, first index) pairs (protocol-rules 19). ``membership`` is the
+    ``history`` is the term history up to ``end``, (term, first index) pairs (protocol rule 19). ``membership`` is the
     packed one in force at ``end``; the record it came from has ``membership_index`` and ``membership_term`` (0 = none).
     ``log_time`` is that of the last record; ``created_us`` is the wall clock when the file was begun.
     """
