@@ -219,7 +219,7 @@ def test_a_batch_that_was_trimmed_while_it_was_wanted_leads_to_a_snapshot() -> N
 
 
 def test_the_slowest_member_that_is_being_sent_batches_is_known() -> None:
-    """Checklist B2, line 10: the records that it lacks are kept while there is room; a stopped member does not count."""
+    """The records that it lacks are kept while there is room; a stopped member does not count (checklist B2, 10)."""
     group = Group(3)
     group.elect("n1")
     group.run(5)

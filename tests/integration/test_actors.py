@@ -197,7 +197,7 @@ async def has_line(log: Path, event: str) -> bool:
 
 
 async def test_a_replay_on_an_empty_state_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Checklist B1, line 1: the same from the log alone, and from a snapshot with the log behind it, as at a restart."""
+    """The same from the log alone, and from a snapshot with the log behind it, as at a restart (checklist B1, 1)."""
     never = SnapshotOptions(log_bytes=1 << 40, restart_seconds_max=0)
     async with ActorGroup(tmp_path, 1, snapshots=never) as group:
         await group.run()

@@ -63,11 +63,10 @@ def append(
     finally:
         _print(topic, appended, output)
     if appended.error is not None:
-        if isinstance(appended.error, UnavailableError):
-            # The command reads the topic first, so the error may be that of a read.
-            message = appended.error.message.replace("; nothing was read", "; nothing was written")
-            more = "nothing more was written" if appended.acknowledged else "nothing was written"
-            appended.error.message = message.replace("; nothing was written", f"; {more}")
+        if appended.acknowledged and isinstance(appended.error, UnavailableError):
+            appended.error.message = appended.error.message.replace(
+                "; nothing was written", "; nothing more was written"
+            )
         raise appended.error
     return 0
 
@@ -86,7 +85,11 @@ async def _append(
     from viewstamp.terminal.lines import read_all, read_lines
 
     async with target.connect() as client:
-        await client.describe_topic(topic, timeout=timeout)  # Rejects an unknown topic before any input is read.
+        try:
+            await client.describe_topic(topic, timeout=timeout)  # Rejects an unknown topic before any input is read.
+        except UnavailableError as error:
+            error.message = error.message.replace("; nothing was read", "; nothing was written")
+            raise
         limit = client.record_bytes_max
         if raw:
             data = await read_all(descriptor, limit)
