@@ -21,6 +21,7 @@ NAMES = (
     "append-64",
     "append-256",
     "pipelined",
+    "distance",
     "large",
     "single",
     "commands",

@@ -15,6 +15,7 @@ from benchmarks.rows.appends import plural
 from benchmarks.rows.row import Options, RowResult
 from benchmarks.rows.turns import Contender, Side, Turn, alternate, open_sessions, side_of
 from viewstamp.bench.load import Call, keep_going
+from viewstamp.client.options import ClientOptions
 
 __all__ = ["TOPIC", "fill", "measure_pipelined", "puts_of"]
 
@@ -22,14 +23,16 @@ TOPIC = "pipelined"
 _GROUP_BYTES = 256 * 1024
 
 
-async def puts_of(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int) -> tuple[Call, int, str]:
+async def puts_of(
+    stack: AsyncExitStack, peer: Peer, value: bytes, in_flight: int, options: ClientOptions | None = None
+) -> tuple[Call, int, str]:
     """Return the fastest way to append to a running peer: the call, the records in each call, and a description.
 
     viewstamp gets groups, because a user with many records would append them so. The other systems get single records
-    and answer each.
+    and answer each. ``options`` are those of the client of viewstamp.
     """
     if isinstance(peer, Ours):
-        client = await stack.enter_async_context(peer.cluster.target.connect())
+        client = await stack.enter_async_context(peer.cluster.target.connect(options=options))
         await client.create_topic(TOPIC)
         group = [value] * max(1, min(in_flight // 8, _GROUP_BYTES // len(value)))
         return lambda: client.append_many(TOPIC, group), len(group), f"append_many of {len(group)}"

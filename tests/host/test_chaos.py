@@ -87,6 +87,72 @@ async def test_a_peer_is_cut_off_while_others_are_not_and_reached_again_after_th
         await listener.close()
 
 
+class Noting(Handler):
+    """Notes the bytes and the time at which they arrived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[tuple[float, bytes]] = []
+
+    def accept(self, connection: Connection) -> Noting:
+        return self
+
+    def on_bytes(self, data: bytes) -> None:
+        self.received.append((time.monotonic(), bytes(data)))
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(data for _, data in self.received)
+
+
+async def test_delayed_bytes_arrive_late_in_order_and_before_the_end(tmp_path: Path) -> None:
+    chaos = Chaos(str(tmp_path), real_host())
+    far, here = Noting(), Handler()
+    listener = await chaos.host.network.listen("127.0.0.1:0", far.accept)
+    connection = await chaos.host.network.connect(listener.address, here.accept)
+    write_faults(str(tmp_path), [Fault(kind=FaultKind.DELAY, peers={"n2": listener.address}, milliseconds=100)])
+    await until(lambda: chaos.faults)
+    started = time.monotonic()
+    connection.send([b"one ", b"two "])
+    write_faults(str(tmp_path), [])
+    chaos.describe()
+    connection.send([b"three"])  # The delay is over, but these bytes stay behind the others.
+    connection.close()
+    await until(lambda: far.ended)
+    assert far.data == b"one two three"
+    assert far.received[0][0] - started >= 0.09
+    await listener.close()
+
+
+async def test_a_delay_concerns_only_its_peers_and_neither_cuts_nor_slows_the_disk(tmp_path: Path) -> None:
+    chaos = Chaos(str(tmp_path), real_host())
+    far, here = Noting(), Handler()
+    listener = await chaos.host.network.listen("127.0.0.1:0", far.accept)
+    write_faults(str(tmp_path), [Fault(kind=FaultKind.DELAY, peers={"n2": "127.0.0.1:1"}, milliseconds=60_000)])
+    await until(lambda: chaos.faults)
+    assert (chaos.blocked, chaos.sync_seconds) == (set(), 0)
+    connection = await chaos.host.network.connect(listener.address, here.accept)
+    connection.send([b"now"])
+    await until(lambda: far.data == b"now")
+    connection.abort()
+    await until(lambda: here.ended)
+    await listener.close()
+
+
+async def test_an_aborted_connection_drops_its_delayed_bytes(tmp_path: Path) -> None:
+    chaos = Chaos(str(tmp_path), real_host())
+    far, here = Noting(), Handler()
+    listener = await chaos.host.network.listen("127.0.0.1:0", far.accept)
+    connection = await chaos.host.network.connect(listener.address, here.accept)
+    write_faults(str(tmp_path), [Fault(kind=FaultKind.DELAY, peers={"n2": listener.address}, milliseconds=60_000)])
+    await until(lambda: chaos.faults)
+    connection.send([b"never"])
+    connection.abort()
+    await until(lambda: far.ended and here.ended)
+    assert far.data == b""
+    await listener.close()
+
+
 async def test_a_full_disk_has_little_free_and_accepts_only_preallocated_bytes(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/segment", create=True)
     file.write(0, [bytes(100)])

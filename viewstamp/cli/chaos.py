@@ -222,12 +222,7 @@ def partition(
     """Block the messages between a node and other nodes, in both directions. Clients still reach all of them."""
     from viewstamp.host.chaos import Fault, FaultKind
 
-    cluster, chosen = _open(directory, node)
-    if node in (others or ()):
-        raise ConfigError(f"--from {node}: {node} cannot be cut off from itself", remedy="name another node")
-    far = [cluster.node(name) for name in others or [name for name in cluster.nodes if name != node]]
-    if not far:
-        raise ConfigError(f"{node} is the only node: there is none to cut it off from", remedy="add one: members add")
+    cluster, chosen, far = _open_and_others(directory, node, others)
     until = _until(seconds)
 
     def cut(peers: Iterable[LocalNode]) -> Fault:
@@ -244,6 +239,39 @@ def partition(
         else f"{node} is cut off from {names}"
     )
     _report(output, directory, done, seconds, fault="partition", node=node, others=[each.id for each in far])
+
+
+@app.command()
+def delay(
+    node: NodeArgument,
+    milliseconds: Annotated[int, typer.Argument(metavar="MS", min=1, max=60_000, help="Delay of each message.")],
+    others: Annotated[
+        list[str] | None, typer.Option("--from", metavar="OTHER", help="Only from this node. [default: from all]")
+    ] = None,
+    one_way: Annotated[bool, typer.Option("--one-way", help="Delay only messages from NODE.")] = False,
+    seconds: SecondsOption = None,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Delay each message between a node and other nodes by MS, in both directions, as a long way does."""
+    from viewstamp.host.chaos import Fault, FaultKind
+
+    cluster, chosen, far = _open_and_others(directory, node, others)
+    until = _until(seconds)
+
+    def late(peers: Iterable[LocalNode]) -> Fault:
+        where = {str(peer.id): peer.address for peer in peers}
+        return Fault(kind=FaultKind.DELAY, peers=where, milliseconds=milliseconds, until=until)
+
+    faults: dict[str, Fault] = {chosen.id: late(far)}
+    if not one_way:
+        faults |= {each.id: late([chosen]) for each in far}
+    _impose(cluster, chosen, faults, directory, add=True)
+    names = ", ".join(each.id for each in far)
+    done = f"messages from {node} to {names}{'' if one_way else ', and back,'} arrive {milliseconds} ms later"
+    _report(
+        output, directory, done, seconds, fault="delay", node=node, others=[each.id for each in far], ms=milliseconds
+    )
 
 
 @app.command("slow-disk")
@@ -285,7 +313,7 @@ def fill_disk(
 
 @app.command()
 def heal(directory: LocalDirOption = Path(DEFAULT_DIRECTORY), output: OutputOption = Output.TABLE) -> None:
-    """End every pause, partition, slow disk and full disk. Damaged files are repaired by the nodes themselves."""
+    """End every pause, partition, delay, slow disk and full disk. The nodes repair damaged files themselves."""
     from viewstamp.host.chaos import write_faults
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.process import is_paused
@@ -325,6 +353,19 @@ def _open(directory: Path, name: str) -> tuple[LocalCluster, LocalNode]:
     return cluster, cluster.node(name)
 
 
+def _open_and_others(
+    directory: Path, name: str, others: list[str] | None
+) -> tuple[LocalCluster, LocalNode, list[LocalNode]]:
+    """Return the cluster, the node, and the other nodes that are named; all, if none is."""
+    cluster, chosen = _open(directory, name)
+    if name in (others or ()):
+        raise ConfigError(f"--from {name}: {name} cannot be cut off from itself", remedy="name another node")
+    far = [cluster.node(each) for each in others or [each for each in cluster.nodes if each != name]]
+    if not far:
+        raise ConfigError(f"{name} is the only node: there is none to cut it off from", remedy="add one: members add")
+    return cluster, chosen, far
+
+
 def _until(seconds: float | None) -> float:
     return 0.0 if seconds is None else time.time() + seconds
 
@@ -362,7 +403,9 @@ def _impose(
     for node in nodes:
         fault = faults[node.id]
         kept = [each for each in read_faults(node.directory) if add or each.kind != fault.kind]
-        write_faults(node.directory, [*(each for each in kept if each.peers != fault.peers), fault])
+        write_faults(
+            node.directory, [*(each for each in kept if (each.kind, each.peers) != (fault.kind, fault.peers)), fault]
+        )
     run_async(_wait_obeyed(cluster, {node.id: faults[node.id].kind for node in nodes if node.pid() is not None}))
 
 

@@ -10,6 +10,7 @@ if it has changed, and for each request of the node's status. Without the file t
 | fault       | fields                   | effect                                                                   |
 | ----------- | ------------------------ | ------------------------------------------------------------------------ |
 | `partition` | peers: node to address   | connections to the peers are cut, and new ones are refused               |
+| `delay`     | peers, milliseconds      | messages to the peers arrive this much later, in their order             |
 | `slow-disk` | milliseconds             | every sync takes this much longer                                        |
 | `fill-disk` |                          | 16 MiB are free, until files have grown by that; then none               |
 
@@ -27,10 +28,12 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from viewstamp.enums import fast_members
@@ -56,6 +59,8 @@ Accept = Callable[[Connection], ConnectionHandler]
 _LOOK_SECONDS: Final = 0.25
 _FULL_BYTES: Final = 16 * 1024 * 1024
 """Free bytes at the start of ``fill-disk``. Not 0, because real disks fill slowly, and a node checks its reserve."""
+_TIMER_SECONDS: Final = 0.0005
+"""Delayed bytes are sent up to this early, because timers of the event loop count in milliseconds."""
 _NAP_SECONDS: Final = 0.02
 """Interval in which a delayed sync checks whether the fault has ended."""
 
@@ -65,6 +70,7 @@ class FaultKind(StrEnum):
     """The names of faults in the file."""
 
     PARTITION = "partition"
+    DELAY = "delay"
     SLOW_DISK = "slow-disk"
     FILL_DISK = "fill-disk"
 
@@ -75,7 +81,7 @@ class Fault:
 
     kind: str
     peers: Mapping[str, str] = field(default_factory=dict)
-    """Node to address, of the peers that this node cannot reach."""
+    """Node to address, of the peers that this node cannot reach, or reaches late."""
     milliseconds: int = 0
     until: float = 0.0
     """Seconds since 1970; 0 = no end."""
@@ -166,12 +172,18 @@ class Chaos:
     @property
     def blocked(self) -> set[str]:
         """The addresses that this node cannot reach."""
-        return {address for fault in self.faults for address in fault.peers.values()}
+        cuts = (fault for fault in self.faults if fault.kind == FaultKind.PARTITION)
+        return {address for fault in cuts for address in fault.peers.values()}
 
     @property
     def sync_seconds(self) -> float:
         """Seconds by which each sync is delayed."""
-        return sum(fault.milliseconds for fault in self.faults) / 1000
+        return sum(fault.milliseconds for fault in self.faults if fault.kind == FaultKind.SLOW_DISK) / 1000
+
+    def delay_to(self, address: str) -> float:
+        """Return the seconds by which messages to an address are delayed."""
+        delays = (fault for fault in self.faults if fault.kind == FaultKind.DELAY)
+        return sum(fault.milliseconds for fault in delays if address in fault.peers.values()) / 1000
 
     @property
     def is_full(self) -> bool:
@@ -218,12 +230,12 @@ class Chaos:
 
 
 class ChaosNetwork(Network):
-    """A network that cannot reach some addresses. Connections *to* this node are not affected."""
+    """A network that cannot reach some addresses, or reaches them late. Connections *to* this node are not affected."""
 
     def __init__(self, network: Network, chaos: Chaos) -> None:
         self._network = network
         self._chaos = chaos
-        self._opened: dict[Connection, str] = {}
+        self._opened: dict[_LateConnection, str] = {}
         """The open connections that this node has opened, with their addresses."""
 
     async def listen(self, address: str, accept: Accept) -> Listener:
@@ -234,12 +246,17 @@ class ChaosNetwork(Network):
         """Connect; see :class:`Network`."""
         self._check(address)
 
-        def watched(connection: Connection) -> ConnectionHandler:
-            handler = accept(connection)
-            self._opened[connection] = address
-            return _Watched(handler, lambda: self._opened.pop(connection, None))
+        made: list[_LateConnection] = []
 
-        connection = await self._network.connect(address, watched)
+        def watched(connection: Connection) -> ConnectionHandler:
+            late = _LateConnection(connection, partial(self._chaos.delay_to, address))
+            made.append(late)
+            handler = accept(late)
+            self._opened[late] = address
+            return _Watched(handler, late, lambda: self._opened.pop(late, None))
+
+        await self._network.connect(address, watched)
+        (connection,) = made
         if address in self._chaos.blocked:
             connection.abort()
             self._check(address)
@@ -257,15 +274,81 @@ class ChaosNetwork(Network):
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{address} is cut off (viewstamp chaos partition)")
 
 
-class _Watched:
-    """A handler that also calls ``on_end`` at the end of its connection."""
+class _LateConnection(Connection):
+    """A connection whose bytes leave late while a delay is in force: all of them, in their order, before it closes.
 
-    def __init__(self, handler: ConnectionHandler, on_end: Callable[[], object]) -> None:
+    Bytes that wait here do not count as unsent, because they stand for bytes on a long way, which the system has taken.
+    """
+
+    def __init__(self, connection: Connection, seconds: Callable[[], float]) -> None:
+        self.peer = connection.peer
+        self._connection = connection
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[float, Sequence[Buffer]]] = deque()
+        """The time at which each buffer is due, on the loop's clock, and the buffer."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closing = False
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        if self._is_closing:
+            return
+        seconds = self._seconds()
+        if not self._waiting and not seconds:
+            self._connection.send(buffers)
+            return
+        due = self._loop.time() + seconds
+        if self._waiting:
+            due = max(due, self._waiting[-1][0])
+        self._waiting.append((due, buffers))
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._on_due)
+
+    def _on_due(self) -> None:
+        self._timer = None
+        now = self._loop.time() + _TIMER_SECONDS
+        while self._waiting and self._waiting[0][0] <= now:
+            self._connection.send(self._waiting.popleft()[1])
+        if self._waiting:
+            self._timer = self._loop.call_at(self._waiting[0][0], self._on_due)
+        elif self._is_closing:
+            self._connection.close()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes
+
+    async def drain(self) -> None:
+        await self._connection.drain()
+
+    def close(self) -> None:
+        self._is_closing = True
+        if not self._waiting:
+            self._connection.close()
+
+    def abort(self) -> None:
+        self.drop()
+        self._connection.abort()
+
+    def drop(self) -> None:
+        """Drop the waiting bytes, because the connection has ended."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Watched:
+    """A handler that also drops the waiting bytes of its connection at the end, and calls ``on_end``."""
+
+    def __init__(self, handler: ConnectionHandler, late: _LateConnection, on_end: Callable[[], object]) -> None:
         self.on_bytes = handler.on_bytes
         self._handler = handler
+        self._late = late
         self._on_end = on_end
 
     def on_closed(self, error: BaseException | None) -> None:
+        self._late.drop()
         self._on_end()
         self._handler.on_closed(error)
 
