@@ -20,6 +20,11 @@ from viewstamp.wire.schema import RequestBody
 
 __all__ = ["NodeConnection", "parse_addresses", "too_large"]
 
+_QUESTIONS_TOGETHER = 32
+"""Small questions that count as one frame where a link divides a turn among its clients."""
+_TOGETHER_BYTES = 16 * 1024
+"""No further question is added to such a frame once it has this many bytes."""
+
 
 def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     """Return the addresses of ``"host:port,host:port"`` or of a sequence of them, in order, each once.
@@ -153,22 +158,30 @@ class NodeConnection:
     # The link calls these.
 
     def next_frame(self) -> Sequence[Buffer] | None:
-        """Return the next frame to send; None = there is none now."""
+        """Return the next frames to send: up to ``_QUESTIONS_TOGETHER`` questions, or one request; None = none now."""
         self.has_more = False
-        while self._unsent:
-            question = self._unsent[0]
-            if question.future.done():  # Its caller was cancelled, or the time is over.
-                self._unsent.popleft()
-            elif self._link.admits_question(self):
-                self._unsent.popleft()
-                question.sent_at = self._runtime.time()
-                self._link.expect(
-                    question.request_id, self, question.receive, is_question=True, may_be_held=question.wait > 0
-                )
+        unsent = self._unsent
+        if unsent:
+            frames: list[Buffer] = []
+            size = count = 0
+            while unsent and count < _QUESTIONS_TOGETHER and size < _TOGETHER_BYTES:
+                question = unsent[0]
+                if question.future.done():  # Its caller was cancelled, or the time is over.
+                    unsent.popleft()
+                elif self._link.admits_question(self):
+                    unsent.popleft()
+                    question.sent_at = self._runtime.time()
+                    self._link.expect(
+                        question.request_id, self, question.receive, is_question=True, may_be_held=question.wait > 0
+                    )
+                    frames += question.frame
+                    size += len(question.frame[0])
+                    count += 1
+                else:
+                    break
+            if frames:
                 self.has_more = True
-                return question.frame
-            else:
-                break
+                return frames
         request = self.source(self) if self.source is not None else None
         if request is None:
             return None

@@ -202,6 +202,13 @@ class ConnectionPool:
         self._roster.vouch(connection.node, connection.address, members)
         self.addresses.learn(members, generation)
 
+    def open_to(self, node: str) -> NodeConnection | None:
+        """Return the open connection to the member with this id, or to the node of this name; None = there is none."""
+        for connection in self._connections.values():
+            if connection.is_usable and (node == connection.node or node == name_of(connection.node)):
+                return connection
+        return None
+
     async def to_node(self, node: str) -> NodeConnection:
         """Return a connection to the member with this id, or to the node of this name.
 
@@ -209,9 +216,8 @@ class ConnectionPool:
           UnavailableError: it cannot be reached, or is unknown and some nodes did not answer.
           RequestError: all nodes answer, and none of them is that node.
         """
-        for connection in self._connections.values():
-            if connection.is_usable and node in (connection.node, name_of(connection.node)):
-                return connection
+        if (connection := self.open_to(node)) is not None:
+            return connection
         failures: list[ViewstampError] = []
         seen: list[str] = []
         tried: dict[str, None] = {}
@@ -247,6 +253,19 @@ class ConnectionPool:
         generation = membership.get("generation") if isinstance(membership, dict) else 0
         self._learn(connection, *read_members({"members": status.get("members") or {}, "generation": generation}))
         return status
+
+    def at_hand(self, avoid: set[str]) -> NodeConnection | None:
+        """Return the leader's connection if it is open and its address is not in ``avoid``; else None."""
+        connection = self.preferred
+        if connection is None or not connection.is_usable or connection.address in avoid:
+            return None
+        return connection
+
+    def has_others(self, connection: NodeConnection, avoid: set[str]) -> bool:
+        """Return whether there are addresses besides the one of ``connection`` and those in ``avoid``."""
+        if not avoid:
+            return len(self.addresses.all) > 1
+        return not avoid.issuperset({*self.addresses.all} - {connection.address})
 
     async def any_but(self, avoid: set[str]) -> NodeConnection:
         """Return an open connection to an address not in ``avoid``: the leader's, else a member's, else a new one."""

@@ -105,11 +105,13 @@ class Router:
             connection = None
             try:
                 if node is not None:
-                    connection = await runtime.within(max(0.0, deadline - runtime.time()), pool.to_node(node))
+                    connection = pool.open_to(node)
+                    if connection is None:
+                        connection = await runtime.within(max(0.0, deadline - runtime.time()), pool.to_node(node))
                 else:
-                    connection = await pool.any_but(avoid)
+                    connection = pool.at_hand(avoid) or await pool.any_but(avoid)
                 remaining = deadline - runtime.time()
-                if node is None and not wait and not avoid.issuperset({*pool.addresses.all} - {connection.address}):
+                if node is None and not wait and pool.has_others(connection, avoid):
                     remaining /= 2  # Keep time for nodes that were not tried, because they may answer at once.
                 timeout = max(0.0, min(self._options.silence + wait, remaining))
                 frame = await connection.ask(request, timeout=timeout, wait=wait)

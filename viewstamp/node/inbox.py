@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from viewstamp.errors import ViewstampError
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer
+from viewstamp.node.read_index import Barrier
 from viewstamp.wire.batch import Batch
 
 __all__ = [
@@ -47,12 +47,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class WaitForIndex:
-    """A linearizable read: ``reader`` is resolved when this node has applied all that was committed before the read.
+    """Linearizable reads: ``barrier`` is released when all that was committed before them has been applied here."""
 
-    Readers whose future is already done (cancelled or timed out) are dropped.
-    """
-
-    reader: asyncio.Future[None]
+    barrier: Barrier
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
+from functools import partial
 
 from viewstamp.actors import Ref
-from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError
+from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.applier import resolve
 from viewstamp.node.inbox import Item, WaitForIndex
 from viewstamp.node.log_reader import LogReader
+from viewstamp.node.read_index import Barrier, Reader
 from viewstamp.node.replica import Replica
 from viewstamp.node.state_machine import (
     ActorChangesQuery,
@@ -60,6 +62,33 @@ class Reading:
         self._confirmed_at = -math.inf
         """The time of the newest request whose confirmed index has been applied here."""
         self._glanced_at = -math.inf
+        self._open: Barrier | None = None
+        """The newest barrier, which reads join while it is open."""
+
+    def join(self, reader: Reader) -> Barrier:
+        """Call ``reader`` once everything that was committed before this call has been applied here (read-index).
+
+        The reads of a turn share a barrier, and so one request to the leader and one timer. Returns the barrier, which
+        the reader may leave.
+
+        Raises:
+          OverloadedError, ClosedError: the replica takes no messages; the reader is not called.
+        """
+        barrier = self._open
+        if barrier is None or not barrier.is_open:
+            barrier = Barrier(self._clock.monotonic(), self._request_seconds, self._note_current, self._unconfirmed)
+            try:
+                self._ref.tell(WaitForIndex(barrier))
+            except BaseException:
+                barrier.leave(reader)
+                raise
+            self._open = barrier
+        barrier.readers[reader] = None
+        return barrier
+
+    def query_now(self, query: Query[AnswerT]) -> AnswerT:
+        """Query the present state; linearizable if :meth:`join` has called the reader. Never awaits."""
+        return self._machine.query(query)
 
     async def query(
         self, query: Query[AnswerT], *, stale: bool, max_staleness: float | None = None, applied_index: int = 0
@@ -158,18 +187,28 @@ class Reading:
 
     async def _barrier(self, seconds: float) -> None:
         """Wait until everything that was committed before this call has been applied here (read-index)."""
-        asked_at = self._clock.monotonic()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ref.tell(WaitForIndex(future))
+        future: asyncio.Future[ViewstampError | None] = asyncio.get_running_loop().create_future()
+        reader = partial(_settle, future)
+        barrier = self.join(reader)
         try:
             async with asyncio.timeout(seconds):
-                await future
+                error = await future
         except TimeoutError:
-            raise NoQuorumError(
-                f"{self._me} could not confirm a leader",
-                remedy="start a majority of the members, or read stale from one node",
-            ) from None
-        self._confirmed_at = max(self._confirmed_at, asked_at)
+            raise self._unconfirmed() from None
+        finally:
+            barrier.leave(reader)
+        if error is not None:
+            raise error
+
+    def _note_current(self, began_at: float) -> None:
+        """Note that everything that was committed at ``began_at`` has been applied here."""
+        self._confirmed_at = max(self._confirmed_at, began_at)
+
+    def _unconfirmed(self) -> NoQuorumError:
+        return NoQuorumError(
+            f"{self._me} could not confirm a leader",
+            remedy="start a majority of the members, or read stale from one node",
+        )
 
     async def _wait_applied(self, index: Index) -> None:
         if index < self._applier.applied_end:
@@ -184,6 +223,12 @@ class Reading:
 
     def _last_position(self, topic: TopicId) -> Position:
         return self._machine.query(LastPositionQuery(topic))
+
+
+def _settle(future: asyncio.Future[ViewstampError | None], error: ViewstampError | None) -> None:
+    """Resolve a future with a barrier's result, unless its waiter has been cancelled or has timed out."""
+    if not future.done():
+        future.set_result(error)
 
 
 class _Map:

@@ -36,7 +36,7 @@ from viewstamp.errors import (
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, Term, Viewstamp
-from viewstamp.node.applier import Answer, Applier, resolve
+from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, MembershipChanges, Transfer
 from viewstamp.node.health.latency import LatencyGauge
 from viewstamp.node.inbox import (
@@ -79,7 +79,7 @@ class _Tick:
 
 @dataclass(frozen=True, slots=True)
 class _GoOn:
-    """There is more to apply."""
+    """There is more to apply, or to ask for."""
 
 
 _TICK = _Tick()
@@ -172,8 +172,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                     self.raft.durable(viewstamp)
                     if after:
                         self._send_after_durable(after)
-                case WaitForIndex(reader):
-                    self._reads.unasked.append(reader)
+                case WaitForIndex(barrier):
+                    self._reads.unasked.append(barrier)
                 case RememberPeer(peer, incarnation):
                     self._log_store.remember_peer(peer, incarnation)
                     self.raft.note_incarnation(peer, incarnation)
@@ -202,6 +202,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         ready = self.raft.ready()
         if ready is not None:
             self._act(ready)
+            if reads.unasked and not reads.asked:
+                self.ref.put(_GO_ON)  # Reads that waited for the answer of this turn are asked for in the next one.
         if applier.pending:
             applier.apply_turn()
             if applier.pending:
@@ -266,8 +268,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             # Written into the next group's header, limited there to the durable end (protocol rule 8).
             self._wal.commit_hint = ready.committed[-1].end
         for token, index in ready.reads:
-            for reader in self._reads.on_index(token, self._ticker.count):
-                self.applier.call_when_applied(index, partial(resolve, reader))
+            for barrier in self._reads.on_index(token, self._ticker.count):
+                self.applier.call_when_applied(index, barrier.release)
         for fetch in ready.fetches:
             self._log_fetches.begin(fetch)
 
@@ -455,7 +457,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     @property
     def held_readers(self) -> int:
-        """Linearizable reads that wait for a leader to confirm them; cancelled ones count until the next question."""
+        """Linearizable reads that wait for a leader to confirm them."""
         return self._reads.held
 
     @property

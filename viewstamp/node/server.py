@@ -26,10 +26,9 @@ from viewstamp.node.complaints import Complaints
 from viewstamp.node.crowd import Crowd
 from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
+from viewstamp.node.read_index import Barrier
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, Limits, Service
-from viewstamp.node.state_machine import (
-    Result,
-)
+from viewstamp.node.state_machine import Query, Result
 from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
@@ -137,6 +136,8 @@ class _ServerConnection:
         self._on_frame: Callable[[Frame], None] = self._on_hello
         self._out: list[Buffer] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self.reads: dict[_Read, None] = {}
+        """Linearizable queries that wait for a leader."""
         self.read_lock = asyncio.Lock()
         self._is_closed = False
         self._peer = self._incarnation = ""
@@ -176,6 +177,10 @@ class _ServerConnection:
         self._server.crowd.left(self)
         for task in list(self._tasks):
             task.cancel()
+        self._server.crowd.requests -= len(self.reads)
+        reads, self.reads = self.reads, {}
+        for read in reads:
+            read.cancel()
         if isinstance(error, ViewstampError):
             self._server.complaints.warning("! connection ended", self._peer or self._connection.peer, error)
 
@@ -335,15 +340,46 @@ class _ServerConnection:
         self.service.propose(batch, answer)
         server.in_flight_bytes += size
 
+    def read(self, request: int, key: str, query: Query[object]) -> None:
+        """Answer a linearizable query without a task; as :meth:`Caller.read`."""
+        read = _Read(self, request, key, query)
+        reading = self.service.reading
+        self._count_request()
+        try:
+            read.barrier = reading.join(read)
+        except BaseException:
+            self._server.crowd.requests -= 1
+            raise
+        self.reads[read] = None
+
+    def answer_read(self, read: _Read, error: ViewstampError | None) -> None:
+        """Query the state, which is fresh enough now, or answer with ``error``."""
+        del self.reads[read]
+        self._server.crowd.requests -= 1
+        service = self.service
+        if error is None:
+            try:
+                result = service.reading.query_now(read.query)
+            except ViewstampError as refusal:
+                error = refusal
+            else:
+                self.ok(read.request, {read.key: result, "age": 0.0, "applied_index": service.applied_index})
+                return
+        self._error(read.request, error)
+
+    def _count_request(self) -> None:
+        """Count a request that has to wait. Raises OverloadedError."""
+        waiting, crowd = len(self._tasks) + len(self.reads), self._server.crowd
+        if waiting >= _REQUESTS_MAX:
+            raise OverloadedError(
+                f"{waiting} requests of this connection wait already", remedy="wait for answers before asking more"
+            )
+        crowd.check_requests()
+        crowd.requests += 1
+
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a request that has to wait; as :meth:`Caller.start`."""
-        if len(self._tasks) >= _REQUESTS_MAX:
-            raise OverloadedError(
-                f"{len(self._tasks)} requests of this connection wait already",
-                remedy="wait for answers before asking more",
-            )
-        self._server.crowd.check_requests()
-        self._server.crowd.requests += 1
+        self._count_request()
         task = asyncio.get_running_loop().create_task(self._guard(request, work))
         self._tasks[task] = None
         task.add_done_callback(self._on_answered)
@@ -381,6 +417,27 @@ class _ServerConnection:
     def _error(self, request: int, error: ViewstampError) -> None:
         members = member_fields(self.service.membership) if isinstance(error, NotLeaderError) else {}
         self._send(encode_frame(FrameKind.ERROR, {"id": request, **error_fields(error), **members}))
+
+
+class _Read:
+    """A linearizable query of a connection that waits for a leader. Called as a ``Reader`` when it may be answered."""
+
+    __slots__ = ("_connection", "barrier", "key", "query", "request")
+
+    def __init__(self, connection: _ServerConnection, request: int, key: str, query: Query[object]) -> None:
+        self._connection = connection
+        self.request = request
+        self.key = key
+        self.query = query
+        self.barrier: Barrier | None = None
+
+    def __call__(self, error: ViewstampError | None) -> None:
+        self._connection.answer_read(self, error)
+
+    def cancel(self) -> None:
+        """Leave the barrier, because the connection has ended."""
+        if self.barrier is not None:
+            self.barrier.leave(self)
 
 
 def _ignore(_: Frame) -> None:

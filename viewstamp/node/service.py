@@ -200,6 +200,10 @@ class Caller(Protocol):
         """Propose a batch, and answer with the fields of its result. Raises UnavailableError."""
         ...
 
+    def read(self, request: int, key: str, query: Query[object]) -> None:
+        """Answer with the result of a linearizable query, under ``key``. Raises OverloadedError."""
+        ...
+
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a handler in a task; an error that it raises is the answer. Raises OverloadedError."""
         ...
@@ -374,16 +378,16 @@ async def _describe_actor(caller: Caller, request: int, asked: DescribeActor) ->
     await _query(caller, request, "actor", InterfaceQuery(asked.name), stale=True)
 
 
-@_in_a_task(QueryActor)
-async def _query_actor(caller: Caller, request: int, asked: QueryActor) -> None:
-    await _query(
-        caller,
+@_at_once(QueryActor)
+def _query_actor(caller: Caller, request: int, asked: QueryActor, frame: Frame) -> None:
+    query = ActorQuery(asked.actor, asked.key, asked.method, asked.arguments)
+    if not asked.stale:
+        caller.read(request, "result", query)  # Without a task, because a task costs more than the query itself.
+        return
+    age, index = asked.max_staleness, asked.applied_index
+    caller.start(
         request,
-        "result",
-        ActorQuery(asked.actor, asked.key, asked.method, asked.arguments),
-        stale=asked.stale,
-        max_staleness=asked.max_staleness,
-        applied_index=asked.applied_index,
+        lambda: _query(caller, request, "result", query, stale=True, max_staleness=age, applied_index=index),
     )
 
 

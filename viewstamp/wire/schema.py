@@ -20,6 +20,7 @@ from typing import (
 )
 
 from viewstamp.errors import RequestError
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameKind
@@ -91,8 +92,14 @@ class RequestBody:
         Raises:
           RequestError: a field is missing, of another type or out of range.
         """
-        kind = cls.kind
-        return cls(**{field.name: field.read(kind, body) for field in cls.fields})
+        values: dict[str, Any] = {}
+        for field in cls.fields:
+            name = field.name
+            if name in body or field.default is MISSING:
+                value = body.get(name)
+                # Texts have no range, and most fields are texts: for them a call is saved.
+                values[name] = value if type(value) is str and str in field.types else field.read(cls.kind, body)
+        return cls(**values)
 
     def to_map(self) -> dict[str, object]:
         """Return the fields to send, in their order, without the id."""
@@ -117,7 +124,7 @@ def request(
 
     def decorate(cls: type[RequestT]) -> type[RequestT]:
         hints = get_type_hints(cls, include_extras=True)
-        made: Any = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+        made: Any = value_class(cls)
         assert kind not in REQUESTS, f"{kind.name} has a row already"
         REQUESTS[kind] = made
         made.kind = kind
