@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch, Buffer, pad
 
 __all__ = [
@@ -186,7 +187,7 @@ class SegmentHeader:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class GroupHeader:
     """The header before the batches of one write and one sync.
 

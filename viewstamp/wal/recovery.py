@@ -256,7 +256,8 @@ class Survey:
                 yield item
                 continue
             location, batch = item
-            segment.note(batch.first_index, boundary or location)
+            if (boundary or location) >= segment.next_noted:
+                segment.note(batch.first_index, boundary or location)
             boundary = 0
             if batch.first_index < self.scan_from:
                 self._term_before = batch.term if batch.end == self.scan_from else 0

@@ -447,13 +447,17 @@ class SegmentScanner:
             if not 0 < group.body_size <= min(self._chunk_bytes, limit - at):
                 continue
             # Nearly always the whole group is intact. A damaged one is read again above, batch by batch.
-            body = window.peek(at, group.body_size)
-            for batch in intact_batches(body, checksums, state):
-                yield at, batch
+            body, offset, end, term = window.peek(at, group.body_size), 0, state.end, state.term or 0
+            for checksum in checksums:
+                listed = Batch.decode_listed(body, offset, checksum)
+                if listed is None or listed.first_index != end or listed.term < term:
+                    break
+                yield at + offset, listed
                 taken += 1
-                at += batch.size
-                state.end = batch.end
-                state.term = batch.term
+                offset += listed.size
+                end, term = listed.end, listed.term
+                state.end, state.term = end, term
+            at += offset
         if taken < len(checksums):
             scan.tail = Rest.BYTES
         if scan.stop is None:
@@ -617,23 +621,6 @@ class SegmentScanner:
         except FrameError:
             return None
         return batch if batch.first_index == index and batch.previous_term == term else None
-
-
-def intact_batches(body: memoryview, checksums: Sequence[int], state: ScanState) -> Iterator[Batch]:
-    """Yield the first batches of a group's ``body``, as far as each is the next one that its header names.
-
-    Each has to continue ``state``, which the caller moves on before it takes the next.
-    """
-    offset = 0
-    for checksum in checksums:
-        try:
-            batch = Batch.decode(body[offset : offset + Batch.measure(body, offset)])
-        except FrameError:
-            return
-        if batch_checksum(batch) != checksum or batch.first_index != state.end or batch.term < (state.term or 0):
-            return
-        yield batch
-        offset += batch.size
 
 
 def batches_from(window: Window, location: int, length: int) -> Iterator[tuple[int, Batch]]:

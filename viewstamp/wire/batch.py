@@ -288,6 +288,25 @@ class Batch:
         return cls(buffer, fields)
 
     @classmethod
+    def decode_listed(cls, buffer: memoryview, offset: int, checksum: int) -> Batch | None:
+        """Read the batch at ``offset`` if it is intact and has this header checksum; None = it is not.
+
+        As :meth:`decode`, without the reason, because recovery reads many batches, and nearly all of them are intact.
+        """
+        if len(buffer) - offset < HEADER_SIZE:
+            return None
+        head = _HEADER.unpack_from(buffer, offset)
+        size = HEADER_SIZE + head[16]
+        view = buffer[offset : offset + size]
+        if head[0] != _MAGIC or head[1] != checksum or len(view) != size:
+            return None
+        if crc32c(view[_LEADER_START:HEADER_SIZE]) != checksum or crc32c(view[_CLIENT_START:]) != head[7]:
+            return None
+        if head[8] not in _KINDS or head[10] != 0 or head[13] < 1:
+            return None
+        return cls(view, head[2:])
+
+    @classmethod
     def decode_all(cls, buffer: Buffer, *, verify: bool = True) -> list[Batch]:
         """Read the batches that stand one behind the other in ``buffer``, as views of it.
 
