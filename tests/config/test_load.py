@@ -71,6 +71,7 @@ def test_every_setting_can_be_given_in_the_environment(file: Path) -> None:
         "cluster.learners": "n9=127.0.0.1:9",
         "node.insecure_network": "true",
         "node.chaos": "true",
+        "timeouts.leases": "true",
         "timeouts.request_s": "1.5",
         "snapshots.restart_seconds_max": "0",
     }

@@ -287,6 +287,7 @@ class Group:
             tail=[batch for batch in disk.batches if batch.end > commit_end],
             memberships=memberships,
             recovering_until=disk.recovering_until,
+            promised_us=self.options[member.me].lease_us,
         )
         member.raft = Raft(member.me, self.options[member.me], stored, self.entropy)
         done = applied[-1].end if applied else Index(1)

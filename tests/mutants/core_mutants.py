@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.consensus import candidate, follower, leader, quiet, raft, reads, reconfigure, standing
+from viewstamp.consensus import candidate, follower, leader, lease, quiet, raft, reads, reconfigure, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     HeartbeatRequest,
@@ -494,6 +494,36 @@ def read_before_the_term_start() -> AbstractContextManager[None]:
     return patched(Raft, ready=ready)
 
 
+def lease_after_its_end() -> AbstractContextManager[None]:
+    return patched(lease, is_held=lambda core, leading: leading.lease_until_us > 0 and not leading.has_released)
+
+
+def promise_and_vote() -> AbstractContextManager[None]:
+    return patched(lease, is_promised=lambda core: False)
+
+
+def lease_after_a_transfer() -> AbstractContextManager[None]:
+    original = lease.is_held
+
+    def is_held(core: Core, leading: Leading) -> bool:
+        before, leading.has_released = leading.has_released, False
+        try:
+            return original(core, leading)
+        finally:
+            leading.has_released = before
+
+    return patched(lease, is_held=is_held)
+
+
+def forget_the_promise() -> AbstractContextManager[None]:
+    original = Core.__init__
+
+    def __init__(self: Core, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:  # noqa: N807
+        original(self, me, options, replace(stored, promised_us=0), entropy)
+
+    return patched(Core, __init__=__init__)
+
+
 # -- Installing ---------------------------------------------------------------------------------------------
 
 
@@ -691,6 +721,10 @@ CORE_MUTANTS: dict[str, Mutant] = {
             read_before_the_term_start,
             rule="reads",
         ),
+        Mutant("lease-after-its-end", "a lease is used after its end", lease_after_its_end, rule="leases"),
+        Mutant("promise-and-vote", "a member with a promise elects another leader", promise_and_vote, rule="leases"),
+        Mutant("lease-after-transfer", "a lease is used after a transfer", lease_after_a_transfer, rule="leases"),
+        Mutant("forget-promise", "a promise is forgotten by a restart", forget_the_promise, rule="leases"),
     )
 }
 """The mutants by name."""

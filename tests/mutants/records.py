@@ -456,6 +456,24 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/consensus/test_reads.py::test_reads_before_the_term_start_is_reached_wait_and_are_not_refused"),
     ),
     Record(
+        "lease-after-its-end",
+        Case("tests/consensus/test_leases.py::test_a_lease_counts_from_the_beginning_of_the_round_and_ends"),
+    ),
+    Record(
+        "promise-and-vote",
+        Case("tests/consensus/test_leases.py::test_a_member_that_has_promised_grants_no_vote_before_the_promise_ends"),
+    ),
+    Record(
+        "lease-after-transfer",
+        Case("tests/consensus/test_leases.py::test_a_leader_that_hands_over_uses_no_lease_in_its_term_any_more"),
+    ),
+    Record(
+        "forget-promise",
+        Case(
+            "tests/consensus/test_leases.py::test_a_member_that_starts_again_keeps_the_promise_of_its_earlier_process"
+        ),
+    ),
+    Record(
         "forget-disks",
         Case("tests/node/test_pool.py::test_the_disk_of_a_peer_that_connected_before_it_was_a_member_is_recorded"),
     ),
@@ -693,8 +711,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        "count-any-process",
-        Case("tests/local/test_copied.py::test_start_does_not_count_the_processes_of_the_original"),
+        "count-any-process", Case("tests/local/test_copied.py::test_start_does_not_count_the_processes_of_the_original")
     ),
     Record(
         "back-off-for-ever",

@@ -285,6 +285,10 @@ class TimeoutsSection:
     election_ms: int = field(default=300, metadata=_integer(10, 600_000))
     """A follower without a leader campaigns after a random time between this and twice this."""
 
+    leases: bool = field(default=False, metadata=_boolean())
+    """Whether the leader answers linearizable reads without asking the others. Correct only while no machine's clock
+    runs more than a tenth too fast or too slow, or stands still; and a new leader is elected ``election_ms`` later."""
+
     clock_bound_s: float = field(default=10.0, metadata=_seconds(1, 86_400))
     """The largest difference between the time of records and the clocks of a majority of the voters."""
 

@@ -4,11 +4,11 @@ This text is the specification of the core. ``docs/protocol.md`` presents the sa
 messages and the table of which role handles which of them.
 
 The core has the inputs ``tick``, ``step(message)``, ``propose(batch)``, ``read(token)`` and ``durable(viewstamp)``;
-``change(membership)``, ``transfer(member)`` and ``note_incarnation(member, disk)``; ``lost_leader(member)``, a hint
-that may be wrong; ``install(snapshot)`` and ``trimmed(first_index)`` for a log that does not begin at 1. It has one
-output, :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock, disk, socket, thread or
-randomness. Its owner steps all messages that have arrived, takes one Ready and carries it out. ``quiet_ticks`` returns
-how many ticks may pass as one.
+``change(membership)``, ``transfer(member)`` and ``note_incarnation(member, disk)``; ``begin_turn(uptime)`` for leases;
+``lost_leader(member)``, a hint that may be wrong; ``install(snapshot)`` and ``trimmed(first_index)`` for a log that
+does not begin at 1. It has one output, :class:`~viewstamp.consensus.ready.Ready`. It never awaits and owns no clock,
+disk, socket, thread or randomness. Its owner steps all messages that have arrived, takes one Ready and carries it out.
+``quiet_ticks`` returns how many ticks may pass as one.
 
 Promises to an owner that carries out each Ready in order
   * **One leader a term.** Term and vote are one durable write before a vote is sent, a member syncs its log before it
@@ -87,18 +87,18 @@ The rules in short (numbers: protocol rules; each has its tests in ``tests/conse
     joint: two records, and both majorities in between. One change at a time, and only by a leader that is RUNNING.
   * **Disks have names** (18). The membership names the disk of each member that was met; messages of a disk that no
     record names count nowhere. If the owner names none (``Raft.note_incarnation``), all count.
+  * **Leases** are off by default. With them a member elects no other leader for a time after each message of its
+    leader, and that leader answers reads without a round meanwhile; see ``lease`` and ``docs/design/0018``.
   * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
 
 Files
   ``raft``: the inputs, the one output, and the table of which function handles which message. ``state``: the stored
   state and the state that every role has, with one value for the state of the present role. ``follower`` ``candidate``
-  ``leader`` ``reads`` ``reconfigure``: the decisions, as functions of that state. ``quiet``: how many ticks pass until
-  the next decision is due. ``standing``: which members, votes and ends count. ``invariants``: the invariants, as
-  functions that tests and simulator call. ``log`` ``term_history`` ``membership`` ``progress`` ``patience``
-  ``messages`` ``ready`` ``roles``: values without decisions, except the arithmetic of histories.
+  ``leader`` ``lease`` ``reads`` ``reconfigure``: the decisions, as functions of that state. ``quiet``: how many ticks
+  pass until the next decision is due. ``standing``: which members, votes and ends count. ``invariants``: the
+  invariants, as functions that tests and simulator call. ``log`` ``term_history`` ``membership`` ``progress``
+  ``patience`` ``messages`` ``ready`` ``roles``: values without decisions, except the arithmetic of histories.
 
 Deliberately left out, and the alternative
   * fetching a longer log from a voter before leading, as Neon and VR do: votes compare pairs instead
-  * leases: reads always ask a quorum (with leases a member must not vote before the lease is over, even if the leader
-    is dead)
 """

@@ -7,7 +7,7 @@ Candidates count only the voters that their own membership names.
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower, leader, standing
+from viewstamp.consensus import follower, leader, lease, standing
 from viewstamp.consensus.messages import (
     PreVoteRequest,
     PreVoteResponse,
@@ -41,7 +41,8 @@ def on_pre_vote_request(core: Core, message: PreVoteRequest) -> None:
     """Respond whether this member would vote; this changes nothing here, not even a timer (rule 13)."""
     if not standing.may_vote(core.recovering_until, lost_power=core.lost_power):
         return
-    granted = message.term > core.term and not core.has_live_leader and is_up_to_date(core, message)
+    may_vote = message.term > core.term and not core.has_live_leader and not lease.is_promised(core)
+    granted = may_vote and is_up_to_date(core, message)
     core.output.messages.append(
         PreVoteResponse(
             source=core.me,
@@ -67,11 +68,13 @@ def on_vote_request(core: Core, message: VoteRequest) -> None:
         return  # This member may have lost a record that the candidate lacks (rule 17).
     if message.term > core.term and core.has_live_leader and not message.transfers:
         return  # A candidate that cannot reach the leader must not depose it (Raft §6, thesis 4.2.3).
+    is_given = message.term == core.term and core.vote == message.source
+    if lease.is_promised(core) and not message.transfers and not is_given:
+        return  # The leader may still answer reads by its lease.
     if not core.is_synced:
         core.stash_until_synced(message)
         return
     # A vote that was given stays, even if this log has grown since.
-    is_given = message.term == core.term and core.vote == message.source
     may_vote = message.term > core.term or core.vote == ""
     granted = is_given or (may_vote and is_up_to_date(core, message))
     if message.term > core.term:
@@ -127,7 +130,7 @@ def start(core: Core) -> None:
 
 def on_timeout_now(core: Core, message: TimeoutNow) -> None:
     """Ask for votes immediately, without pre-votes, because the leader itself requests the election."""
-    if message.source != core.leader or not _may_stand(core):
+    if message.source != core.leader or not _may_stand(core, transfers=True):
         return
     follower.step_down(core, core.term)
     _start_vote(core, transfers=True)
@@ -215,12 +218,15 @@ def _counts(core: Core, voter: NodeId) -> bool:
     return standing.vote_counts(core.membership, voter, core.me)
 
 
-def _may_stand(core: Core) -> bool:
+def _may_stand(core: Core, *, transfers: bool = False) -> bool:
     """Return whether this member may campaign now: it is an elector, synced, able to lead, and lost nothing.
+
+    It also has no promise to the leader, unless the leader itself asked for the campaign (``transfers``).
 
     See rules 2, 14 and 17.
     """
     is_able = core.is_synced and not core.installing and core.has_room
+    is_able = is_able and (transfers or not lease.is_promised(core))
     return is_able and standing.may_stand(core.me, core.memberships, core.recovering_until, lost_power=core.lost_power)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from viewstamp.consensus import lease
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     NUMBER_END,
@@ -77,6 +78,8 @@ def note_leader(core: Core, message: Message) -> None:
         core.patience.note(message.source, core.ticks_since_message)
         core.restart_election_timer()
     core.ticks_since_leader = core.ticks_since_message = 0
+    if core.options.lease_us:
+        lease.promise(core)
 
 
 def lose_leader(core: Core, member: NodeId) -> None:
@@ -92,7 +95,8 @@ def lose_leader(core: Core, member: NodeId) -> None:
     core.restart_election_timer()
     successors = [voter for voter in sorted(core.membership.electors) if voter != member]
     if core.me in successors:
-        core.election_ticks = _NEWS_TICKS + successors.index(core.me) * core.options.heartbeat_ticks
+        own_turn = _NEWS_TICKS + successors.index(core.me) * core.options.heartbeat_ticks
+        core.election_ticks = lease.promised_ticks(core) + own_turn
 
 
 def on_history_request(core: Core, message: HistoryRequest) -> None:
@@ -320,6 +324,7 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
             end=core.log.durable_end,
             round=message.round,
             is_recovering=core.recovering_until is not None,
+            promise_us=core.options.lease_us,
         )
     )
     if message.sent_end > core.log.end:

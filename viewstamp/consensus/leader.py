@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower, standing
+from viewstamp.consensus import follower, lease, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     Announcement,
@@ -102,6 +102,8 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
     is_due = is_due and leading.heartbeat_elapsed >= heartbeat_ticks(core, leading)
     if is_due:
         leading.heartbeat_elapsed = 0
+        if core.options.lease_us:
+            lease.begin_round(core, leading)  # So that the lease lasts although no read asks for a round.
     patience = probe_patience(core)
     for member, progress in leading.progress.items():
         progress.ticks_in_state += ticks
@@ -359,6 +361,7 @@ def continue_transfer(core: Core, leading: Leading, *, is_due: bool) -> None:
     if progress is None or leading.transfer_ticks > core.patience.ticks:
         leading.transferee = None  # This member stays the leader, and accepts proposals again.
     elif is_due and progress.counted_end == core.log.end:
+        leading.has_released = True
         core.output.messages.append(TimeoutNow(source=core.me, target=target, term=core.term))
 
 
@@ -417,6 +420,7 @@ def append_own(core: Core, leading: Leading, batch: Batch) -> None:
 def append_membership(core: Core, leading: Leading, membership: Membership) -> Viewstamp:
     """Append ``membership``, which is in force from here on; return where. Members that leave get the record too."""
     membership = membership.naming(core.incarnations)
+    leading.lease_until_us, leading.round_starts = 0, {}
     batch = build_batch([membership.encode()], kind=Kind.MEMBERSHIP)
     append_own(core, leading, batch)
     for member in membership.addresses:

@@ -222,13 +222,15 @@ class HeartbeatRequest(Message):
 class HeartbeatResponse(Message):
     """The heartbeat was received in this term. Sent immediately.
 
-    ``end`` is durable, so it replaces a lost AppendResponse.
+    ``end`` is durable, so it replaces a lost AppendResponse. ``promise_us``: for so many microseconds after it took the
+    heartbeat, the member elects no other leader (``lease``); 0 = it promises nothing.
     """
 
     number: int
     end: Index
     round: int
     is_recovering: bool = False
+    promise_us: int = 0
 
 
 @value_class

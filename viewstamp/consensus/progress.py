@@ -61,6 +61,8 @@ class Progress:
     """Whether a read from disk is under way for this member. There is at most one."""
     confirmed_round: int = 0
     """The newest round of heartbeats that it answered at a time when its answers counted."""
+    promise_us: int = 0
+    """The promise in its newest counted answer to a heartbeat; see ``lease``."""
     has_responded: bool = True
     """Whether it answered since the last check for a quorum."""
     ticks_since_response: int = 0

@@ -175,6 +175,13 @@ class Raft:
         elif has_room and core.ticks_since_leader >= core.election_ticks:
             candidate.start(core)
 
+    def begin_turn(self, uptime_us: int) -> None:
+        """Note the uptime of the machine, which was read after the inputs of this turn had arrived. Only for leases."""
+        core = self.core
+        core.now_us = max(core.now_us, uptime_us)
+        if core.held_back_us:
+            core.promised_until_us, core.held_back_us = core.now_us + core.held_back_us, 0
+
     def quiet_ticks(self) -> int:
         """Return the number of ticks that may pass as one, because all but the last of them only count.
 

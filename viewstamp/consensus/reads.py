@@ -6,11 +6,11 @@ or a later one in this term, because then no other leader can have committed any
 
 from __future__ import annotations
 
-from viewstamp.consensus import follower, leader, standing
+from viewstamp.consensus import follower, leader, lease, standing
 from viewstamp.consensus.messages import HeartbeatResponse, ReadIndexRequest, ReadIndexResponse
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.state import Core, Leading, PendingRead
-from viewstamp.ids import Index
+from viewstamp.ids import Index, NodeId
 
 __all__ = [
     "ask",
@@ -45,13 +45,18 @@ def on_read_index_response(core: Core, message: ReadIndexResponse) -> None:
 
 
 def start_round(core: Core, leading: Leading) -> None:
-    """Start one round of heartbeats for all waiting reads, which share one index.
+    """Start one round of heartbeats for all waiting reads, which share one index. With a lease, release them at once.
 
     The caller has checked that a quorum has reached the term start. The index is at least the last one before the term
     start, because all records that earlier leaders committed are below it.
     """
     index = Index(max(core.log.commit_end, leading.term_start) - 1)
-    leading.round += 1
+    if core.options.lease_us and lease.is_held(core, leading):
+        for token, source in leading.reads_waiting:
+            _release(core, token, source, index)
+        leading.reads_waiting = []
+        return
+    lease.begin_round(core, leading)
     leading.reads.extend(PendingRead(token, source, leading.round, index) for token, source in leading.reads_waiting)
     leading.reads_waiting = []
     for member, progress in leading.progress.items():
@@ -77,7 +82,10 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
     ends = {message.source: message.end}
     is_known = not core.incarnations or standing.counting_ends(core.memberships, ends)
     if not message.is_recovering and is_known:
-        progress.confirmed_round = max(progress.confirmed_round, message.round)
+        if message.round >= progress.confirmed_round:
+            progress.confirmed_round, progress.promise_us = message.round, message.promise_us
+        if leading.round_starts:
+            lease.extend(core, leading)
         if leading.reads:
             _confirm(core, leading)
 
@@ -90,11 +98,14 @@ def _confirm(core: Core, leading: Leading) -> None:
         if not standing.is_majority(core.membership, [core.me, *confirming]):
             return
         del leading.reads[0]
-        if read.source is None:
-            core.output.reads.append((read.token, read.index))
-        else:
-            core.output.messages.append(
-                ReadIndexResponse(
-                    source=core.me, target=read.source, term=core.term, token=read.token, index=read.index
-                )
-            )
+        _release(core, read.token, read.source, read.index)
+
+
+def _release(core: Core, token: int, source: NodeId | None, index: Index) -> None:
+    """Return the index of a read to this node, or to the member that asked for it."""
+    if source is None:
+        core.output.reads.append((token, index))
+    else:
+        core.output.messages.append(
+            ReadIndexResponse(source=core.me, target=source, term=core.term, token=token, index=index)
+        )

@@ -80,6 +80,9 @@ class RaftOptions:
     wait_all_ticks: int = 30_000
     """Ticks without a leader before a candidate counts the votes of members that lost power, although voters are
     missing."""
+    lease_us: int = 0
+    """Length of the promise of a member to elect no other leader after a message of its leader; 0 = no leases.
+    At most the election timeout. Equal on all members, or the leader has no lease; see ``lease``."""
     sync_only: bool = False
     """Propose nothing when leading: bring a quorum to the own term and commit its records (Neon's sync-safekeepers)."""
 
@@ -107,6 +110,8 @@ class Stored:
     lost_power: bool = False
     """Whether ``recovering_until`` is due to a power loss in interval mode: then all synced data and the vote are
     intact."""
+    promised_us: int = 0
+    """The longest promise that a process on this disk may have given to a leader; see ``lease``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +203,12 @@ class Leading:
     round: int = 0
     """The number of the newest round of heartbeats that confirms reads."""
     reads: list[PendingRead] = field(default_factory=list)
+    round_starts: dict[int, int] = field(default_factory=dict)
+    """The uptime at which each round began that no quorum has answered, in microseconds; {} without leases."""
+    lease_until_us: int = 0
+    """The uptime before which no other leader can be elected; 0 = no lease."""
+    has_released: bool = False
+    """Whether it has asked another member to campaign in this term: then it uses no lease any more."""
     reads_waiting: list[tuple[int, NodeId | None]] = field(default_factory=list)
     """Reads without a round, because they came this turn, or before a quorum reached the term start."""
 
@@ -278,6 +289,12 @@ class Core:
         """Ticks since the election timer was restarted by a message of the leader, a campaign or a vote."""
         self.leaderless_ticks = 0
         """Ticks since this member last had a leader."""
+        self.now_us = 0
+        """The uptime of the machine at the beginning of the present turn, in microseconds; only leases use it."""
+        self.promised_until_us = 0
+        """The uptime before which this member helps to elect no other leader; see ``lease``."""
+        self.held_back_us = stored.promised_us if stored.term > 0 else 0
+        """The length of the promise from the start of this process, until the first turn has read the clock."""
         self.last_leader: tuple[Term, NodeId | None] = (Term(0), None)
         """The term and the source of the last message of a leader, even if it was given up since."""
         self.ticks_since_message = 0

@@ -127,6 +127,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
             election_timeout_ticks=max(2, timeouts.election_ms // timeouts.tick_ms),
             heartbeat_ticks=max(1, timeouts.heartbeat_ms // timeouts.tick_ms),
             wait_all_ticks=round(settings.wal.interval_wait_all_seconds * 1000 / timeouts.tick_ms),
+            lease_us=timeouts.election_ms * 1000 if timeouts.leases else 0,
         ),
         wal=WalOptions(
             segment_bytes=settings.wal.segment_bytes,

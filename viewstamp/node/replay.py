@@ -172,6 +172,7 @@ def replay(
             memberships=[base, *log_pass.memberships],
             recovering_until=_pair(state.recovering_until),
             lost_power=state.lost_power,
+            promised_us=state.promise_us,
         ),
         wal=wal,
         applier=applier,
@@ -236,7 +237,8 @@ def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Inde
             pair=marked.recovering_until,
             remedy="nothing: this member votes and counts again when it has all records of the others",
         )
-    return directory.write(marked)
+    # Written before the first message of this process, so that a later one keeps the promises that this one gives.
+    return directory.write(replace(marked, promise_us=max(marked.promise_us, options.core.lease_us)))
 
 
 def _load_newest(

@@ -142,6 +142,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """The tick of the next upkeep."""
         self._logger = log
         self._reads = ReadIndex(raft)
+        self._has_leases = raft.core.options.lease_us > 0 or raft.core.held_back_us > 0
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
         """The state in the last call of ``NodeControl.on_change``."""
@@ -158,6 +159,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
         self._space.turn_bytes = 0
+        if self._has_leases:
+            self.raft.begin_turn(int(self._clock.uptime() * 1e6))
         has_ticked, is_resting = False, self._ticker.is_resting
         if is_resting and self._clock.monotonic() - self._ticker.counted_at >= self._ticker.tick_seconds:
             has_ticked = True

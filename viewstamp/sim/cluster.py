@@ -37,6 +37,7 @@ from viewstamp.wal.budget import WalOptions
 __all__ = ["Cluster", "Member"]
 
 _TICK_SECONDS = 0.02
+_ELECTION_TICKS = 15
 _RESTART_SECONDS = 0.3
 _MACHINES_TO_COME = 4
 _RESULT_BYTES_MIN = 4096
@@ -320,13 +321,14 @@ class Cluster:
             learners={} if member in self._first_members else {member.name: member.address},
             leader_hint=self._first_members[0].name,
             core=RaftOptions(
-                election_timeout_ticks=15,
+                election_timeout_ticks=_ELECTION_TICKS,
                 heartbeat_ticks=2,
                 append_bytes_max=16 * 1024,
                 in_flight_bytes_max=64 * 1024,
                 cache_bytes_max=32 * 1024,
                 sync_only=member.is_sync_only,
                 wait_all_ticks=round(self.swarm.wait_all_seconds / _TICK_SECONDS),
+                lease_us=round(_ELECTION_TICKS * _TICK_SECONDS * 1e6) if self.swarm.leases else 0,
             ),
             wal=WalOptions(
                 segment_bytes=self.swarm.segment_bytes,

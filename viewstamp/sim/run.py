@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from viewstamp.sim.checkers.exactly_once import check_appends, check_calls
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
@@ -24,6 +24,9 @@ from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
 
 __all__ = ["SeedVerdict", "run_seed"]
+
+_LEASES_CHANCE = 0.3
+"""The share of seeds with leases, if the swarm is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,10 @@ def run_seed(
       sink: called with every line of the trace.
     """
     if swarm is None:
-        swarm = draw_swarm(SimulatedLoop(seed).entropy("swarm"))
+        loop = SimulatedLoop(seed)
+        swarm = draw_swarm(loop.entropy("swarm"))
+        # From a stream of its own, so that each seed has the faults that it had without leases.
+        swarm = replace(swarm, leases=loop.entropy("leases").random() < _LEASES_CHANCE)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))

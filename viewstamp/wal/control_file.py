@@ -76,6 +76,9 @@ class ControlState:
         (docs/design/0007).
       lost_power: ``recovering_until`` was stored for that reason, and not for damage: all synced records are there.
       log_id: 16 bytes, which the headers of the log's segments have too; zeros = an older version created the log.
+      promise_us: the longest promise that a process of this node may have given to a leader, in microseconds: the next
+        process keeps it from its start (docs/design/0018). Written only if it is not 0, because older versions refuse
+        the field.
     """
 
     cluster_id: str
@@ -93,6 +96,7 @@ class ControlState:
     running: tuple[str, str] | None = None
     lost_power: bool = False
     log_id: bytes = NO_LOG_ID
+    promise_us: int = 0
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -113,6 +117,7 @@ class ControlState:
                 "running": self.running,
                 "lost_power": self.lost_power,
                 "log_id": self.log_id,
+                **({"promise_us": self.promise_us} if self.promise_us else {}),
             }
         )
         return packed
@@ -165,6 +170,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "running": (list, type(None)),
     "lost_power": (bool,),
     "log_id": (bytes,),
+    "promise_us": (int,),
 }
 
 

@@ -12,6 +12,7 @@ from viewstamp.consensus.messages import (
     Announcement,
     AppendRequest,
     BatchesRead,
+    HeartbeatResponse,
     HistoryResponse,
     Message,
     PreVoteResponse,
@@ -34,11 +35,17 @@ _WANTED = {
     kind: [_TYPES.get(str(field.type), int) for field in fields(kind) if field.name != "batches"] for kind in MESSAGES
 }
 _OPTIONAL = {
-    kind: [field.default for field in fields(kind) if field.name in ("is_recovering", "life", "leader_end")]
-    for kind in (PreVoteResponse, VoteResponse, HistoryResponse, Announcement)
+    kind: [field.default for field in fields(kind) if field.name in names]
+    for kind, names in (
+        (PreVoteResponse, ("is_recovering",)),
+        (VoteResponse, ("is_recovering",)),
+        (HistoryResponse, ("life",)),
+        (Announcement, ("life", "leader_end")),
+        (HeartbeatResponse, ("promise_us",)),
+    )
 }
 """Defaults of fields at the end of a message. If all have their default they are left out, because older releases
-refuse a longer message. Only members in interval mode send other values."""
+refuse a longer message. Only members in interval mode, or with leases, send other values."""
 _BUFFER_OF = attrgetter("buffer")
 _VALUES = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
 
