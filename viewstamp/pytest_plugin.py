@@ -30,6 +30,6 @@ def viewstamp_cluster(request: pytest.FixtureRequest) -> ClusterFactory:
 
     A failure shows its seed, and the command that repeats it. The guide is ``docs/guides/testing.md``.
     """
-    from viewstamp.testing.factory import ClusterFactory
+    from viewstamp.testing.simulation import ClusterFactory
 
     return ClusterFactory(request)

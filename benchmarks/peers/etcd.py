@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.grpc_call import GrpcCall
-from benchmarks.peers.peer import Reader, Session
+from benchmarks.peers.peer import Reader, Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports, packaged_program, program_version
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["Etcd", "EtcdConnection"]

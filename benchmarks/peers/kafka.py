@@ -18,9 +18,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks.peers.gathered import GatheredConnection, Outcome
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["Kafka", "KafkaConnection"]

@@ -15,9 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from benchmarks.peers.peer import Reader, Session
+from benchmarks.peers.peer import Reader, Session, Spawned
 from benchmarks.peers.processes import Servers, find_program, free_ports, program_version
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["Nats", "NatsConnection"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
-from benchmarks.peers.processes import with_children
+from benchmarks.peers.processes import Servers, with_children
 from viewstamp.errors import UnavailableError
 from viewstamp.local.process import cpu_seconds
 
-__all__ = ["Append", "Peer", "Reader", "Session"]
+__all__ = ["Append", "Peer", "Reader", "Session", "Spawned"]
 
 _TRY_AGAIN_SECONDS = 0.02
 
@@ -187,3 +187,27 @@ class Peer(abc.ABC):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Spawned(Peer):
+    """A peer with child processes. ``start`` must set ``_servers``, which is None before."""
+
+    _servers: Servers | None = None
+
+    @property
+    def servers(self) -> Servers:
+        """The processes; available after ``start``."""
+        assert self._servers is not None, "start the peer first"
+        return self._servers
+
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the running servers, by name."""
+        return self._servers.pids() if self._servers is not None else {}
+
+    async def kill(self, server: str) -> None:
+        """End a server by SIGKILL."""
+        await self.servers.kill(server)
+
+    async def start_again(self) -> None:
+        """Start the servers that are not running."""
+        self.servers.spawn_missing()

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["Postgres"]

@@ -13,9 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["PySyncObj"]

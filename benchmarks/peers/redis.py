@@ -9,9 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.peers.gathered import GatheredConnection, Outcome
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, find_program, free_ports, program_version
-from benchmarks.peers.spawned import Spawned
 
 __all__ = ["Redis", "RedisConnection"]
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.gathered import GatheredConnection, Outcome
-from benchmarks.peers.peer import Session
+from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, find_program, free_ports
-from benchmarks.peers.spawned import Spawned
 from viewstamp.errors import UnavailableError
 
 __all__ = ["Rqlite", "RqliteConnection"]

@@ -5,8 +5,9 @@ that 15 slow seconds of the machine affect both, and stops them, also if it fail
 each measured thing. Ratios, and whether a goal is reached, follow from :attr:`Row.goals` in one place,
 :meth:`Row.compare`.
 
-The file of a row has its question and the expected result in the docstring, and ``ROW``. The row ``append-64`` is in
-``append_64.py``. A file is imported when its row is measured, so that no row needs the dependencies of another one.
+The file of a row has its question and the expected result in the docstring, and ``ROW``. The row ``loop-lag`` is in
+``loop_lag.py``; ``appends.py`` and ``pipeline.py`` have two rows each. A file is imported when its row is measured, so
+that no row needs the dependencies of another one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ NAMES = (
     "tls-large",
 )
 """In the order of the table."""
+_SHARED_FILES = {
+    "append-64": ("appends", "APPEND_64"),
+    "append-256": ("appends", "APPEND_256"),
+    "pipelined": ("pipeline", "PIPELINED"),
+    "large": ("pipeline", "LARGE"),
+}
 
 
 def load(name: str) -> Row:
@@ -46,6 +53,7 @@ def load(name: str) -> Row:
     Raises:
       ModuleNotFoundError: there is no such row, or a package that it needs is not installed.
     """
-    row: Row = import_module(f"benchmarks.rows.{name.replace('-', '_')}").ROW
+    file, row_name = _SHARED_FILES.get(name, (name.replace("-", "_"), "ROW"))
+    row: Row = getattr(import_module(f"benchmarks.rows.{file}"), row_name)
     assert row.name == name, f"{row.name} in the file of {name}"
     return row

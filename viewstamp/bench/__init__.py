@@ -12,7 +12,6 @@ Promises
 | --- | --- |
 | ``load.py`` | callers that await each call, calls in flight, calls at a fixed rate; the figures that they yield |
 | ``histogram.py`` | latencies, in buckets |
-| ``pace.py`` | a timer finer than those of event loops, for calls at a fixed rate |
 | ``cluster.py`` | a cluster of its own, one that exists already, or one whose leader is in this process |
 | ``fill.py`` | records for a topic |
 | ``conditions.py``, ``interpreter.py`` | machine, commit, disk, and the speed of the interpreter |

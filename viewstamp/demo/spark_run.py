@@ -16,23 +16,25 @@ import os
 import signal
 import time
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from viewstamp.demo.source import check_flights
+from viewstamp.demo.proof import lines_of
+from viewstamp.demo.source import check_flights, flights
 from viewstamp.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.sinks import SinkInfo
     from viewstamp.demo.spark_driver import Driver
-    from viewstamp.demo.spark_input import Input
     from viewstamp.demo.spark_result import SparkDemoResult
     from viewstamp.demo.spark_watch import PartialBatchWatch
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.terminal.show import Show
 
-__all__ = ["SparkDemo", "check_demo"]
+__all__ = ["Input", "SparkDemo", "check_demo"]
 
 TOPIC: Final = "flights"
 WAIT_SECONDS: Final = 60.0
@@ -120,7 +122,6 @@ class SparkDemo:
     async def _prepare(self) -> None:
         """Write the files while Spark starts, because two cores have room for both."""
         from viewstamp.demo.source import FLIGHTS
-        from viewstamp.demo.spark_input import Input
 
         self._show.phase(f"writing {FLIGHTS:,} flights as files, while Spark starts")
         self._input = await asyncio.to_thread(Input.write, os.path.join(self._folder, "flights"))
@@ -296,3 +297,56 @@ class SparkDemo:
             raise StorageError(
                 f"cannot write {self._result.plot}: {error.strerror}", remedy="name another file with --plot"
             ) from error
+
+
+FILES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A folder of files of lines; ``sizes`` has the number of lines of each, in the order in which Spark reads them."""
+
+    folder: str
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def write(cls, folder: str) -> Input:
+        """Write the flights into ``folder``, in the order of their schedule; a file has two or three weeks.
+
+        Raises:
+          ConfigError: the flights are not installed.
+          StorageError: the folder cannot be written.
+        """
+        lines = list(flights())
+        size = -(-len(lines) // FILES)
+        parts = [lines[start : start + size] for start in range(0, len(lines), size)]
+        first = time.time() - len(parts)
+        try:
+            os.makedirs(folder)
+            for number, part in enumerate(parts):
+                path = os.path.join(folder, f"{number:02}.jsonl")
+                with open(path, "wb") as stream:
+                    stream.writelines(line + b"\n" for line in part)
+                # Spark reads files in the order of their modification times.
+                os.utime(path, (first + number, first + number))
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {folder}: {error.strerror}",
+                remedy="name a directory with --dir that this user may write, on a disk with 1 GB of free space",
+            ) from error
+        return cls(folder, tuple(map(len, parts)))
+
+    @property
+    def rows(self) -> int:
+        """The number of lines in all files."""
+        return sum(self.sizes)
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The last positions at which a topic may end: only after whole files."""
+        return frozenset(accumulate(self.sizes, initial=0))
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield all lines, in the order of the files."""
+        for name in sorted(os.listdir(self.folder)):
+            yield from lines_of(os.path.join(self.folder, name))

@@ -24,7 +24,7 @@
 | ``running_mark`` | the reason why a member is recovering at its start, and the end that it must reach | the log |
 | ``address_check`` | whether a node may start at the address of its settings | the log |
 | ``changes`` | changes of members and leader, until they are complete | how they are made |
-| ``crowd``, ``complaints`` | limits and log lines about accepted connections | their requests |
+| ``crowd`` | limits and log lines about accepted connections | their requests |
 | ``options`` | the settings of a node, and its release | |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |

@@ -22,8 +22,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node.answers import member_fields
 from viewstamp.node.changes import check_address
-from viewstamp.node.complaints import Complaints
-from viewstamp.node.crowd import Crowd
+from viewstamp.node.crowd import Complaints, Crowd
 from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.read_index import Barrier

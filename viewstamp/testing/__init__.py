@@ -41,9 +41,9 @@ Promises
   * pytest runs that do not use the fixture import nothing of this package.
   * The classes are neither changed nor derived from.
 
-The modules: ``factory`` is the fixture's value, and ``simulation`` runs seed after seed. ``run`` is one seed. A
-scenario gets ``cluster``, an invariant gets ``member``. ``watched`` reports each command that a member applies, and
-``waiting`` finds the lines in which a scenario waits that does not end.
+The modules: ``simulation`` has the fixture's value, and runs seed after seed. ``run`` is one seed; it has the state
+that an invariant gets, and finds the lines in which a scenario waits that does not end. A scenario gets ``cluster``.
+``watched`` reports each command that a member applies.
 
 Deliberate omissions
   * Several processes: all members share one, so differences between processes (for example the order of a set of
@@ -52,9 +52,7 @@ Deliberate omissions
 """
 
 from viewstamp.testing.cluster import SimulatedCluster
-from viewstamp.testing.factory import ClusterFactory
-from viewstamp.testing.member import MemberState
-from viewstamp.testing.run import Verdict
-from viewstamp.testing.simulation import SeedFailedError, Simulation
+from viewstamp.testing.run import MemberState, Verdict
+from viewstamp.testing.simulation import ClusterFactory, SeedFailedError, Simulation
 
 __all__ = ["ClusterFactory", "MemberState", "SeedFailedError", "SimulatedCluster", "Simulation", "Verdict"]

@@ -6,7 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar, cast
 
 from viewstamp.actors.replicated import MACHINE_FAILURES, ReplicatedActor
 from viewstamp.errors import DivergedError, OutdatedCodeError
@@ -20,11 +22,37 @@ from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.testing.cluster import SimulatedCluster
-from viewstamp.testing.member import MemberState
-from viewstamp.testing.waiting import describe_waiting
-from viewstamp.testing.watched import WatchedStreams
+from viewstamp.testing.watched import WatchedHost, WatchedStreams
 
-__all__ = ["Invariant", "Plan", "Run", "Scenario", "Verdict"]
+__all__ = ["Invariant", "MemberState", "Plan", "Run", "Scenario", "Verdict"]
+
+ActorT = TypeVar("ActorT", bound=ReplicatedActor)
+
+
+class MemberState:
+    """One member's state at this moment. The instances are the member's own: read them, and change nothing."""
+
+    def __init__(self, member: str, host: WatchedHost) -> None:
+        self.member = member
+        """The member's name."""
+        self._host = host
+
+    def actor(self, name: str, cls: type[ActorT], *, key: str = "") -> ActorT:
+        """Return the instance of an actor; a new one if no command has created it yet.
+
+        Raises:
+          UnknownActorError: no actor has this name.
+        """
+        return cast("ActorT", self._host.instance(name, key))
+
+    def actors(self, name: str, cls: type[ActorT]) -> dict[str, ActorT]:
+        """Return all instances of an actor by their keys.
+
+        Raises:
+          UnknownActorError: no actor has this name.
+        """
+        return cast("dict[str, ActorT]", self._host.instances(name))
+
 
 Scenario = Callable[[SimulatedCluster], Coroutine[Any, Any, object]]
 Invariant = Callable[[MemberState], object]
@@ -292,3 +320,27 @@ def _text(error: BaseException) -> str:
     """Return an exception on one line: with its type, unless it is an AssertionError with a message."""
     first = (str(error).splitlines() or [""])[0]
     return first if isinstance(error, AssertionError) and first else f"{type(error).__name__}: {first}"
+
+
+_NOT_USERS = (str(Path(asyncio.__file__).parent), str(Path(__file__).parents[1]))
+
+
+def describe_waiting(loop: asyncio.AbstractEventLoop) -> str:
+    """Return a line for each task of users' code, with the lines in which it waits, the innermost last."""
+    lines = []
+    for task in sorted(asyncio.all_tasks(loop), key=hash):
+        frames = [frame for frame in _frames(task) if not frame.f_code.co_filename.startswith(_NOT_USERS)]
+        if frames:
+            places = (f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in frames)
+            lines.append(f"{task.get_name()} waits in {', '.join(places)}")
+    return "\n".join(lines)
+
+
+def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
+    """Return the frames of the coroutines that await each other; ``Task.get_stack`` has only the outermost."""
+    frames = []
+    waiting: Any = task.get_coro()
+    while getattr(waiting, "cr_frame", None) is not None:
+        frames.append(waiting.cr_frame)
+        waiting = waiting.cr_await
+    return frames

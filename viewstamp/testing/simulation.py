@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor, lint
 from viewstamp.sim.swarm import FAULTS
 from viewstamp.testing.run import Invariant, Plan, Run, Scenario, Verdict
 
-__all__ = ["SECONDS", "SEEDS", "Invocation", "SeedFailedError", "Simulation"]
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["SECONDS", "SEEDS", "ClusterFactory", "Invocation", "SeedFailedError", "Simulation"]
 
 SECONDS = 4.0
 SEEDS = 20
@@ -165,3 +171,49 @@ def _check_no_loop() -> None:
 
 def _last_words(verdict: Verdict) -> str:
     return "\n".join(["the last commands:", *verdict.last_commands, "", "the last events:", *verdict.last_events, ""])
+
+
+class ClusterFactory:
+    """Creates the simulations of one test, according to pytest's command line."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        config = request.config
+        self._invocation = Invocation(
+            seed=config.getoption("--viewstamp-seed"),
+            seeds=config.getoption("--viewstamp-seeds"),
+            sink=_printer(config) if config.getoption("--viewstamp-trace") else None,
+            repeat=lambda seed: f"pytest {shlex.quote(_test_of(request))} --viewstamp-seed {seed}",
+            show=lambda text: request.node.add_report_section("call", "viewstamp", text),
+        )
+
+    def __call__(
+        self,
+        actors: Mapping[str, type[ReplicatedActor]],
+        *,
+        nodes: int | None = None,
+        faults: Collection[str] | None = None,
+        seconds: float = SECONDS,
+        allow: Collection[str] = (),
+    ) -> Simulation:
+        """Describe the clusters to simulate. See :class:`Simulation`."""
+        return Simulation(actors, nodes=nodes, faults=faults, seconds=seconds, allow=allow, invocation=self._invocation)
+
+
+def _test_of(request: pytest.FixtureRequest) -> str:
+    """Return the test's name for a command line, relative to the directory in which pytest was called."""
+    item: Any = request.node
+    _, colons, names = item.nodeid.partition("::")
+    return f"{os.path.relpath(item.path, request.config.invocation_params.dir)}{colons}{names}"
+
+
+def _printer(config: pytest.Config) -> Callable[[str], None]:
+    """Return a function that prints a line to the terminal, even if pytest captures output."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:
+        return print
+
+    def write(line: str) -> None:
+        reporter.ensure_newline()
+        reporter.write_line(line)
+
+    return write
