@@ -38,6 +38,7 @@ CAPTIONS = {
     "errors": "all exceptions",
     "enums": "fast enum members",
     "ids": "Term, Index, Viewstamp",
+    "quantities": "sizes and durations",
     "value_class": "quick value classes",
 }
 """A caption for each package of the contract."""

@@ -31,8 +31,8 @@ def test_show_names_the_flag_or_variable_of_each_setting(
     file = str(tmp_path / "n1.toml")
     assert main.run(["config", "show", "--config", file, "--set", "timeouts.tick_ms=20"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["timeouts.tick_ms", "20", "flag", "--set"] in [row[:4] for row in rows]
-    assert ["timeouts.election_ms", "900", "environment", "VIEWSTAMP_TIMEOUTS__ELECTION_MS"] in [
+    assert ["timeouts.tick_ms", "20ms", "flag", "--set"] in [row[:4] for row in rows]
+    assert ["timeouts.election_ms", "900ms", "environment", "VIEWSTAMP_TIMEOUTS__ELECTION_MS"] in [
         row[:4] for row in rows
     ]
 

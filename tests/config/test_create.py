@@ -43,7 +43,7 @@ def test_settings_of_a_new_cluster_stand_in_every_file(tmp_path: Path) -> None:
     ("setting", "value", "expected"),
     [
         ("wal.bytes_max", "some", "--set wal.bytes_max: "),
-        ("wal.bytes_max", "1048576", r"flag --set: \[wal\] bytes_max = 1048576 is not allowed"),
+        ("wal.bytes_max", "1048576", r"flag --set: \[wal\] bytes_max = 1MiB is not allowed"),
         ("wal.bytes", "1", "there is no key bytes in"),
         ("node.id", "n7", "--set node.id: "),
     ],

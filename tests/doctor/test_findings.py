@@ -349,6 +349,13 @@ def test_member_is_behind_if_it_lacks_records_that_were_committed_at_the_first_l
     assert finding.sentence == "n3 is behind: it has 60 of 100 records of the log"
 
 
+def test_member_that_applies_too_slowly_is_reported_with_the_reason_of_its_health_check() -> None:
+    slow = node("n2", not_ready={"applied": "5 of 20,000 committed records are applied"})
+    finding = only(look(slow), "applying")
+    assert (finding.severity, finding.is_passing) == ("warning", True)
+    assert finding.sentence.endswith("so it is not ready: 5 of 20,000 committed records are applied")
+
+
 def test_running_node_that_is_no_member_is_reported() -> None:
     stranger = node("n4", role="follower")
     assert "stop it, or add it" in only(look(stranger), "no_member").remedy

@@ -27,7 +27,7 @@ settings there, and ``--cluster`` the variables ``VIEWSTAMP_TLS_AUTHORITY``, ``V
 ``VIEWSTAMP_TLS_KEY``, or the options of the root command that set them.
 
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
-class of each group; ``options.py`` and ``quantities.py`` hold the shared options; then one file for each command or
+class of each group; ``options.py`` holds the shared options; then one file for each command or
 group of commands: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``completion.py``,
 ``config.py``, ``demo.py``, ``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``,
 ``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``, ``tls.py``, ``topic.py`` and ``wal.py``. They use ``local``,

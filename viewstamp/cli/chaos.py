@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
+from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption, duration
 from viewstamp.errors import ConfigError, UnavailableError
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 from viewstamp.terminal.loop import run_async
@@ -45,7 +45,10 @@ RestartOption = Annotated[
     bool, typer.Option("--restart", help="Kill the node first and start it after, so that it finds the damage at once.")
 ]
 SecondsOption = Annotated[
-    float | None, typer.Option("--seconds", metavar="S", min=1.0, help="Duration. [default: until `chaos heal`]")
+    float | None,
+    typer.Option(
+        "--seconds", metavar="TIME", parser=duration(minimum=1.0), help="Duration. [default: until `chaos heal`]"
+    ),
 ]
 
 
@@ -182,7 +185,9 @@ def _mended(node: LocalNode) -> list[str]:
 @app.command()
 def pause(
     node: NodeArgument,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="Duration.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Duration.")
+    ] = 5.0,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -244,7 +249,14 @@ def partition(
 @app.command()
 def delay(
     node: NodeArgument,
-    milliseconds: Annotated[int, typer.Argument(metavar="MS", min=1, max=60_000, help="Delay of each message.")],
+    milliseconds: Annotated[
+        float,
+        typer.Argument(
+            metavar="TIME",
+            parser=duration(minimum=1, maximum=60_000, bare="ms"),
+            help="Delay of each message, e.g. 40ms; a plain number is in milliseconds.",
+        ),
+    ],
     others: Annotated[
         list[str] | None, typer.Option("--from", metavar="OTHER", help="Only from this node. [default: from all]")
     ] = None,
@@ -253,7 +265,7 @@ def delay(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delay each message between a node and other nodes by MS, in both directions, as a long way does."""
+    """Delay each message between a node and other nodes by TIME, in both directions, as a long way does."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen, far = _open_and_others(directory, node, others)
@@ -261,16 +273,23 @@ def delay(
 
     def late(peers: Iterable[LocalNode]) -> Fault:
         where = {str(peer.id): peer.address for peer in peers}
-        return Fault(kind=FaultKind.DELAY, peers=where, milliseconds=milliseconds, until=until)
+        return Fault(kind=FaultKind.DELAY, peers=where, milliseconds=round(milliseconds), until=until)
 
     faults: dict[str, Fault] = {chosen.id: late(far)}
     if not one_way:
         faults |= {each.id: late([chosen]) for each in far}
     _impose(cluster, chosen, faults, directory, add=True)
     names = ", ".join(each.id for each in far)
-    done = f"messages from {node} to {names}{'' if one_way else ', and back,'} arrive {milliseconds} ms later"
+    done = f"messages from {node} to {names}{'' if one_way else ', and back,'} arrive {milliseconds:g} ms later"
     _report(
-        output, directory, done, seconds, fault="delay", node=node, others=[each.id for each in far], ms=milliseconds
+        output,
+        directory,
+        done,
+        seconds,
+        fault="delay",
+        node=node,
+        others=[each.id for each in far],
+        ms=round(milliseconds),
     )
 
 
@@ -278,7 +297,13 @@ def delay(
 def slow_disk(
     node: NodeArgument,
     milliseconds: Annotated[
-        int, typer.Option("--milliseconds", metavar="MS", min=1, max=60_000, help="Delay added to each sync.")
+        float,
+        typer.Option(
+            "--milliseconds",
+            metavar="TIME",
+            parser=duration(minimum=1, maximum=60_000, bare="ms"),
+            help="Delay added to each sync, e.g. 250ms; a plain number is in milliseconds.",
+        ),
     ] = 500,
     seconds: SecondsOption = None,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
@@ -288,10 +313,10 @@ def slow_disk(
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen = _open(directory, node)
-    fault = Fault(kind=FaultKind.SLOW_DISK, milliseconds=milliseconds, until=_until(seconds))
+    fault = Fault(kind=FaultKind.SLOW_DISK, milliseconds=round(milliseconds), until=_until(seconds))
     _impose(cluster, chosen, {chosen.id: fault}, directory, add=False)
-    done = f"every sync of {node} takes {milliseconds} ms longer"
-    _report(output, directory, done, seconds, fault="slow-disk", node=node, milliseconds=milliseconds)
+    done = f"every sync of {node} takes {milliseconds:g} ms longer"
+    _report(output, directory, done, seconds, fault="slow-disk", node=node, milliseconds=round(milliseconds))
 
 
 @app.command("fill-disk")

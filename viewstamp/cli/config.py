@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import OutputOption
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
 from viewstamp.terminal.output import Output, print_json, print_table
+
+if TYPE_CHECKING:
+    from viewstamp.config.model import Key
+    from viewstamp.ids import NodeId
 
 __all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
 
@@ -39,25 +43,113 @@ def overrides_of(settings: list[str] | None) -> dict[str, str]:
     return overrides
 
 
+MemberOption = Annotated[
+    list[str] | None,
+    typer.Option("--member", metavar="NAME=HOST:PORT", help="A node on another machine; repeat it for each."),
+]
+
+
 @app.command()
 def new(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the files n1.toml, n2.toml, ...")],
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", help="Number of nodes.")] = 3,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="Number of nodes on this machine. [default: 3]")
+    ] = None,
+    members: MemberOption = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="Write the file of this node only.")
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", metavar="ID", help="Id of the new cluster. [default: a random one]")
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FILE", help="The --member joins the cluster of this member's settings file."),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option("--data-dir", metavar="DIR", help="Each node NAME of --member keeps its data in DIR/NAME."),
+    ] = None,
+    insecure_network: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-network", help="Allow --member on other machines without encryption or authentication."
+        ),
+    ] = False,
     settings: NewSetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Write the settings files of a new local cluster, DIR/n1.toml and so on, with free loopback ports."""
+    """Write the settings files of a new cluster: N nodes on this machine, or each --member on a machine of its own."""
     from viewstamp.config import create_cluster, load_settings, node_file
 
-    names = create_cluster(str(directory), nodes, overrides_of(settings))
-    files = {name: node_file(str(directory), name) for name in names}
-    made = {name: load_settings(file, environment={}).settings for name, file in files.items()}
-    if output is Output.JSON:
-        listed = [{"id": name, "file": files[name], "address": made[name].node.listen} for name in names]
-        print_json({"cluster_id": made[names[0]].cluster.id, "nodes": listed})
+    if members:
+        if nodes is not None:
+            raise typer.BadParameter("--nodes is for a cluster on this machine, --member for several: give one of them")
+        files = _machine_files(directory, members, node, cluster_id, like, data_dir, insecure_network, settings)
+    elif node or cluster_id or like or data_dir or insecure_network:
+        raise typer.BadParameter(
+            "--node, --cluster-id, --like, --data-dir and --insecure-network need --member NAME=HOST:PORT"
+        )
     else:
-        print_table(["node", "address", "file"], [(name, made[name].node.listen, files[name]) for name in names])
+        names = create_cluster(str(directory), 3 if nodes is None else nodes, overrides_of(settings))
+        files = {name: node_file(str(directory), name) for name in names}
+    made = {name: load_settings(file, environment={}).settings for name, file in files.items()}
+    some = next(iter(made.values()))
+    if output is Output.JSON:
+        listed = [{"id": name, "file": files[name], "address": made[name].node.advertise} for name in made]
+        print_json({"cluster_id": some.cluster.id, "nodes": listed})
+        return
+    print_table(["node", "address", "file"], [(name, made[name].node.advertise, files[name]) for name in made])
+    if not members:
         print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
+        return
+    print(f"cluster {some.cluster.id}")
+    print(f"read each file, copy it to its machine, and start it there: {program()} node run --config FILE")
+    if like is not None:
+        joining = " ".join(f"{name} {made[name].node.advertise}" for name in made)
+        voters = ",".join(some.cluster.members.values())
+        print(f"then add it: {program()} members add {joining} --cluster {voters}")
+
+
+def _machine_files(
+    directory: Path,
+    members: list[str],
+    node: str | None,
+    cluster_id: str | None,
+    like: Path | None,
+    data_dir: str | None,
+    insecure_network: bool,
+    settings: list[str] | None,
+) -> dict[NodeId, str]:
+    """Write the files for ``--member``; return the path of each."""
+    from viewstamp.config import create_machine_files, create_machine_like, load_settings
+    from viewstamp.errors import ConfigError
+    from viewstamp.ids import NodeId
+
+    addresses = {}
+    for text in members:
+        name, equals, address = text.partition("=")
+        if not equals or name in addresses:
+            problem = f"names {name} twice" if equals else "has no address"
+            raise ConfigError(f"--member {text} {problem}", remedy="write --member NAME=HOST:PORT, once for each node")
+        addresses[name] = address
+    if like is None:
+        return create_machine_files(
+            str(directory),
+            addresses,
+            only=node or "",
+            cluster_id=cluster_id or "",
+            data_dir=data_dir or "",
+            insecure_network=insecure_network,
+            settings=overrides_of(settings),
+        )
+    if len(addresses) != 1 or node or cluster_id or data_dir or settings:
+        raise typer.BadParameter(
+            "--like takes everything from FILE except one --member NAME=HOST:PORT: drop the other options"
+        )
+    [(name, address)] = addresses.items()
+    file = create_machine_like(str(directory), name, address, load_settings(like, environment={}), str(like))
+    return {NodeId(name): file}
 
 
 @app.command()
@@ -71,22 +163,21 @@ def show(
     from viewstamp.config.model import NodeSettings, actor_key, keys_of
 
     loaded = load_settings(config, overrides=overrides_of(settings))
-    keys = [*keys_of(NodeSettings), *map(actor_key, loaded.settings.actors)]
-    allowed = {f"{key.section}.{key.name}": key.allowed for key in keys}
+    keys = {
+        f"{key.section}.{key.name}": key for key in [*keys_of(NodeSettings), *map(actor_key, loaded.settings.actors)]
+    }
     rows = loaded.rows()
     if output is Output.JSON:
         listed = [
-            {"key": key, "value": value, "origin": origin, "allowed": allowed[key]} for key, value, origin in rows
+            {"key": key, "value": value, "origin": origin, "allowed": keys[key].allowed} for key, value, origin in rows
         ]
         print_json({"settings": listed})
     else:
         print_table(
             ["key", "value", "origin", "allowed"],
-            [(key, _shown(value), origin, allowed[key]) for key, value, origin in rows],
+            [(key, _shown(keys[key], value), origin, keys[key].allowed) for key, value, origin in rows],
         )
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return ",".join(f"{name}={address}" for name, address in value.items()) or "{}"
-    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else '""'
+def _shown(key: Key, value: object) -> str:
+    return "{}" if value == {} else key.show(value) or '""'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
 from viewstamp.errors import MovedError
 from viewstamp.local.find import find_cluster, is_local
 from viewstamp.local.target import ClusterTarget
@@ -47,19 +47,32 @@ def doctor(
     cluster: ClusterOption = None,
     timeout: TimeoutOption = SILENCE_SECONDS,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")] = FailOn.ERROR,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="TIME",
+            parser=duration(),
+            help="Ask again for up to this time, until there is no error and no member starts or catches up.",
+        ),
+    ] = 0.0,
     output: OutputOption = Output.TABLE,
 ) -> int:
     """Report the problems of a cluster and how to solve them. Changes nothing. Exits with 1 if there is an error."""
+    from viewstamp.doctor.report import ERROR, WARNING
+
     target = find_cluster(directory, cluster)
     local = _local(directory, cluster)
-    found, report = run_async(_examine(target, local, cluster_flag(directory, cluster), timeout))
+    where = cluster_flag(directory, cluster)
+    until = time.monotonic() + wait
+    found, report = run_async(_examine(target, local, where, timeout))
+    while any(finding.is_passing or finding.severity == ERROR for finding in found) and time.monotonic() < until:
+        found, report = run_async(_examine(target, local, where, timeout))
     if output is Output.JSON:
         listed = [{**asdict(finding), "severity": finding.severity} for finding in found]
         print_json({"healthy": not found, "findings": listed})
     else:
         _print(found, report)
-    from viewstamp.doctor.report import ERROR, WARNING
-
     failing = {FailOn.ERROR: {ERROR}, FailOn.WARNING: {ERROR, WARNING}, FailOn.NEVER: set()}[fail_on]
     return 1 if any(finding.severity in failing for finding in found) else 0
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from viewstamp.quantities import DURATION_UNITS, parse_duration, parse_size, show_size
 from viewstamp.terminal.output import Output, say
 
 if TYPE_CHECKING:
@@ -22,8 +24,60 @@ __all__ = [
     "OutputOption",
     "PlotOption",
     "TimeoutOption",
+    "age",
+    "duration",
     "print_staleness",
+    "size",
 ]
+
+
+def duration(*, minimum: float = 0.0, maximum: float = math.inf, bare: str = "s") -> Callable[[str | float], float]:
+    """Return a parser of an option that is a duration, for example ``10s``, ``250ms``, or a number without a unit.
+
+    Args:
+      minimum: the smallest allowed value, in the unit ``bare``.
+      maximum: the largest one.
+      bare: the unit of a plain number, and of the result.
+    """
+
+    def parse(value: str | float) -> float:
+        if not isinstance(value, str):
+            return value  # The default.
+        try:
+            found = float(value)
+        except ValueError:
+            found = _parsed(lambda: parse_duration(value, bare=bare)) / DURATION_UNITS[bare]
+        if not minimum <= found <= maximum:
+            first, last = (f"{each:g}{bare}" for each in (minimum, maximum))
+            allowed = f"at least {first}" if maximum == math.inf else f"from {first} to {last}"
+            raise typer.BadParameter(f"{value} is not allowed; allowed: {allowed}")
+        return found
+
+    return parse
+
+
+def age(text: str) -> float:
+    """Return the seconds of an option such as ``7d``. A number without a unit is an error, except 0."""
+    return _parsed(lambda: parse_duration(text)) / 1000
+
+
+def size(*, minimum: int = 0) -> Callable[[str | int], int]:
+    """Return a parser of an option that is a size: a number of bytes, or for example ``64MiB`` or ``4kB``."""
+
+    def parse(value: str | int) -> int:
+        found = _parsed(lambda: parse_size(value)) if isinstance(value, str) else value
+        if found < minimum:
+            raise typer.BadParameter(f"{value} is not allowed; allowed: at least {show_size(minimum)}")
+        return found
+
+    return parse
+
+
+def _parsed(parse: Callable[[], int]) -> int:
+    try:
+        return parse()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 OutputOption = Annotated[Output, typer.Option("--output", help="A table for people, JSON for programs.")]
@@ -35,12 +89,18 @@ ClusterOption = Annotated[
     typer.Option("--cluster", metavar="HOST:PORT,...", help="Addresses of a cluster. [env: VIEWSTAMP_CLUSTER]"),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="S", min=0.1, help="Fail when this many seconds have passed.")
+    float,
+    typer.Option(
+        "--timeout", metavar="TIME", parser=duration(minimum=0.1), help="Fail after this time, e.g. 500ms, 10s or 2m."
+    ),
 ]
 MaxStalenessOption = Annotated[
     float | None,
     typer.Option(
-        "--max-staleness", metavar="S", min=0, help="Like --stale; fails if the answer is over S seconds old."
+        "--max-staleness",
+        metavar="TIME",
+        parser=duration(),
+        help="Like --stale; fails if the answer is older, e.g. 500ms.",
     ),
 ]
 PlotOption = Annotated[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import OutputOption
+from viewstamp.cli.options import OutputOption, duration
 from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def run(
     seeds: Annotated[int | None, typer.Option("--seeds", metavar="N", min=1, help="Run seeds 1 to N.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin at a random seed, and print it.")] = False,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="S", min=0.1, help="Run seeds until S seconds have passed.")
+        float | None,
+        typer.Option(
+            "--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Run seeds until S seconds have passed."
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Number of processes. [default: one per core]")

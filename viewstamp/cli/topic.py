@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
-from viewstamp.cli.quantities import parse_age, parse_bytes, show_age
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, age, size
 from viewstamp.local.find import find_cluster
+from viewstamp.quantities import show_duration, show_size
 from viewstamp.terminal.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ RetainBytesOption = Annotated[
     typer.Option(
         "--retain-bytes",
         metavar="SIZE",
-        parser=parse_bytes,
+        parser=size(),
         help="Delete the oldest records beyond this size, e.g. 64MiB; 0 = keep all.",
     ),
 ]
@@ -37,7 +37,7 @@ RetainAgeOption = Annotated[
     typer.Option(
         "--retain-age",
         metavar="AGE",
-        parser=parse_age,
+        parser=age,
         help="Delete records that are older, e.g. 7d or 12h; 0 = keep all.",
     ),
 ]
@@ -149,6 +149,6 @@ def _print(infos: Sequence[TopicInfo], output: Output) -> None:
 
 
 def _kept(info: TopicInfo) -> str:
-    bounds = [f"{info.retain_bytes:,} bytes"] if info.retain_bytes else []
-    bounds += [show_age(info.retain_seconds)] if info.retain_seconds else []
+    bounds = [show_size(info.retain_bytes)] if info.retain_bytes else []
+    bounds += [show_duration(info.retain_seconds * 1000)] if info.retain_seconds else []
     return ", ".join(bounds) or "all"

@@ -17,7 +17,11 @@ The pieces
   ``model.py``   the frozen dataclasses with units, ranges and defaults: the only list of settings
   ``load.py``    file, environment and flags into those dataclasses
   ``create.py``  the files of a new local cluster, and of a node that joins one
-  ``certificates.py``  an authority and certificates for them
+  ``machines.py``  the same for nodes on several machines, with a comment on each setting that an operator decides
+  ``certificates.py``  an authority and certificates for both
+
+Sizes and durations are numbers in the unit of the key (``heartbeat_ms = 50``), or text with a unit (``"50ms"``,
+``bytes_max = "20GiB"``); ``viewstamp.quantities`` has the units.
 
 Names in the environment are ``VIEWSTAMP_SECTION__KEY`` (two underscores), for example ``VIEWSTAMP_NODE__LISTEN``. A
 variable with this prefix and without two underscores is not a setting (the command line reads ``VIEWSTAMP_CLUSTER``).
@@ -42,6 +46,7 @@ Deliberate omissions
 from viewstamp.config.certificates import make_certificates
 from viewstamp.config.create import create_cluster, create_node, free_addresses, node_file
 from viewstamp.config.load import LoadedSettings, load_settings
+from viewstamp.config.machines import create_machine_files, create_machine_like
 from viewstamp.config.model import (
     ClusterSection,
     LimitsSection,
@@ -66,6 +71,8 @@ __all__ = [
     "TlsSection",
     "WalSection",
     "create_cluster",
+    "create_machine_files",
+    "create_machine_like",
     "create_node",
     "free_addresses",
     "load_settings",

@@ -1,4 +1,7 @@
-"""Creates the settings files of a local cluster and of nodes that join it: ids, free ports, one file for each node."""
+"""Creates the settings files of a local cluster and of nodes that join it: ids, free ports, one file for each node.
+
+``machines.py`` does so for nodes on several machines.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,22 @@ from types import MappingProxyType
 from typing import Final
 
 from viewstamp.config.load import LoadedSettings, settle
-from viewstamp.config.model import NodeSettings
+from viewstamp.config.model import NodeSettings, keys_of
 from viewstamp.errors import ConfigError, StorageError
 from viewstamp.host.private import make_private_directory, open_private
 from viewstamp.ids import ClusterId, NodeId, name_of
 
-__all__ = ["NODES_MAX", "create_cluster", "create_node", "free_addresses", "node_file"]
+__all__ = [
+    "NODES_MAX",
+    "common_sections",
+    "create_cluster",
+    "create_node",
+    "free_addresses",
+    "member_table",
+    "new_cluster_id",
+    "node_file",
+    "write_new_files",
+]
 
 NODES_MAX: Final = 9
 """More voters than this would slow down every append without a benefit."""
@@ -54,26 +67,44 @@ def create_cluster(
         raise ConfigError(f"nodes = {nodes} is not allowed; allowed: 1 to {NODES_MAX}", remedy="3 or 5 is usual")
     ids = [NodeId(f"n{number}") for number in range(1, nodes + 1)]
     addresses = dict(zip(ids, free_addresses(nodes), strict=True))
-    cluster_id = ClusterId(secrets.token_hex(16))
+    cluster_id = new_cluster_id()
     texts = {node: _text(node, addresses[node], cluster_id, addresses, chaos=chaos) for node in ids}
     more = _more_text(texts[ids[0]], node_file(directory, ids[0]), settings)
+    write_new_files(directory, {node: texts[node] + more for node in ids}, taken=re.compile(r"n[0-9]+"))
+    return ids
+
+
+def write_new_files(directory: str, texts: Mapping[NodeId, str], *, taken: re.Pattern[str] | None = None) -> None:
+    """Write ``directory``/NODE.toml for each text; the first one last. Durable on return.
+
+    Args:
+      directory: created if it is missing.
+      texts: the content of each node's file.
+      taken: no file or directory may have a name that matches this, or such a name with ``.toml``. None = the names of
+        the written nodes.
+
+    Raises:
+      ConfigError: such a file exists; nothing was changed.
+      StorageError: the directory cannot be written.
+    """
     try:
         make_private_directory(directory)
-        taken = [name for name in sorted(os.listdir(directory)) if re.fullmatch(r"n[0-9]+(\.toml)?", name)]
-        if taken:
+        names = sorted(os.listdir(directory))
+        stems = {name: name.removesuffix(".toml") for name in names}
+        held = [name for name in names if (taken.fullmatch(stems[name]) if taken is not None else stems[name] in texts)]
+        if held:
             raise ConfigError(
-                f"{directory} already holds {', '.join(taken)}; nothing was changed",
+                f"{directory} already holds {', '.join(held)}; nothing was changed",
                 remedy="choose another directory, or remove these files if no cluster needs them",
             )
-        for node in reversed(ids):
-            _write(node_file(directory, node), texts[node] + more)
+        for node in reversed(list(texts)):
+            _write(node_file(directory, node), texts[node])
         _sync_directory(directory)
     except OSError as error:
         raise StorageError(
             f"cannot write to {directory}: {error.strerror}; the cluster was not created",
             remedy="choose a directory that this user may write, on a disk with free space",
         ) from error
-    return ids
 
 
 def create_node(directory: str, node: str, like: NodeSettings, like_file: str, members: Mapping[NodeId, str]) -> str:
@@ -99,7 +130,7 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
     text = _text(node, address, like.cluster.id, hint, {NodeId(node): address}, chaos=like.node.chaos)
     try:
         with open(like_file, encoding="utf-8") as stream:
-            text += _common_sections(stream.read())
+            text += common_sections(stream.read())
         settle(tomllib.loads(text), file, environment={}, overrides={})
         _write(file, text)
         _sync_directory(directory)
@@ -110,11 +141,16 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
     return file
 
 
-def _common_sections(text: str) -> str:
+def common_sections(text: str) -> str:
     """Return the sections of a settings file that are the same on every node, as text."""
     sections = re.split(r"^(?=[ \t]*\[)", text, flags=re.MULTILINE)
     kept = [section for section in sections[1:] if not re.match(r"\s*\[\s*(node|cluster|tls)\b", section)]
     return "".join(["\n", *kept]) if kept else ""
+
+
+def new_cluster_id() -> ClusterId:
+    """Return the random id of a new cluster."""
+    return ClusterId(secrets.token_hex(16))
 
 
 def free_addresses(count: int) -> list[str]:
@@ -158,7 +194,7 @@ def _text(
     chaos: bool,
 ) -> str:
     hint = next(iter(members)) if node in members else ""
-    learning = _table(learners).ljust(33 - len("learners = "))
+    learning = member_table(learners).ljust(33 - len("learners = "))
     return (
         "[node]\n"
         f'id = "{node}"\n'
@@ -168,16 +204,19 @@ def _text(
         + "\n"
         "[cluster]\n"
         f'id = "{cluster_id}"\n'
-        f"members = {_table(members)}\n"
+        f"members = {member_table(members)}\n"
         f"learners = {learning} # members and learners count only where the log holds no membership yet\n"
         f'leader_hint = "{hint}"\n'
     )
 
 
-def _table(addresses: Mapping[NodeId, str]) -> str:
-    return f"{{ {', '.join(f'{node} = {json.dumps(address)}' for node, address in addresses.items())} }}".replace(
-        "{  }", "{}"
-    )
+def member_table(addresses: Mapping[NodeId, str]) -> str:
+    """Return an inline table of TOML."""
+    pairs = [
+        f"{node if re.fullmatch('[A-Za-z0-9_-]+', node) else json.dumps(node)} = {json.dumps(address)}"
+        for node, address in addresses.items()
+    ]
+    return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
 
 
 def _more_text(text: str, file: str, settings: Mapping[str, str]) -> str:
@@ -194,8 +233,10 @@ def _more_text(text: str, file: str, settings: Mapping[str, str]) -> str:
 
 def _section_text(loaded: LoadedSettings, settings: Mapping[str, str]) -> Iterator[str]:
     section = ""
+    units = {f"{key.section}.{key.name}": key for key in keys_of(NodeSettings) if key.unit}
     for dotted, value, _ in loaded.rows():
         if dotted in settings:
+            value = units[dotted].show(value) if dotted in units else value
             if (of := dotted.partition(".")[0]) != section:
                 section = of
                 yield f"\n[{section}]\n"

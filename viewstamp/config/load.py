@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from viewstamp.config.model import (
     keys_of,
 )
 from viewstamp.errors import ConfigError
+from viewstamp.quantities import DURATION_UNITS, SIZE_UNITS
 
 __all__ = ["LoadedSettings", "load_settings", "settle"]
 
@@ -217,6 +219,8 @@ def _checked(key: Key, value: Any, where: str) -> Any:
     """Return a value from TOML if it has the right type. Raises ConfigError."""
     if key.kind is dict:
         right = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    elif key.unit and isinstance(value, str):
+        return _parsed(key, value, where)
     elif key.kind is float:
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
     else:
@@ -235,12 +239,22 @@ def _parsed(key: Key, text: str, where: str) -> Any:
         if key.kind is dict:
             pairs = [item.split("=") for item in text.split(",") if item]
             return {node.strip(): address.strip() for node, address in pairs}
+        if key.unit and not re.fullmatch(r"[-+0-9._eE]+", text.strip()):
+            return key.parse_quantity(text)
         return key.kind(text)
     except (ValueError, KeyError):
         raise _wrong_type(key, text, where) from None
 
 
 def _wrong_type(key: Key, value: Any, where: str) -> ConfigError:
+    if key.unit:
+        kind, units = ("a size", SIZE_UNITS) if key.unit == "bytes" else ("a duration", DURATION_UNITS)
+        bare = {"s": "seconds", "ms": "milliseconds"}.get(key.unit, key.unit)
+        number = f"a {'whole ' if key.kind is int else ''}number of {bare}"
+        return ConfigError(
+            f"{where}: {key} = {_shown(value)} is not {kind}; allowed: {key.allowed}",
+            remedy=f"write {number}, or a number and a unit in quotes: {', '.join(units)}",
+        )
     kind = _KINDS[key.kind]
     allowed = key.allowed if kind in key.allowed else f"{kind}: {key.allowed}"
     return ConfigError(

@@ -12,12 +12,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from fractions import Fraction
 from typing import Any, Final
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
 from viewstamp.host.tls import TlsFiles
 from viewstamp.ids import ClusterId, NodeId
+from viewstamp.quantities import DURATION_UNITS, parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
     "INTERVAL",
@@ -62,7 +64,8 @@ _Check = Callable[[Any], bool]
 class Key:
     """One setting: its section and name, its type, and the allowed values.
 
-    ``kind`` is str, int, float, bool or dict (a table of node ids and addresses).
+    ``kind`` is str, int, float, bool or dict (a table of node ids and addresses). ``unit`` is the unit of a number:
+    "bytes", "s" or "ms"; "" = it has none, or is no number.
     """
 
     section: str
@@ -72,9 +75,35 @@ class Key:
     default: Any
     allowed: str
     check: _Check
+    unit: str = ""
 
     def __str__(self) -> str:
         return f"[{self.section}] {self.name}"
+
+    def parse_quantity(self, text: str) -> int | float:
+        """Return the value of a size or duration in the notation of :mod:`viewstamp.quantities`.
+
+        Raises:
+          ValueError: it is not one, or it is a fraction although the setting is an integer.
+        """
+        if self.unit == "bytes":
+            return parse_size(text)
+        count = Fraction(parse_duration(text, bare=self.unit), DURATION_UNITS[self.unit])
+        if self.kind is int and count.denominator != 1:
+            raise ValueError(f"{text!r} is not a whole number of {self.unit}")
+        return int(count) if self.kind is int else float(count)
+
+    def show(self, value: Any) -> str:
+        """Return a value as text that can be written into a settings file in quotes, or as a flag: with its unit."""
+        if self.unit and self.check(value):
+            return _shown(value, self.unit)
+        if isinstance(value, dict):
+            return ",".join(f"{name}={address}" for name, address in value.items())
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: float, unit: str) -> str:
+    return show_size(int(value)) if unit == "bytes" else show_duration(value * DURATION_UNITS[unit])
 
 
 def _text(allowed: str, check: _Check) -> dict[str, Any]:
@@ -93,20 +122,30 @@ def _boolean() -> dict[str, Any]:
     return {"kind": bool, "allowed": "true or false", "check": lambda _: True}
 
 
-def _integer(minimum: int, maximum: int, *, or_zero: str = "") -> dict[str, Any]:
-    def check(value: int) -> bool:
-        return minimum <= value <= maximum or (bool(or_zero) and value == 0)
-
-    allowed = f"an integer from {minimum} to {maximum}" + (f", or 0 ({or_zero})" if or_zero else "")
-    return {"kind": int, "allowed": allowed, "check": check}
-
-
-def _seconds(minimum: float, maximum: float, *, or_zero: str = "") -> dict[str, Any]:
+def _number(kind: type, unit: str, minimum: float, maximum: float, or_zero: str) -> dict[str, Any]:
     def check(value: float) -> bool:
         return minimum <= value <= maximum or (bool(or_zero) and value == 0)
 
-    allowed = f"a number of seconds from {minimum:g} to {maximum:g}" + (f", or 0 ({or_zero})" if or_zero else "")
-    return {"kind": float, "allowed": allowed, "check": check}
+    sort = {"": "an integer", "bytes": "a size"}.get(unit, "a duration")
+    first, last = (_shown(each, unit) if unit else str(each) for each in (minimum, maximum))
+    allowed = f"{sort} from {first} to {last}" + (f", or 0 ({or_zero})" if or_zero else "")
+    return {"kind": kind, "allowed": allowed, "check": check, "unit": unit}
+
+
+def _count(minimum: int, maximum: int) -> dict[str, Any]:
+    return _number(int, "", minimum, maximum, "")
+
+
+def _bytes(minimum: int, maximum: int, *, or_zero: str = "") -> dict[str, Any]:
+    return _number(int, "bytes", minimum, maximum, or_zero)
+
+
+def _milliseconds(minimum: int, maximum: int) -> dict[str, Any]:
+    return _number(int, "ms", minimum, maximum, "")
+
+
+def _seconds(minimum: float, maximum: float, *, or_zero: str = "") -> dict[str, Any]:
+    return _number(float, "s", minimum, maximum, or_zero)
 
 
 def _addresses(allowed: str) -> dict[str, Any]:
@@ -159,6 +198,12 @@ class NodeSection:
     """The last resort: without ``[tls]``, allow a listen address that other machines can reach, although connections
     are not encrypted or authenticated."""
 
+    health: str = field(
+        default="",
+        metadata=_text(_ADDRESS_ALLOWED + ', or "" (no such port)', lambda v: not v or _is_address(v)),
+    )
+    """The address of ``/livez`` and ``/readyz``: plain HTTP, for the program that restarts this node."""
+
     chaos: bool = field(default=False, metadata=_boolean())
     """Obey ``viewstamp chaos``: a user who may write into data_dir can then slow the node's disk, fill it, or cut it
     off."""
@@ -197,24 +242,24 @@ class WalSection:
     durability: str = field(default=SYNC, metadata=_one_of(SYNC, INTERVAL))
     """When a write counts as durable: after its sync, or after the write itself, with a sync soon after."""
 
-    sync_interval_ms: int = field(default=100, metadata=_integer(1, 60_000))
+    sync_interval_ms: int = field(default=100, metadata=_milliseconds(1, 60_000))
     """The pause between syncs of the log, if durability is not "sync"."""
 
     interval_wait_all_seconds: float = field(default=300.0, metadata=_seconds(1, 86_400))
     """How long an election waits for all voters after a majority lost power, if durability is not "sync"."""
 
-    bytes_max: int = field(default=0, metadata=_integer(MIB, 2**60, or_zero="as much as the disk holds"))
+    bytes_max: int = field(default=0, metadata=_bytes(MIB, 2**60, or_zero="as much as the disk holds"))
     """The log's total size. A full log refuses appends and still serves reads."""
 
     segment_bytes: int = field(
-        default=0, metadata=_integer(64 * KIB, GIB, or_zero="16 MiB, or a sixteenth of bytes_max where that is less")
+        default=0, metadata=_bytes(64 * KIB, GIB, or_zero="16MiB, or a sixteenth of bytes_max where that is less")
     )
     """The size of one segment file, which is prepared in advance and filled with zeros. The log shrinks by segments."""
 
-    reserve_bytes: int = field(default=64 * MIB, metadata=_integer(0, 2**60))
+    reserve_bytes: int = field(default=64 * MIB, metadata=_bytes(0, 2**60))
     """Free space on the disk that the log does not use: appends are refused before a write can fail."""
 
-    queue_bytes_max: int = field(default=64 * MIB, metadata=_integer(MIB, GIB))
+    queue_bytes_max: int = field(default=64 * MIB, metadata=_bytes(MIB, GIB))
     """Bytes that may wait for the writer; further appends are refused as overload."""
 
 
@@ -223,14 +268,14 @@ class SnapshotsSection:
     """``[snapshots]``: when snapshots are taken, so that the log before them can be dropped."""
 
     log_bytes: int = field(
-        default=0, metadata=_integer(64 * KIB, 2**60, or_zero="64 MiB, or a quarter of bytes_max where that is less")
+        default=0, metadata=_bytes(64 * KIB, 2**60, or_zero="64MiB, or a quarter of bytes_max where that is less")
     )
     """Take a snapshot when the log has grown by this many bytes since the last one."""
 
     restart_seconds_max: float = field(default=10.0, metadata=_seconds(0.1, 86_400, or_zero="no bound"))
     """The longest restart: a snapshot is taken before replaying the log would take longer."""
 
-    kept_max: int = field(default=6, metadata=_integer(2, 1000))
+    kept_max: int = field(default=6, metadata=_count(2, 1000))
     """The number of snapshots that are kept, because a damaged one must not leave the node without any."""
 
 
@@ -238,36 +283,36 @@ class SnapshotsSection:
 class LimitsSection:
     """``[limits]``: the largest requests, and the bytes that may wait."""
 
-    record_bytes_max: int = field(default=MIB, metadata=_integer(1, GIB))
+    record_bytes_max: int = field(default=MIB, metadata=_bytes(1, GIB))
     """The largest record."""
 
-    batch_bytes_max: int = field(default=8 * MIB, metadata=_integer(KIB, GIB))
+    batch_bytes_max: int = field(default=8 * MIB, metadata=_bytes(KIB, GIB))
     """The largest batch, which is also the largest atomic append."""
 
-    frame_bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 2 * GIB - 1))
+    frame_bytes_max: int = field(default=64 * MIB, metadata=_bytes(64 * KIB, 2 * GIB - 1))
     """The largest frame that is accepted from a connection."""
 
-    connections_max: int = field(default=8192, metadata=_integer(1, 65_536))
+    connections_max: int = field(default=8192, metadata=_count(1, 65_536))
     """The largest number of connected clients; fewer if the process may open fewer file descriptors."""
 
-    buffered_bytes_max: int = field(default=512 * MIB, metadata=_integer(MIB, 64 * GIB))
+    buffered_bytes_max: int = field(default=512 * MIB, metadata=_bytes(MIB, 64 * GIB))
     """The bytes of unfinished frames from all clients, and of responses that they have not read yet."""
 
-    in_flight_bytes_max: int = field(default=64 * MIB, metadata=_integer(KIB, 16 * GIB))
+    in_flight_bytes_max: int = field(default=64 * MIB, metadata=_bytes(KIB, 16 * GIB))
     """The bytes of unanswered appends of all clients; further appends are refused as overload."""
 
-    result_bytes_max: int = field(default=MIB, metadata=_integer(4 * KIB, 64 * MIB))
+    result_bytes_max: int = field(default=MIB, metadata=_bytes(4 * KIB, 64 * MIB))
     """The largest result, or error text, of one command or query of an actor. For commands the leader's value
     counts."""
 
-    staged_bytes_max: int = field(default=GIB, metadata=_integer(MIB, 1024 * GIB))
+    staged_bytes_max: int = field(default=GIB, metadata=_bytes(MIB, 1024 * GIB))
     """The bytes that all sinks may have staged and not committed; at most an eighth of a limited log."""
 
     session_seconds: float = field(default=7 * 24 * 3600.0, metadata=_seconds(1, 1e9))
     """A session that was unused for this long is forgotten, with the outcomes of its appends. The leader's value
     counts."""
 
-    scrub_bytes_per_second: int = field(default=8 * MIB, metadata=_integer(0, GIB))
+    scrub_bytes_per_second: int = field(default=8 * MIB, metadata=_bytes(0, GIB))
     """The speed at which the node reads its old segments and snapshots to find damage, at most once an hour; 0 =
     never."""
 
@@ -276,13 +321,13 @@ class LimitsSection:
 class TimeoutsSection:
     """``[timeouts]``: the pace of the cluster. Equal on all nodes, because a faster node would disturb the others."""
 
-    tick_ms: int = field(default=10, metadata=_integer(1, 1000))
+    tick_ms: int = field(default=10, metadata=_milliseconds(1, 1000))
     """One step of logical time."""
 
-    heartbeat_ms: int = field(default=50, metadata=_integer(1, 60_000))
+    heartbeat_ms: int = field(default=50, metadata=_milliseconds(1, 60_000))
     """The pause between the leader's heartbeats."""
 
-    election_ms: int = field(default=300, metadata=_integer(10, 600_000))
+    election_ms: int = field(default=300, metadata=_milliseconds(10, 600_000))
     """A follower without a leader campaigns after a random time between this and twice this."""
 
     leases: bool = field(default=False, metadata=_boolean())
@@ -303,7 +348,7 @@ class LoggingSection:
     level: str = field(default="info", metadata=_one_of("info", "warning", "error"))
     """Messages below this level are not written."""
 
-    bytes_max: int = field(default=64 * MIB, metadata=_integer(64 * KIB, 64 * GIB, or_zero="no bound"))
+    bytes_max: int = field(default=64 * MIB, metadata=_bytes(64 * KIB, 64 * GIB, or_zero="no bound"))
     """When ``log.jsonl`` in ``data_dir`` reaches this size, it becomes ``log.jsonl.1`` and replaces the earlier one."""
 
 
@@ -378,7 +423,7 @@ class NodeSettings:
         for key in keys_of(NodeSettings):
             value = getattr(getattr(self, key.section), key.name)
             if not key.check(value):
-                _refuse(name(key.section, key.name), value, key.allowed)
+                _refuse(name(key.section, key.name), value, key.allowed, key.unit)
         for actor, target in self.actors.items():
             key = actor_key(actor)
             if not _is_name(actor) or not key.check(target):
@@ -433,10 +478,10 @@ class NodeSettings:
         result_frame_min = limits.result_bytes_max + 64 * KIB
         limited = wal.bytes_max or sys.maxsize
         for section, key, value, minimum, why in (
-            ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4096"),
-            ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 65536"),
+            ("limits", "batch_bytes_max", limits.batch_bytes_max, batch_bytes_min, "record_bytes_max + 4KiB"),
+            ("limits", "frame_bytes_max", limits.frame_bytes_max, frame_bytes_min, "batch_bytes_max + 64KiB"),
             ("limits", "buffered_bytes_max", limits.buffered_bytes_max, limits.frame_bytes_max, "frame_bytes_max"),
-            ("limits", "frame_bytes_max", limits.frame_bytes_max, result_frame_min, "result_bytes_max + 65536"),
+            ("limits", "frame_bytes_max", limits.frame_bytes_max, result_frame_min, "result_bytes_max + 64KiB"),
             ("limits", "in_flight_bytes_max", limits.in_flight_bytes_max, limits.batch_bytes_max, "batch_bytes_max"),
             ("wal", "queue_bytes_max", wal.queue_bytes_max, limits.batch_bytes_max, "[limits] batch_bytes_max"),
             ("wal", "bytes_max", limited, _SEGMENTS_MIN * wal.segment_bytes, f"{_SEGMENTS_MIN} * segment_bytes"),
@@ -446,7 +491,8 @@ class NodeSettings:
             ("timeouts", "election_ms", timeouts.election_ms, 2 * timeouts.heartbeat_ms, "2 * heartbeat_ms"),
         ):
             if value < minimum:
-                _refuse(name(section, key), value, f"at least {minimum}, which is {why}")
+                unit = "ms" if section == "timeouts" else "bytes"
+                _refuse(name(section, key), value, f"at least {_shown(minimum, unit)}, which is {why}", unit)
 
 
 def keys_of(settings: type[NodeSettings]) -> list[Key]:
@@ -460,6 +506,7 @@ def keys_of(settings: type[NodeSettings]) -> list[Key]:
             default={} if item.metadata["kind"] is dict else None if item.default is MISSING else item.default,
             allowed=item.metadata["allowed"],
             check=item.metadata["check"],
+            unit=item.metadata.get("unit", ""),
         )
         for section in fields(settings)
         if section.name in _SECTIONS
@@ -499,5 +546,7 @@ def _is_wildcard(address: str) -> bool:
         return False
 
 
-def _refuse(where: str, value: object, allowed: str) -> None:
-    raise ConfigError(f"{where} = {value!r} is not allowed; allowed: {allowed}", remedy=f"set it to {allowed}")
+def _refuse(where: str, value: object, allowed: str, unit: str = "") -> None:
+    is_number = unit and isinstance(value, int | float) and 0 <= value < 2**63
+    shown = _shown(value, unit) if is_number else repr(value)  # type: ignore[arg-type]
+    raise ConfigError(f"{where} = {shown} is not allowed; allowed: {allowed}", remedy=f"set it to {allowed}")

@@ -382,6 +382,17 @@ def _behind(report: Report) -> Iterator[Finding]:
             )
 
 
+def _applying(report: Report) -> Iterator[Finding]:
+    for node in report.up:
+        if reason := (node.get("not_ready") or {}).get("applied"):
+            yield Finding(
+                code="applying",
+                node=node_name(node),
+                sentence=f"{node_name(node)} is slow to apply the log, so it is not ready: {reason}",
+                remedy="wait; if the gap grows, find the command of an actor that takes long",
+            )
+
+
 def _no_member(report: Report) -> Iterator[Finding]:
     membership = report.membership
     if not membership:
@@ -547,6 +558,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _incomplete,
     _disconnected,
     _behind,
+    _applying,
     _no_member,
     _room,
     _slow,

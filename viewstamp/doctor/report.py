@@ -32,6 +32,7 @@ CODES: Final = (
     "unheard",
     "catching_up",
     "behind",
+    "applying",
     "no_member",
     "full",
     "nearly_full",
@@ -58,6 +59,7 @@ _WARNINGS: Final = frozenset(
         "starting",
         "catching_up",
         "behind",
+        "applying",
         "no_member",
         "nearly_full",
         "slow_disk",
@@ -74,6 +76,10 @@ _WARNINGS: Final = frozenset(
 )
 
 
+_PASSING: Final = frozenset({"starting", "catching_up", "behind", "applying"})
+"""Warnings about work that a member is doing, for example after a restart, and that ends by itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One problem: ``sentence`` describes it, ``remedy`` solves it; ``node`` "" = the whole cluster."""
@@ -87,6 +93,11 @@ class Finding:
     def severity(self) -> str:
         """``ERROR`` or ``WARNING``; it follows from the code."""
         return WARNING if self.code in _WARNINGS else ERROR
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the problem ends by itself when the member has done its work."""
+        return self.code in _PASSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ The only package that imports settings, node, streams, actors and clients togeth
     imported from there before anything starts; an error in one is a ConfigError that names it.
 
 The modules: ``open_node`` and ``node_thread``, which ``viewstamp.trio`` shares; ``connect``; ``local_cluster``;
-``run_node``; ``compose`` builds a node from settings; ``actor_classes`` imports actors; ``bridge`` is the network
-between a program and the node inside it.
+``run_node``; ``service_manager`` reports to systemd; ``compose`` builds a node from settings; ``actor_classes`` imports
+actors; ``bridge`` is the network between a program and the node inside it.
 
 Invariants
   * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.

@@ -85,7 +85,8 @@ def node_host(settings: NodeSettings, log: Logger) -> Host:
             loop.call_soon_threadsafe(lambda: write(event, **fields))
 
     tls = Tls(files, expected=CertificateName(settings.cluster.id, True, settings.node.id), report=report)
-    return replace(host, network=TlsNetwork(host.network, tls, plain_refusal=_plain_refusal()), tls=tls)
+    network = TlsNetwork(host.network, tls, plain_refusal=_plain_refusal())
+    return replace(host, network=network, tls=tls, plain_network=host.network)
 
 
 def _plain_refusal() -> list[Buffer]:
@@ -120,6 +121,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
         data_dir=settings.node.data_dir,
         listen=settings.node.listen,
         advertise=settings.node.advertise,
+        health=settings.node.health,
         members=settings.cluster.members,
         learners=settings.cluster.learners,
         leader_hint=settings.cluster.leader_hint,

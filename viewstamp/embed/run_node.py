@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from viewstamp.config.model import NodeSettings
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors
 from viewstamp.embed.compose import compose_node, node_host, prepare_process
+from viewstamp.embed.service_manager import ServiceManager
 from viewstamp.host.chaos import Chaos
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.host.logger import Logger, SafeLogger
@@ -70,25 +72,32 @@ async def run_node(
         chaos = Chaos(settings.node.data_dir, host)
         host = chaos.host
     node = compose_node(settings, host, log, actors)
+    manager = ServiceManager(os.environ)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     stopped = loop.create_task(stopping.wait())
     starting = loop.create_task(node.start())
+    reporting = loop.create_task(manager.extend_start(node))
     # A repair waits for other members as long as it takes, and can be stopped all the same.
     await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.wait([starting])
     else:
+        reporting.cancel()
         await starting
+        manager.tell("READY=1")
+        reporting = loop.create_task(manager.feed_watchdog(node))
         _spare_the_collector()
         log.info("= node started", node=settings.node.id, address=node.address)
     waiting: list[asyncio.Future[Any]] = [node.failed, stopped]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     failure = node.failed.result() if node.failed.done() and not node.failed.cancelled() else None
     stopped.cancel()
+    reporting.cancel()
+    manager.tell("STOPPING=1")
     try:
         if failure is not None:
             on_failed(failure)

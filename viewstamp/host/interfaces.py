@@ -340,6 +340,8 @@ class Host:
     """Returns the injected faults (``host.chaos``), for the node's status; None = faults cannot be injected."""
     tls: Tls | None = None
     """The certificate of this process, which its network uses; None = connections have no TLS."""
+    plain_network: Network | None = None
+    """The network without TLS, for the health port; None = ``network`` has no TLS."""
     boot_id: Callable[[], str] = str
     """Returns an id of this run of the machine, because unsynced bytes survive its processes but not a power cut.
 

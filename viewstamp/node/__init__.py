@@ -29,7 +29,7 @@
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
-| ``health`` | comparing states, free space, latency, the watchdog | |
+| ``health`` | comparing states, free space, latency, the watchdog, the health port | |
 | ``state_machine`` | the Protocol of the replicated state machine, and its queries | actors |
 
 **An append** has six owners, one after the other. Two of them are in other packages: the client's session (1) and the

@@ -34,6 +34,9 @@ from viewstamp.ids import Index, NodeId
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
+from viewstamp.node.health.checks import Check, liveness, readiness
+from viewstamp.node.health.disk_probe import DiskProbe
+from viewstamp.node.health.port import HealthPort
 from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.inbox import FromPeer, Join, Proposal
 from viewstamp.node.options import NodeOptions
@@ -94,6 +97,8 @@ class Node:
         self._closing: asyncio.Task[None] | None = None
         """Closes the port of a node that has failed."""
         self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
+        self._disk_probe = DiskProbe(host.clock)
+        self._health = HealthPort({"/livez": self.check_alive, "/readyz": self.check_ready})
 
     # -- Start and stop -------------------------------------------------------------------------------------
 
@@ -125,6 +130,8 @@ class Node:
             self._listener = await self.host.network.listen(options.listen, self.server.accept)
             if not options.advertise:
                 self.address = self._listener.address
+            if options.health:
+                await self._health.open(options.health, self.host.plain_network or self.host.network)
             await self._recover_and_assemble()
         except BaseException:
             await self.stop()
@@ -167,6 +174,7 @@ class Node:
             await self.server.close()
         with suppress(StorageError):
             await self._close_files(self.parts)
+        await self._health.close()
         if self.lock is not None:
             self.lock.release()
         for waiter in list(self._changed):
@@ -454,6 +462,33 @@ class Node:
         """Return the lifecycle state of this member."""
         return self.parts.raft.core.lifecycle if self.parts is not None else Lifecycle.BOOTSTRAPPING
 
+    def check_alive(self) -> list[Check]:
+        """Return the checks of ``/livez``."""
+        self._disk_probe.queue(self.parts.wal if self.parts is not None else None)
+        return liveness(self._vital_signs)
+
+    def check_ready(self) -> list[Check]:
+        """Return the checks of ``/readyz``."""
+        self._disk_probe.queue(self.parts.wal if self.parts is not None else None)
+        return readiness(self._vital_signs)
+
+    @property
+    def _vital_signs(self) -> dict[str, object]:
+        """Return the fields of the status on which the checks depend, and those that only the checks use."""
+        progress, parts = self.repairer.progress, self.parts
+        signs: dict[str, object] = {
+            "failure": repr(self.failed.result()) if self._is_failed else "",
+            "stopping": self._stopping,
+            "lifecycle": self.lifecycle.value,
+            "repair": progress.as_dict() if progress is not None else None,
+            "disk_seconds": self._disk_probe.seconds,
+        }
+        if parts is not None:
+            pending = parts.replica.latency.pending(self.host.clock.monotonic())
+            signs |= parts.replica.status | {"disk_seconds": max(self._disk_probe.seconds, pending)}
+            signs |= {"member_id": self.me, "members": self.membership.addresses}
+        return signs
+
     @property
     def status(self) -> dict[str, object]:
         """Return the fields of ``viewstamp status`` of this node."""
@@ -466,6 +501,7 @@ class Node:
             "chaos": self.host.chaos() if self.host.chaos is not None else None,
             "connections": self.server.crowd.status if self.server is not None else {},
             "tls": self.host.tls.status if self.host.tls is not None else None,
+            "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
             **self._logger.status,
         }
         if self.parts is not None:

@@ -28,6 +28,8 @@ class NodeOptions:
     data_dir: str
     listen: str
     advertise: str = ""
+    health: str = ""
+    """The address of the health port; "" = there is none."""
     members: Mapping[NodeId, str]
     learners: Mapping[NodeId, str] = field(default_factory=dict)
     leader_hint: str = ""

@@ -12,7 +12,7 @@ from viewstamp.bench.fill import value_of
 from viewstamp.bench.load import Figures, drive
 from viewstamp.bench.plot import check_plot, draw
 from viewstamp.bench.report import latencies, print_result
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption, duration, size
 from viewstamp.errors import ConfigError
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output
@@ -27,14 +27,19 @@ def append(
     sessions: Annotated[
         int, typer.Option("--sessions", metavar="N", min=1, help="Clients, over which the callers are divided evenly.")
     ] = 1,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
+    size: Annotated[
+        int, typer.Option("--bytes", metavar="SIZE", parser=size(minimum=0), help="Size of a record.")
+    ] = 256,
     in_flight: Annotated[
         int | None,
         typer.Option(
             "--in-flight", metavar="N", min=1, help="Outstanding appends of one caller, instead of --callers."
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of the measurement.")] = 5.0,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Length of the measurement."),
+    ] = 5.0,
     embedded: Annotated[bool, typer.Option("--embedded", help="Run the callers inside the leader's process.")] = False,
     plot: PlotOption = None,
     directory: DirOption = None,

@@ -15,7 +15,7 @@ import typer
 from viewstamp.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesystem_of, own_cluster, own_directory
 from viewstamp.bench.fill import value_of
 from viewstamp.bench.report import print_result
-from viewstamp.cli.options import OutputOption
+from viewstamp.cli.options import OutputOption, duration, size
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_table, say
 from viewstamp.terminal.show import Show
@@ -33,9 +33,17 @@ LOAD_TOPIC: Final = "bench-load"
 def failover(
     times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Number of leaders to kill.")] = 5,
     load: Annotated[int, typer.Option("--load", metavar="N", min=0, help="Callers that append meanwhile.")] = 0,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=16, help="Size of a record.")] = 256,
+    size: Annotated[
+        int, typer.Option("--bytes", metavar="SIZE", parser=size(minimum=16), help="Size of a record.")
+    ] = 256,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.0, help="Time to continue writing after each node is back.")
+        float,
+        typer.Option(
+            "--seconds",
+            metavar="TIME",
+            parser=duration(minimum=0.0),
+            help="Time to continue writing after each node is back.",
+        ),
     ] = 1.0,
     output: OutputOption = Output.TABLE,
 ) -> int:

@@ -13,7 +13,7 @@ from viewstamp.bench.fill import fill
 from viewstamp.bench.load import Figures, repeat
 from viewstamp.bench.plot import check_plot, draw
 from viewstamp.bench.report import latencies, print_result
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, PlotOption, duration, size
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output
 from viewstamp.terminal.show import Show
@@ -31,12 +31,17 @@ def read(
     records: Annotated[
         int, typer.Option("--records", metavar="N", min=1, help="Records to append and to read.")
     ] = 100_000,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
+    size: Annotated[
+        int, typer.Option("--bytes", metavar="SIZE", parser=size(minimum=0), help="Size of a record.")
+    ] = 256,
     callers: Annotated[
         int, typer.Option("--callers", metavar="N", min=1, help="Callers; each reads the last record repeatedly.")
     ] = 16,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of each of the two measurements.")
+        float,
+        typer.Option(
+            "--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Length of each of the two measurements."
+        ),
     ] = 5.0,
     stale: Annotated[
         bool, typer.Option("--stale", help="Read from any node without a quorum, instead of linearizably.")

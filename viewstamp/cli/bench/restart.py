@@ -15,7 +15,7 @@ import typer
 from viewstamp.bench.cluster import TOPIC, WAIT_SECONDS, connected_to, filesystem_of, own_cluster, own_directory
 from viewstamp.bench.fill import fill, value_of
 from viewstamp.bench.report import print_result
-from viewstamp.cli.options import OutputOption
+from viewstamp.cli.options import OutputOption, size
 from viewstamp.consensus.standing import majority
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_table, say
@@ -32,7 +32,9 @@ def restart(
     records: Annotated[
         int, typer.Option("--records", metavar="N", min=1, help="Records in the log when the nodes are killed.")
     ] = 1_000_000,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
+    size: Annotated[
+        int, typer.Option("--bytes", metavar="SIZE", parser=size(minimum=0), help="Size of a record.")
+    ] = 256,
     times: Annotated[int, typer.Option("--times", metavar="N", min=1, help="Number of restarts.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> int:

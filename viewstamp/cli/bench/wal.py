@@ -13,7 +13,7 @@ from viewstamp.bench.fill import value_of
 from viewstamp.bench.load import WARM_UP_SECONDS, Figures, repeat
 from viewstamp.bench.plot import check_plot, draw
 from viewstamp.bench.report import latencies, print_result
-from viewstamp.cli.options import OutputOption, PlotOption
+from viewstamp.cli.options import OutputOption, PlotOption, duration, size
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output
 from viewstamp.terminal.show import Show
@@ -28,9 +28,14 @@ def wal(
     callers: Annotated[
         int, typer.Option("--callers", metavar="N", min=1, help="Callers that each commit one record at a time.")
     ] = 256,
-    size: Annotated[int, typer.Option("--bytes", metavar="N", min=0, help="Size of a record.")] = 256,
+    size: Annotated[
+        int, typer.Option("--bytes", metavar="SIZE", parser=size(minimum=0), help="Size of a record.")
+    ] = 256,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, help="Length of each of the two measurements.")
+        float,
+        typer.Option(
+            "--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Length of each of the two measurements."
+        ),
     ] = 5.0,
     plot: PlotOption = None,
     parent: Annotated[

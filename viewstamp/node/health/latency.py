@@ -39,11 +39,15 @@ class LatencyGauge:
         if took > self._write:
             self._write = took
 
+    def pending(self, now: float) -> float:
+        """Return the seconds for which the oldest write has not been durable; 0 = none is pending."""
+        return now - self.writing[0] if self.writing else 0.0
+
     def status(self, now: float) -> dict[str, object]:
         """Return the greatest lateness of the event loop, and the longest time until a write was durable."""
         self._turn(now)
         lag = max(self._lag, self._lag_before)
-        write = max(self._write, self._write_before, now - self.writing[0] if self.writing else 0.0)
+        write = max(self._write, self._write_before, self.pending(now))
         return {"loop_lag_ms": round(lag * 1000, 1), "write_ms": round(write * 1000, 1)}
 
     def _turn(self, now: float) -> None:
