@@ -27,8 +27,10 @@ __all__ = ["ROW"]
 
 _IN_FLIGHT = 65_536
 _DELAYS_MS = (0, 1, 10, 50)
-_SETTLE_SECONDS = 2.0
-"""Time before each measurement, so that the nodes have read the new delay and the client's window is full."""
+_GROUP = 512
+_HELD_BYTES = 64 * 1024 * 1024
+_SETTLE_SECONDS = 1.0
+"""Time for the nodes to read the new delay, and again for the client to fill its window."""
 
 
 async def _measure(options: Options, directory: Path) -> RowResult:
@@ -36,28 +38,27 @@ async def _measure(options: Options, directory: Path) -> RowResult:
     ours = Ours(chaos=True)
 
     async def contenders(stack: AsyncExitStack) -> list[Contender]:
-        put, each, how = await puts_of(stack, ours, VALUE, _GROUP * 8, ClientOptions(bytes_in_flight_max=_HELD_BYTES))
-        outstanding = _IN_FLIGHT // each
-
-        def contender(delay_ms: int) -> Contender:
-            async def work(seconds: float) -> Turn:
-                _delay(ours, delay_ms)
-                await keep_going(put, outstanding, seconds=_SETTLE_SECONDS)
-                figures = await keep_going(put, outstanding, seconds=seconds, servers=ours.cpu_used)
-                _delay(ours, 0)
-                await asyncio.sleep(_SETTLE_SECONDS)
-                return Turn.of(figures, figures.per_second * each, records=each)
-
-            return Contender(name=_name(delay_ms), peer=ours, work=work, how=how)
-
-        return [contender(delay_ms) for delay_ms in _DELAYS_MS]
+        return [_contender(ours, delay_ms) for delay_ms in _DELAYS_MS]
 
     await alternate([side_of(ours, directory, options, result, contenders)], options, result, "/s")
     return result
 
 
-_GROUP = 512
-_HELD_BYTES = 64 * 1024 * 1024
+def _contender(ours: Ours, delay_ms: int) -> Contender:
+    async def work(seconds: float) -> Turn:
+        _delay(ours, delay_ms)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        async with AsyncExitStack() as stack:
+            held = ClientOptions(bytes_in_flight_max=_HELD_BYTES)
+            # A new client, because each one times the way to its leader.
+            put, each, _ = await puts_of(stack, ours, VALUE, _GROUP * 8, held)
+            outstanding = _IN_FLIGHT // each
+            await keep_going(put, outstanding, seconds=_SETTLE_SECONDS)
+            figures = await keep_going(put, outstanding, seconds=seconds, servers=ours.cpu_used)
+        _delay(ours, 0)
+        return Turn.of(figures, figures.per_second * each, records=each)
+
+    return Contender(name=_name(delay_ms), peer=ours, work=work, how=f"append_many of {_GROUP}")
 
 
 def _name(delay_ms: int) -> str:

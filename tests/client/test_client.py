@@ -178,7 +178,7 @@ async def test_while_two_batches_are_unanswered_the_next_one_fills(cluster: Clus
 
 
 async def test_full_batches_leave_up_to_the_limit_in_flight(cluster: Cluster) -> None:
-    client = await ready(cluster, batch_bytes=5000, batches_in_flight=4)
+    client = await ready(cluster, batch_bytes=5000, batches_in_flight=4, batches_in_flight_far=4)
     cluster.default = Act.HOLD
     tasks = many(client, 60, size=1000)
     await until(lambda: len(cluster.arrived) == 4)
@@ -734,7 +734,9 @@ async def test_a_cancelled_append_that_was_sent_may_be_written_and_disturbs_no_o
 
 
 async def test_closing_fails_every_caller_with_the_known_outcome(cluster: Cluster) -> None:
-    client = await ready(cluster, batch_bytes=2000, batches_in_flight=2, bytes_in_flight_max=10_000)
+    client = await ready(
+        cluster, batch_bytes=2000, batches_in_flight=2, batches_in_flight_far=2, bytes_in_flight_max=10_000
+    )
     cluster.default = Act.HOLD
     tasks = many(client, 20, size=900)
     await until(lambda: len(cluster.arrived) == 2)

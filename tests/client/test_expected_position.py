@@ -64,7 +64,7 @@ async def test_of_many_appends_that_expect_the_same_position_one_gets_it(cluster
 
 
 async def test_no_other_records_share_its_batch_and_the_order_of_the_calls_stays(cluster: Cluster) -> None:
-    client = await ready(cluster, batches_eager=1, batches_in_flight=1)
+    client = await ready(cluster, batches_eager=1, batches_in_flight=1, batches_in_flight_far=1)
     await client.append("orders", b"0")
     cluster.script.append(Act.HOLD)
     calls = [client.append("orders", b"1"), client.append("orders", b"2")]

@@ -102,7 +102,9 @@ class Chaos:
         self.lost: list[Connection] = []
         self.callers: list[Caller] = []
         self.expected: dict[bytes, Caller] = {}
-        options = ClientOptions(batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_eager=1)
+        options = ClientOptions(
+            batch_bytes=3 * (RECORD_COST + 8), batches_in_flight=3, batches_in_flight_far=3, batches_eager=1
+        )
         self.batches: OpenBatches[Caller] = OpenBatches(options, lambda batch: None)
         self.session: Session[Caller] = Session(options, count(1), self.batches)
         for n in range(TOPICS):

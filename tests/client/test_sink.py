@@ -513,7 +513,9 @@ async def test_wrong_arguments_are_refused_without_a_request(cluster: Cluster) -
 
 
 async def test_a_block_that_was_not_sent_is_dropped_when_its_attempt_is_given_up(cluster: Cluster) -> None:
-    client, sink = await ready(cluster, batches_in_flight=2, stage_bytes_in_flight=4 * block(b"0").size)
+    client, sink = await ready(
+        cluster, batches_in_flight=2, batches_in_flight_far=2, stage_bytes_in_flight=4 * block(b"0").size
+    )
     attempt = await begin(sink)
     cluster.default = Act.HOLD
     for n in range(4):

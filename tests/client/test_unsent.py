@@ -16,7 +16,7 @@ SIZE = RECORD_COST + len(b"value")
 
 
 def unsent(*, eager: int, in_flight: int) -> OpenBatches[Future[Any]]:
-    options = ClientOptions(batches_eager=eager, batches_in_flight=in_flight)
+    options = ClientOptions(batches_eager=eager, batches_in_flight=in_flight, batches_in_flight_far=64)
     return OpenBatches(options, lambda batch: None)
 
 
@@ -31,6 +31,15 @@ def test_a_topic_does_not_wait_for_the_batches_of_another() -> None:
     assert batches.take({FIRST: 1}) is second
     assert batches.take({FIRST: 1, SECOND: 1}) is None
     assert batches.take({SECOND: 1}) is first
+
+
+def test_a_long_way_allows_more_unanswered_batches() -> None:
+    batches = unsent(eager=2, in_flight=8)
+    allowed = []
+    for seconds in (1.0, 0.02, 0.001):
+        batches.note_answer(seconds)
+        allowed.append(batches.sent_max)
+    assert allowed == [64, 32, 8]
 
 
 def test_an_open_batch_waits_where_a_full_one_is_sent() -> None:

@@ -234,7 +234,7 @@ def test_an_append_cancelled_before_it_was_sent_is_never_written(peers: Peers) -
             release(peers)
         await client.append("orders", b"last")
 
-    run(peers, test, batches_in_flight=2)
+    run(peers, test, batches_in_flight=2, batches_in_flight_far=2)
     assert peers.held.values() == [b"first", b"1", b"2", b"last"]
 
 
@@ -327,7 +327,7 @@ def test_the_timeout_of_an_unsent_append_reports_that_nothing_was_written(peers:
                 await client.append("orders", b"never", timeout=0.05)
             release(peers)
 
-    run(peers, test, batches_in_flight=1, batches_eager=1)
+    run(peers, test, batches_in_flight=1, batches_in_flight_far=1, batches_eager=1)
     assert peers.held.values() == [b"first", b"1"]
 
 
@@ -385,7 +385,7 @@ def test_leaving_the_context_fails_all_waiting_calls(peers: Peers) -> None:
             except ViewstampError as error:
                 results.append(type(error))
 
-        options = ClientOptions(batches_in_flight=1, batches_eager=1)
+        options = ClientOptions(batches_in_flight=1, batches_in_flight_far=1, batches_eager=1)
         async with trio.open_nursery() as nursery, connect(addresses(peers), options=options) as client:
             await client.create_topic("orders")
             nursery.start_soon(append, client, "orders", b"sent")

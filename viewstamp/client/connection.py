@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -78,6 +79,11 @@ class NodeConnection:
         """The link ended while an answer to this client was outstanding."""
         self.has_led = False
         """Whether the node has given this client an answer that only a leader gives."""
+        self.probe = 0
+        """The id of a request of the session whose answer is timed; 0 = none."""
+        self.probed_at = 0.0
+        self.fastest = math.inf
+        """Seconds of the quickest answer to such a request."""
         self.is_ready = self.has_more = False
         self.questions = 0
         self.closed: Future[ViewstampError] = runtime.create_future()

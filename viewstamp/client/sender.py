@@ -253,6 +253,8 @@ class Sender:
         request = session.take_request()
         if request is not None:
             connection.has_more = session.has_more
+            if not connection.probe:
+                connection.probe, connection.probed_at = request.id, self._runtime.time()
             if not self._is_watching:
                 self._is_watching = True
                 self._watched_since = self._runtime.time()
@@ -284,6 +286,11 @@ class Sender:
             self._on_too_large(connection, body)
             return
         request_id = body["id"]
+        if request_id == connection.probe:
+            connection.probe = 0
+            if (seconds := connection.heard - connection.probed_at) < connection.fastest:
+                connection.fastest = seconds
+                self.batches.note_answer(seconds)
         if frame.kind == FrameKind.OK:
             receipt = read_receipt(body["receipt"])
             results = body.get("results")

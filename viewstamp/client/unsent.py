@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic
@@ -17,6 +18,8 @@ __all__ = ["OpenBatches"]
 
 _BATCH_COST = HEADER_SIZE + 160
 """Upper bound of the bytes of a batch beside its records: header, three paddings, three first offsets, the bitmap."""
+_NEAR_SECONDS = 0.005
+"""The quickest answer of a leader that counts as near."""
 
 
 class OpenBatches(Generic[WaiterT]):
@@ -36,6 +39,8 @@ class OpenBatches(Generic[WaiterT]):
         self.batch_bytes = options.batch_bytes
         """Bytes to which an open batch grows."""
         self.waiting: deque[OpenBatch[WaiterT]] = deque()
+        self.sent_max = options.batches_in_flight
+        """Batches of one lane that may be unanswered; see :meth:`note_answer`."""
         self._options = options
         self._on_batch = on_batch
         self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
@@ -45,6 +50,11 @@ class OpenBatches(Generic[WaiterT]):
         self.record_bytes_max = record_bytes_max
         self.batch_bytes_max = batch_bytes_max
         self.batch_bytes = max(1, min(self._options.batch_bytes, batch_bytes_max - _BATCH_COST))
+
+    def note_answer(self, seconds: float) -> None:
+        """Set ``sent_max`` for a leader whose quickest answer took ``seconds``; see ``batches_in_flight_far``."""
+        near, far = self._options.batches_in_flight, self._options.batches_in_flight_far
+        self.sent_max = min(max(near, math.ceil(near * seconds / _NEAR_SECONDS)), far)
 
     def check_sizes(self, sizes: list[int]) -> None:
         """Check records that must share one batch; ``sizes`` are their ``record_size``.
@@ -152,13 +162,13 @@ class OpenBatches(Generic[WaiterT]):
         """Remove and return the next batch to send; None = there is none. Records whose callers have gone are dropped.
 
         A batch that records may still join stays here while ``batches_eager`` of its lane are unanswered, so that it
-        fills; any other batch while ``batches_in_flight`` are. Each topic is a lane, because records of several topics
+        fills; any other batch while ``sent_max`` are. Each topic is a lane, because records of several topics
         cannot share a batch.
 
         Args:
           unanswered: the number of batches that are sent and not answered, by lane.
         """
-        eager_max, sent_max = self._options.batches_eager, self._options.batches_in_flight
+        eager_max, sent_max = self._options.batches_eager, self.sent_max
         while True:
             for batch in self.waiting:
                 if unanswered.get(batch.lane, 0) < (eager_max if batch.is_open else sent_max):

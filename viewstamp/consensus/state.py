@@ -66,7 +66,7 @@ class RaftOptions:
     """Ticks between two heartbeats of a leader."""
     append_bytes_max: int = 1024 * 1024
     """Limit of bytes of batches in one AppendRequest; a larger single batch is sent alone."""
-    in_flight_bytes_max: int = 8 * 1024 * 1024
+    in_flight_bytes_max: int = 16 * 1024 * 1024
     """A member with this many unacknowledged bytes is sent no append. The bound is this plus one AppendRequest."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """A leader refuses proposals above this many bytes that are not committed."""
