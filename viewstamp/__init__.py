@@ -27,12 +27,23 @@ if TYPE_CHECKING:
     from viewstamp.actors.replicated.methods import command, query
     from viewstamp.client.aio import Client
     from viewstamp.client.options import ClientOptions
-    from viewstamp.client.results import ActorInfo, Change, Members, Outcome, Receipt, SnapshotInfo, TopicInfo
+    from viewstamp.client.results import (
+        ActorInfo,
+        AuditEntry,
+        Change,
+        Members,
+        Outcome,
+        Receipt,
+        SnapshotInfo,
+        TokenInfo,
+        TopicInfo,
+    )
     from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
     from viewstamp.embed.connect import connect
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
     from viewstamp.embed.open_node import EmbeddedNode, open_node
     from viewstamp.errors import (
+        AccessDeniedError,
         BrokenRuleError,
         ClosedError,
         CommandError,
@@ -76,8 +87,10 @@ if TYPE_CHECKING:
     from viewstamp.wire.commands import Stale
 
 __all__ = [
+    "AccessDeniedError",
     "ActorInfo",
     "Attempt",
+    "AuditEntry",
     "BrokenRuleError",
     "Change",
     "Client",
@@ -124,6 +137,7 @@ __all__ = [
     "StorageFullError",
     "TlsError",
     "TlsFiles",
+    "TokenInfo",
     "TopicExistsError",
     "TopicInfo",
     "TrimmedError",
@@ -144,6 +158,7 @@ __all__ = [
 _HOMES = {
     "ActorInfo": "client.results",
     "Attempt": "client.sinks",
+    "AuditEntry": "client.results",
     "Change": "client.results",
     "Client": "client.aio",
     "ClientOptions": "client.options",
@@ -162,6 +177,7 @@ _HOMES = {
     "SnapshotInfo": "client.results",
     "Stale": "wire.commands",
     "TlsFiles": "host.tls",
+    "TokenInfo": "client.results",
     "TopicInfo": "client.results",
     "Viewstamp": "ids",
     "command": "actors.replicated.methods",

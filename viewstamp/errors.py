@@ -11,6 +11,7 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
         ClosedError             this node, client, connection or actor is closed
       OutcomeUnknownError       the write may have been committed; ask with ``client.outcome(error.token)``
       RequestError              the request is wrong; the same request will fail again
+        AccessDeniedError       the caller's token lacks the right that the request needs
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
         TrimmedError            the requested positions or changes were deleted and cannot be read any more
@@ -48,6 +49,7 @@ from dataclasses import dataclass
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 
 __all__ = [
+    "AccessDeniedError",
     "BrokenRuleError",
     "ClosedError",
     "CommandError",
@@ -227,6 +229,15 @@ class RequestError(ViewstampError):
     """
 
     exit_code = 5
+
+
+class AccessDeniedError(RequestError):
+    """The request needs a right that the caller does not have: it has no token, or one that ended or is not enough.
+
+    Happened: no, and it never will: the node that refused a write had applied everything that was acknowledged before.
+    Do: use a token that has the right, which the message names. An administrator creates one with
+      ``viewstamp token create``, and a process that can read a member's data directory with ``--dir``.
+    """
 
 
 class UnknownTopicError(RequestError):

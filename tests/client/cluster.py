@@ -41,12 +41,14 @@ from viewstamp.node.state_machine import (
     ActorQuery,
     ActorsQuery,
     Answered,
+    AuditQuery,
     CommandResults,
     InterfaceQuery,
     Placement,
     Result,
     SinkQuery,
     SinksQuery,
+    TokensQuery,
     TopicQuery,
     TopicsQuery,
 )
@@ -66,6 +68,9 @@ FOR_THE_LEADER = (
     FrameKind.CREATE_TOPIC,
     FrameKind.CONFIGURE_TOPIC,
     FrameKind.TRIM_TOPIC,
+    FrameKind.CREATE_TOKEN,
+    FrameKind.ROTATE_TOKEN,
+    FrameKind.REVOKE_TOKEN,
     FrameKind.STAGE,
     FrameKind.BEGIN_ATTEMPT,
     FrameKind.SEAL_ATTEMPT,
@@ -84,6 +89,9 @@ COMMANDS = {
     FrameKind.ABORT_ATTEMPTS: Kind.ABORT_ATTEMPTS,
     FrameKind.COMMIT: Kind.COMMIT,
     FrameKind.FORGET_SINK: Kind.FORGET_SINK,
+    FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
+    FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
+    FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
 }
 """Requests that change the state by one map, with the kinds of their batches."""
 
@@ -358,6 +366,10 @@ class Peer:
                 self.connection.abort()
             else:
                 self.ok(request, result)
+        elif frame.kind == FrameKind.LIST_TOKENS:
+            self.ok(request, {"tokens": cluster.log.machine.query(TokensQuery()), "is_on": False})
+        elif frame.kind == FrameKind.LIST_AUDIT:
+            self.ok(request, {"entries": cluster.log.machine.query(AuditQuery(body["since"]))})
         elif frame.kind == FrameKind.LIST_SINKS:
             self.ok(request, {"sinks": cluster.log.machine.query(SinksQuery())})
         elif frame.kind == FrameKind.DESCRIBE_SINK:

@@ -52,7 +52,7 @@ def router_of(cluster: Cluster) -> Router:
 async def test_admin_and_a_reader_work_without_a_sender(cluster: Cluster) -> None:
     writer = cluster.client()
     router = router_of(cluster)
-    admin = Admin(router)
+    admin = Admin(router, random.Random(1))
     assert (await admin.create_topic("orders")).name == "orders"
     await writer.append("orders", b"a")
     cluster.leader = cluster.nodes[1]

@@ -31,6 +31,7 @@ EXPECTED = {
     "CorruptionError": UNKNOWN,
     "DirectoryInUseError": UNKNOWN,
     "DivergedError": UNKNOWN,
+    "AccessDeniedError": FINAL,
     "FencedError": FINAL,
     "FrameError": UNKNOWN,
     "LostDiskError": UNKNOWN,

@@ -19,7 +19,7 @@ from viewstamp.wire.frame import Frame, FrameKind
 RECORD = Path(__file__).with_name("request_bytes.txt")
 """Kind and body of each request as hexadecimal digits, with the id 7; ``RECORD=1`` writes it anew."""
 
-PEER_KINDS = {"PEER", "DIGEST", "READ_SNAPSHOT", "READ_LOG", "JOIN"}
+PEER_KINDS = {"PROVE_DIRECTORY", "PEER", "DIGEST", "READ_SNAPSHOT", "READ_LOG", "JOIN"}
 ANSWERS = {"WELCOME", "REFUSED", "MEMBERS", "OK", "ERROR"}
 
 
@@ -76,6 +76,10 @@ async def use_everything(cluster: Cluster) -> None:
         await client.list_sinks(stale=stale)
         await client.describe_sink("lake", stale=stale)
     await client.forget_sink("pond")
+    await client.create_token("writer", ["append:orders*"])
+    await client.rotate_token("writer", keep_seconds=60)
+    await client.revoke_token("writer", only_old=True)
+    await client.list_audit()
     await client.add_member("n4", "127.0.0.1:4", voter=False)
     await client.add_member("n5", "127.0.0.1:5")
     await client.remove_member("n5")

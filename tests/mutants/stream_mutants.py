@@ -69,9 +69,9 @@ def refuse_at_once() -> AbstractContextManager[None]:
     """A conditional append is refused by the records in the leader's log, which may still be cut."""
 
     def refusal(batch: Batch) -> Batch:
-        raise machine._mismatch(str(batch.topic), batch.first_position, Position(1))
+        raise machine.mismatch(str(batch.topic), batch.first_position, Position(1))
 
-    return patched(machine, _refusal=refusal)
+    return patched(machine, refusal=refusal)
 
 
 def fence_at_once() -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from tests.streams.log import Log, configure_topic, fence, open_session, pieces,
 from viewstamp.errors import CorruptionError, OutdatedCodeError, StaleSessionError, UnavailableError
 from viewstamp.node.state_machine import LocationQuery, OutcomeQuery, SnapshotView, TopicsQuery
 from viewstamp.streams import Streams
+from viewstamp.streams.cut import _VERSION
 from viewstamp.streams.session import RECEIPTS_MAX
 
 SESSIONS = 20
@@ -225,8 +226,8 @@ def test_items_that_are_none_are_refused(log: Log, section: str, images: object)
 def test_a_state_of_a_newer_release_asks_for_newer_code(log: Log) -> None:
     whole = list(pieces(log.machine.begin_snapshot()))
     _, header = msgpack.unpackb(whole[0])
-    whole[0] = msgpack.packb(["state", [header[0] + 1, *header[1:], "more"]])
-    with pytest.raises(OutdatedCodeError, match="version 4"):
+    whole[0] = msgpack.packb(["state", [_VERSION + 1, *header[1:], "more"]])
+    with pytest.raises(OutdatedCodeError, match="version 5"):
         fresh().prepare(whole)
     with pytest.raises(OutdatedCodeError):
         Streams().prepare(pieces(log.machine.begin_snapshot()))

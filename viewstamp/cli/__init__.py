@@ -24,14 +24,16 @@ Promises
 Cluster options: ``--dir DIR`` names a local cluster, ``--cluster HOST:PORT,...`` any cluster. Without either, the
 command takes ``VIEWSTAMP_CLUSTER``, else ``./viewstamp-data``. For a cluster with TLS, ``--dir`` uses ``[tls]`` of the
 settings there, and ``--cluster`` the variables ``VIEWSTAMP_TLS_AUTHORITY``, ``VIEWSTAMP_TLS_CERTIFICATE`` and
-``VIEWSTAMP_TLS_KEY``, or the options of the root command that set them.
+``VIEWSTAMP_TLS_KEY``, or the options of the root command that set them. ``--token-file FILE`` names the token to use;
+without it the command takes ``VIEWSTAMP_TOKEN``. A command with ``--dir`` needs no token, because it proves that it can
+read the directory.
 
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
 class of each group; ``options.py`` holds the shared options; then one file for each command or
-group of commands: ``actor.py``, ``append.py``, ``bench``, ``chaos.py``, ``cluster.py``, ``completion.py``,
-``config.py``, ``demo.py``, ``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``replay.py``,
-``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``, ``tls.py``, ``topic.py`` and ``wal.py``. They use ``local``,
-``doctor``, ``demo``, ``bench`` and ``terminal``.
+group of commands: ``actor.py``, ``append.py``, ``audit.py``, ``bench``, ``chaos.py``, ``cluster.py``,
+``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``,
+``replay.py``, ``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``, ``tls.py``, ``token.py``, ``topic.py`` and
+``wal.py``. They use ``local``, ``doctor``, ``demo``, ``bench`` and ``terminal``.
 
 Commands import their libraries inside the function, because ``viewstamp --help`` should not wait until an event loop is
 loaded.

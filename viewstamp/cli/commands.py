@@ -9,6 +9,7 @@ import typer
 from viewstamp.cli import (
     actor,
     append,
+    audit,
     bench,
     chaos,
     cluster,
@@ -26,6 +27,7 @@ from viewstamp.cli import (
     snapshot,
     status,
     tls,
+    token,
     topic,
     wal,
 )
@@ -81,6 +83,8 @@ app.command("read")(read.read)
 app.add_typer(actor.app, name="actor")
 app.add_typer(sink.app, name="sink")
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(token.app, name="token")
+app.command("audit")(audit.audit)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.add_typer(wal.app, name="wal")

@@ -2,7 +2,8 @@
 
 The modules, from the bottom up:
 
-  * ``options.py`` has the settings, ``results.py`` the results of calls, ``checks.py`` checks of values and answers.
+  * ``options.py`` has the settings, ``results.py`` the results of calls, ``checks.py`` checks of values and answers,
+    ``token_file.py`` reads the token that a user gives a program.
   * ``batches.py``, ``unsent.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries and refusals.
   * ``routing.py`` has the addresses, chooses the next one, and decides the reaction to an error. Pure as well.
   * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
@@ -111,13 +112,14 @@ from viewstamp.client.actors import ActorProxy
 from viewstamp.client.aio import Client
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import ActorInfo, Change, Outcome, Receipt, SnapshotInfo, TopicInfo
+from viewstamp.client.results import ActorInfo, AuditEntry, Change, Outcome, Receipt, SnapshotInfo, TokenInfo, TopicInfo
 from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
 
 __all__ = [
     "ActorInfo",
     "ActorProxy",
     "Attempt",
+    "AuditEntry",
     "Change",
     "Client",
     "ClientOptions",
@@ -129,6 +131,7 @@ __all__ = [
     "SinkCommit",
     "SinkInfo",
     "SnapshotInfo",
+    "TokenInfo",
     "TopicInfo",
     "parse_addresses",
 ]

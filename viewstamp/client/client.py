@@ -88,7 +88,7 @@ class BaseClient:
           runtime: the event loop.
           links: returns the links that the clients of this event loop share.
           network: opens connections.
-          entropy: the only source of randomness, for jitter and for the first node to ask.
+          entropy: the only source of randomness: for jitter, for the first node to ask, and for the secrets of tokens.
           cluster_id: the only cluster to talk to; "" = the cluster of the first node that answers.
           options: see :class:`ClientOptions`.
 
@@ -116,7 +116,7 @@ class BaseClient:
         self._appends = Appends(runtime, self._router, self._sender)
         self._actors = ActorCalls(runtime, self._router, self._sender)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
-        self._admin = Admin(self._router)
+        self._admin = Admin(self._router, entropy)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -227,6 +227,11 @@ class BaseClient:
     add_member = _By("_admin", Admin.add_member)
     remove_member = _By("_admin", Admin.remove_member)
     transfer_leadership = _By("_admin", Admin.transfer_leadership)
+    create_token = _By("_admin", Admin.create_token)
+    list_tokens = _By("_admin", Admin.list_tokens)
+    rotate_token = _By("_admin", Admin.rotate_token)
+    revoke_token = _By("_admin", Admin.revoke_token)
+    list_audit = _By("_admin", Admin.list_audit)
     status = _By("_router", Router.status)
 
     # The two clients turn these into iterators.

@@ -42,14 +42,17 @@ from typing import Any, Protocol
 
 from viewstamp.client.identity import check_identity
 from viewstamp.client.results import DURABILITY
-from viewstamp.client.routing import ExpectedNode
+from viewstamp.client.routing import Directories, ExpectedNode
 from viewstamp.client.runtime import Future, Runtime, Wire
 from viewstamp.errors import FrameError, PeerError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Buffer
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
+from viewstamp.wire.access import Token
 from viewstamp.wire.answers import error_from
-from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge
+from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
 from viewstamp.wire.handshake import Hello, Opening, Welcome, read_members
+from viewstamp.wire.identity_proof import administrator_proof
+from viewstamp.wire.requests import ProveDirectory
 
 __all__ = ["BYTES_PER_TURN", "FRAMES_PER_TURN", "QUESTIONS_MAX", "UNSENT_BYTES_MAX", "USERS_MAX", "Link", "LinkUser"]
 
@@ -271,7 +274,15 @@ class Link:
 
     # ``links.py`` calls these.
 
-    async def greet(self, cluster_id: str, expected: ExpectedNode | None, challenge: bytes) -> None:
+    async def greet(
+        self,
+        cluster_id: str,
+        expected: ExpectedNode | None,
+        challenge: bytes,
+        *,
+        token: Token | None = None,
+        directories: Directories | None = None,
+    ) -> None:
         """Send HELLO, wait for WELCOME, and compare it with the node that is expected (None = any).
 
         Cancelled: the handshake may be under way, so the caller has to abort the link.
@@ -283,12 +294,20 @@ class Link:
           UnavailableError: the connection was lost.
         """
         assert self._wire is not None, "the network gave no connection"
-        hello = Hello(cluster=cluster_id, members=True, challenge=challenge if expected is not None else b"")
+        hello = Hello(
+            cluster=cluster_id,
+            members=True,
+            challenge=challenge if expected is not None else b"",
+            token="" if token is None else token.text,
+            proves=bool(directories),
+        )
         self._opening = Opening(hello.to_map(), self.address, refused=error_from)
         self._wire.send(self._opening.frame)
         welcome = await self._welcome
         if expected is not None:
             self.doubt = check_identity(self.address, expected, welcome.to_map(), challenge)
+        if welcome.challenge and directories:
+            self._wire.send(_proof(welcome, directories))
 
     def abort(self) -> None:
         """End the link at once, for all."""
@@ -421,3 +440,14 @@ class Link:
         if ready and not self._is_due:
             self._is_due = True
             self._runtime.call_soon(self._write)
+
+
+def _proof(welcome: Welcome, directories: Directories) -> list[Buffer]:
+    """Return the frame that proves to a node that this client can read a data directory: its own, or another member's.
+
+    A node knows every member's incarnation from the membership, but its own is known even before that.
+    """
+    name = name_of(welcome.node)
+    node, incarnation = next((each for each in directories if each[0] == name), next(iter(directories)))
+    proof = administrator_proof(incarnation, directory_of=node, to=welcome.node, challenge=welcome.challenge)
+    return encode_frame(ProveDirectory.kind, ProveDirectory(node=node, proof=proof).to_map())

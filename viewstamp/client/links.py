@@ -25,9 +25,10 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from viewstamp.client.link import Link
-from viewstamp.client.routing import ExpectedNode, copies
+from viewstamp.client.routing import Directories, ExpectedNode, copies
 from viewstamp.client.runtime import Dialer, Future, Runtime
 from viewstamp.errors import UnavailableError, ViewstampError, WrongClusterError
+from viewstamp.wire.access import Token
 
 __all__ = ["LinkRequest", "Links"]
 
@@ -41,6 +42,8 @@ class LinkRequest(NamedTuple):
       cluster_id: of the client; "" = any cluster.
       expected: the node that has to answer; None = any node of the cluster.
       challenge: random bytes by which an expected node proves its identity.
+      token: of the client; None = it has none. Its ``repr`` does not show the secret.
+      directories: nodes whose data directories the client can read, and their incarnations.
       connect_timeout: seconds for the connection and the handshake together.
       silence: seconds after which a node that owes an answer and has sent nothing counts as dead.
       frame_bytes_max: the largest frame that the client takes.
@@ -52,6 +55,8 @@ class LinkRequest(NamedTuple):
     cluster_id: str
     expected: ExpectedNode | None
     challenge: bytes
+    token: Token | None
+    directories: Directories
     connect_timeout: float
     silence: float
     frame_bytes_max: int
@@ -61,7 +66,7 @@ class LinkRequest(NamedTuple):
     def key(self) -> Hashable:
         """Equal for clients that may share a link."""
         return (
-            *(self.network, self.address, self.expected),
+            *(self.network, self.address, self.expected, self.token, self.directories),
             *(self.connect_timeout, self.silence, self.frame_bytes_max),
         )
 
@@ -143,7 +148,9 @@ class Links:
 
         async def greet() -> None:
             await wanted.network.connect(wanted.address, link.accept)
-            await link.greet(wanted.cluster_id, wanted.expected, wanted.challenge)
+            await link.greet(
+                wanted.cluster_id, wanted.expected, wanted.challenge, token=wanted.token, directories=wanted.directories
+            )
 
         try:
             await runtime.within(wanted.connect_timeout, greet())

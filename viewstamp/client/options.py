@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from viewstamp.client.routing import ExpectedNode
+from viewstamp.wire.access import Token
 from viewstamp.wire.frame import FRAME_BYTES_MAX
 
 __all__ = ["ClientOptions"]
@@ -62,11 +63,16 @@ class ClientOptions:
     expected: Mapping[str, ExpectedNode] | None = None
     """The node that must answer at each address, for callers that can read the nodes' directories: no request is sent
     to an address before its node is confirmed, see ``routing.py``. None = any node of the cluster is accepted."""
+    token: str = field(default="", repr=False)
+    """The token that the client shows to each node: the text that ``viewstamp token create`` printed. "" = none."""
     doctor: str = "viewstamp doctor"
     """The command that explains a missing majority; error messages name it."""
 
     def __post_init__(self) -> None:
         assert 1 <= self.batches_eager <= self.batches_in_flight <= self.batches_in_flight_far <= 64
+        if self.token:
+            Token.read(self.token)
+        assert 1 <= self.batches_eager <= self.batches_in_flight <= 64
         assert self.batch_bytes > 0
         assert self.bytes_in_flight_max > 0
         assert self.timeout > 0

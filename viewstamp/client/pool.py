@@ -23,6 +23,7 @@ from viewstamp.errors import (
     unanswered,
 )
 from viewstamp.ids import ClusterId, SessionId, name_of
+from viewstamp.wire.access import Token
 from viewstamp.wire.handshake import read_members
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.requests import AskStatus, OpenSession
@@ -159,6 +160,8 @@ class ConnectionPool:
                 cluster_id=self.cluster_id,
                 expected=expected,
                 challenge=b"" if expected is None else self._entropy.randbytes(CHALLENGE_BYTES),
+                token=Token.read(self._options.token) if self._options.token else None,
+                directories=self._roster.directories,
                 connect_timeout=self._options.connect_timeout,
                 silence=self._options.silence,
                 frame_bytes_max=self._options.frame_bytes_max,

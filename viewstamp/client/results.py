@@ -13,6 +13,7 @@ from viewstamp.wire.commands import decode_result
 __all__ = [
     "DURABILITY",
     "ActorInfo",
+    "AuditEntry",
     "BatchReceipt",
     "Change",
     "Decided",
@@ -20,6 +21,7 @@ __all__ = [
     "Outcome",
     "Receipt",
     "SnapshotInfo",
+    "TokenInfo",
     "TopicInfo",
     "actor_info",
     "members_of",
@@ -27,6 +29,7 @@ __all__ = [
     "receipts_of",
     "result_or_error",
     "snapshot_info",
+    "token_info",
     "topic_info",
 ]
 
@@ -154,6 +157,51 @@ class TopicInfo:
     retain_bytes: int = 0
     retain_seconds: float = 0.0
     age_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInfo:
+    """A token as the cluster knows it; its secret is not in it. Times are log times in microseconds since 1970.
+
+    Attributes:
+      id: its public id, which is a part of its text.
+      name: its name, for people.
+      roles: what it may do, for example ``("append:orders*",)``.
+      created: when it was created.
+      expires: when it ends by itself; 0 = never.
+      ended: when it was revoked or expired; 0 = it is valid.
+      old_until: until when the secret before the newest one is valid; 0 = there is none.
+      rotation: how many times it has been rotated.
+      is_on: whether access control is on.
+    """
+
+    id: str
+    name: str
+    roles: tuple[str, ...]
+    created: int
+    expires: int
+    ended: int
+    old_until: int
+    rotation: int
+    is_on: bool
+
+
+class AuditEntry(NamedTuple):
+    """An administrative action.
+
+    Attributes:
+      log_time: when it was asked for, in microseconds since 1970.
+      log_index: the index of its record in the log.
+      by: who asked for it: a token, a certificate or a data directory; "" = access control was off.
+      action: what was asked for, for example ``topic trim``.
+      subject: on what, with its values.
+    """
+
+    log_time: int
+    log_index: int
+    by: str
+    action: str
+    subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,3 +359,11 @@ def members_of(told: Mapping[str, Any]) -> Members:
     """Read a node's description of the membership."""
     sets = {name: dict(told.get(name) or {}) for name in ("voters", "learners", "outgoing", "joining")}
     return Members(generation=int(told["generation"]), **sets)
+
+
+def token_info(token: Mapping[str, Any]) -> TokenInfo:
+    """Return a token from its map in an answer."""
+    numbers = {name: int(token[name]) for name in ("created", "expires", "ended", "old_until", "rotation")}
+    return TokenInfo(
+        id=token["id"], name=token["name"], roles=tuple(token["roles"]), is_on=bool(token["is_on"]), **numbers
+    )

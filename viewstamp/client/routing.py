@@ -65,6 +65,7 @@ from viewstamp.ids import name_of
 __all__ = [
     "REACTIONS",
     "Addresses",
+    "Directories",
     "ExpectedNode",
     "LeaderFinder",
     "Reaction",
@@ -199,6 +200,15 @@ class ExpectedNode:
     directory_id: str = ""
 
 
+class Directories(tuple[tuple[str, str], ...]):
+    """Nodes whose data directories the caller can read, and their incarnations. ``repr`` shows the nodes only."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Directories {', '.join(node for node, _ in self)}>"
+
+
 class Roster:
     """Decides which addresses a client may connect to; see the table above. With ``expected`` None, to all."""
 
@@ -228,6 +238,12 @@ class Roster:
         if identity is None:
             raise self._stranger(self._expected, address)
         return identity
+
+    @property
+    def directories(self) -> Directories:
+        """The nodes whose directories the caller can read."""
+        known = (self._expected or {}).values()
+        return Directories((each.node, each.incarnation) for each in known if each.incarnation)
 
     def name(self, address: str) -> str:
         """Return the name of the node that has to answer at an address; "" = any node may."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
@@ -13,7 +14,12 @@ __all__ = ["connect"]
 
 
 def connect(
-    addresses: str, *, cluster_id: str = "", options: ClientOptions | None = None, tls: TlsFiles | None = None
+    addresses: str,
+    *,
+    cluster_id: str = "",
+    token: str = "",
+    options: ClientOptions | None = None,
+    tls: TlsFiles | None = None,
 ) -> Client:
     """Return a client of a running cluster. Use it with ``async with``; no connection is opened before the first call.
 
@@ -25,17 +31,20 @@ def connect(
     Args:
       addresses: ``host:port`` of one or more nodes, separated by commas. The nodes name the other members.
       cluster_id: the only cluster that the client talks to; "" = any cluster.
+      token: the text that ``viewstamp token create`` printed; "" = that of ``options``.
       options: limits of batches, timeouts and retries.
       tls: the client's certificate, for a cluster with TLS. The client talks only to members of the cluster that the
         certificate names. None = without TLS.
 
     Raises:
       ConfigError: an address does not have the form ``host:port``, or a file of ``tls`` is wrong.
+      RequestError: ``token`` is no token.
     """
+    options = options if options is not None else ClientOptions()
     return Client(
         addresses.split(","),
         network=client_network(tls),
-        entropy=random.Random(),
+        entropy=random.SystemRandom(),
         cluster_id=cluster_id,
-        options=options if options is not None else ClientOptions(),
+        options=replace(options, token=token) if token else options,
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from viewstamp.local.token import TOKEN_FILE
 from viewstamp.terminal.flags import program
 from viewstamp.terminal.loop import run_async
 
@@ -46,15 +47,18 @@ class ClusterTarget:
         """Return a client of the cluster, for ``async with``. ``timeout`` is the default of its calls, in seconds."""
         from viewstamp.client.aio import Client
         from viewstamp.client.options import ClientOptions
+        from viewstamp.client.token_file import find_token
         from viewstamp.host.tls_network import client_network
 
+        options = options or (ClientOptions() if timeout is None else ClientOptions(timeout=timeout))
         return Client(
             self.addresses,
             network=client_network(self.tls),
-            entropy=random.Random(),
+            entropy=random.SystemRandom(),
             cluster_id=self.cluster_id,
             options=replace(
-                options or (ClientOptions() if timeout is None else ClientOptions(timeout=timeout)),
+                options,
+                token=options.token or find_token(TOKEN_FILE.get()),
                 expected=self.expected,
                 doctor=f"{program()} doctor{self.where}",
             ),

@@ -6,6 +6,7 @@
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
 | ``ports`` | the Protocols by which the parts call their neighbours | their implementations |
 | ``reading`` | reads of the state, and how up to date an answer must be | frames |
+| ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
 | ``answers`` | the fields in the bodies of answers | connections |
@@ -65,7 +66,7 @@ Assumptions
   * The state machine is deterministic, quick, and never awaits.
 
 Not supported, and its place
-  * TLS and tokens: in ``server`` and ``peers``, at the handshake.
+  * TLS: in ``server`` and ``peers``, at the handshake.
 """
 
 from viewstamp.node.node import Node

@@ -10,6 +10,7 @@ from viewstamp.consensus.messages import Message
 from viewstamp.consensus.state import SnapshotPoint
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node.access import Credentials
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer
 from viewstamp.node.read_index import Barrier
@@ -39,10 +40,11 @@ class FromPeer:
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """A client's batch, checked; ``answer`` is called once with its outcome."""
+    """A client's batch, checked; ``answer`` is called once with its outcome. ``caller`` None = this node itself."""
 
     batch: Batch
     answer: Answer
+    caller: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True)

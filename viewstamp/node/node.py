@@ -30,7 +30,8 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
-from viewstamp.ids import Index, NodeId
+from viewstamp.ids import Index, NodeId, name_of
+from viewstamp.node.access import Credentials, Gate
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
@@ -124,6 +125,7 @@ class Node:
                 cluster=options.cluster,
                 node=options.node,
                 limits=options.limits,
+                entropy=self.host.entropy,
                 log=self._logger,
                 requires_certificates=self.host.tls is not None,
             )
@@ -353,8 +355,13 @@ class Node:
 
     # -- Calls of the server (``server.Service``) ----------------------------------------------------------------
 
-    def propose(self, batch: Batch, answer: Answer) -> None:
-        """Propose a client's batch; ``answer`` is called once with the outcome.
+    @property
+    def gate(self) -> Gate:
+        """Decides by the applied state who may do what."""
+        return self.machine.gate
+
+    def propose(self, batch: Batch, answer: Answer, caller: Credentials | None = None) -> None:
+        """Propose a client's batch; ``answer`` is called once with the outcome. ``caller`` None = this node itself.
 
         Raises:
           UnavailableError: nothing was written; the node is starting, overloaded or stopping.
@@ -362,7 +369,7 @@ class Node:
         parts = self.parts
         if parts is None:
             raise self._not_ready()
-        parts.ref.tell(Proposal(batch, answer))
+        parts.ref.tell(Proposal(batch, answer, caller))
 
     @property
     def reading(self) -> Reading:
@@ -426,6 +433,11 @@ class Node:
         if hello.address or self.repairer.salvaged is None:  # Without an address it is being repaired, and only reads.
             raise self._not_ready()
         return True
+
+    def incarnations_of(self, name: str) -> list[str]:
+        """Return the known incarnations of the members of this name, this node's own among them."""
+        own = [self.incarnation] if name == name_of(self.me) and self.incarnation else []
+        return own + [each for member, each in self.membership.incarnations.items() if name_of(member) == name]
 
     def join(self, join: Join) -> None:
         """Take the request of a node that lost its disk to be added."""

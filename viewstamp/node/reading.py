@@ -185,6 +185,10 @@ class Reading:
     def _age(self) -> float:
         return self._clock.monotonic() - self._confirmed_at
 
+    async def confirm(self) -> None:
+        """Wait until everything that was committed before this call has been applied here. Raises NoQuorumError."""
+        await self._barrier(self._request_seconds)
+
     async def _barrier(self, seconds: float) -> None:
         """Wait until everything that was committed before this call has been applied here (read-index)."""
         future: asyncio.Future[ViewstampError | None] = asyncio.get_running_loop().create_future()

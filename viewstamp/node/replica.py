@@ -36,6 +36,7 @@ from viewstamp.errors import (
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, Term, Viewstamp
+from viewstamp.node.access import Credentials
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, MembershipChanges, Transfer
 from viewstamp.node.health.latency import LatencyGauge
@@ -169,8 +170,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             match item:
                 case FromPeer():
                     self._on_message(item)
-                case Proposal(batch, answer):
-                    self._on_proposal(batch, answer)
+                case Proposal(batch, answer, caller):
+                    self._on_proposal(batch, answer, caller)
                 case _Durable(viewstamp, after):
                     self.raft.durable(viewstamp)
                     if after:
@@ -354,13 +355,13 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if has_ticked or waits or not is_quiet_longest(self.raft.core):
             self._ticker.plan(1 if waits else self.raft.quiet_ticks())
 
-    def _on_proposal(self, batch: Batch, answer: Answer) -> None:
+    def _on_proposal(self, batch: Batch, answer: Answer, caller: Credentials | None = None) -> None:
         try:
             leading = self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
             self._space.check(batch)
-            admission = self.applier.machine.admit(batch)
+            admission = self.applier.machine.admit(batch, caller)
         except StorageFullError as error:
             self._space.note_full(error)
             answer(self._known_outcome(batch, error))

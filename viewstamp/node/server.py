@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from viewstamp.errors import (
+    AccessDeniedError,
     FrameError,
     NotLeaderError,
     OverloadedError,
@@ -20,20 +23,22 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, NodeId
+from viewstamp.node.access import Credentials
 from viewstamp.node.answers import member_fields
 from viewstamp.node.changes import check_address
 from viewstamp.node.crowd import Complaints, Crowd
 from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.read_index import Barrier
-from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, Limits, Service
+from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, Limits, Service
 from viewstamp.node.state_machine import Query, Result
 from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
-from viewstamp.wire.identity_proof import identity_fields
-from viewstamp.wire.requests import AskToJoin
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES, administrator_proof, identity_fields
+from viewstamp.wire.requests import AskToJoin, ProveDirectory
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["Server"]
 
@@ -59,10 +64,12 @@ class Server:
         cluster: ClusterId,
         node: NodeId,
         limits: Limits,
+        entropy: Random,
         log: Logger,
         requires_certificates: bool = False,
     ) -> None:
         self.service = service
+        self.entropy = entropy
         self.cluster = cluster
         self.requires_certificates = requires_certificates
         """Whether a peer has to prove by a certificate that it is the member whose id it gives."""
@@ -122,6 +129,10 @@ class _ServerConnection:
         self.service = server.service
         self.limits = server.limits
         self._connection = connection
+        self.gate = server.service.gate
+        self.credentials = Credentials()
+        self._challenge = b""
+        """The random bytes with which the other side may prove that it can read a data directory; b"" = it may not."""
         limits = server.limits
         self._decoder = FrameDecoder(
             limits.frame_bytes_max,
@@ -225,6 +236,8 @@ class _ServerConnection:
                 if hello.address:
                     parse_address(hello.address)
                 self._may_read = self.service.meet(NodeId(self._peer), hello)
+            else:
+                self.credentials = Credentials(hello.token, str(self._connection.identity or ""))
             self._server.crowd.greeted(self, self._peer)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
@@ -236,6 +249,8 @@ class _ServerConnection:
         is_link = bool(self._peer and hello.address)
         members = None if is_link else member_fields(self.service.membership)
         self._told = members if hello.members else None
+        if hello.proves and not self._peer:
+            self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
         welcome = Welcome(
             cluster=self._server.cluster,
             node=self._server.node,
@@ -244,6 +259,7 @@ class _ServerConnection:
             batch_bytes_max=self.limits.batch_bytes_max,
             members=members,
             identity=self.identity(hello.challenge),
+            challenge=self._challenge,
         )
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
@@ -308,13 +324,20 @@ class _ServerConnection:
         body = frame.body
         request = body.get("id") if isinstance(body, dict) else None
         if type(request) is not int:
+            if frame.kind == ProveDirectory.kind:
+                self._on_proof(frame)
+                return
             raise FrameError(f"a request of kind {frame.kind} without an id")
         try:
             row = FROM_CLIENTS.get(frame.kind)
             if row is None:
                 raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
             asked, handler = row
-            handler(self, request, asked.only or asked.decode(body), frame)
+            decoded = asked.only or asked.decode(body)
+            if self.gate.access.is_on and asked.kind not in PROPOSED and not self._may(decoded):
+                self.start(request, lambda: self._confirm(request, decoded, handler, frame))
+                return
+            handler(self, request, decoded, frame)
         except ViewstampError as error:
             self._error(request, error)
 
@@ -331,17 +354,19 @@ class _ServerConnection:
 
         def answer(result: Result | ViewstampError) -> None:
             server.in_flight_bytes -= size
-            if isinstance(result, ViewstampError):
+            if isinstance(result, AccessDeniedError):
+                self._deny(request, result)
+            elif isinstance(result, ViewstampError):
                 self._error(request, result)
             else:
                 self.ok(request, fields(result))
 
-        self.service.propose(batch, answer)
+        self.service.propose(batch, answer, self.credentials)
         server.in_flight_bytes += size
 
-    def read(self, request: int, key: str, query: Query[object]) -> None:
+    def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer a linearizable query without a task; as :meth:`Caller.read`."""
-        read = _Read(self, request, key, query)
+        read = _Read(self, request, asked, key, query)
         reading = self.service.reading
         self._count_request()
         try:
@@ -358,6 +383,7 @@ class _ServerConnection:
         service = self.service
         if error is None:
             try:
+                self.check(read.asked)
                 result = service.reading.query_now(read.query)
             except ViewstampError as refusal:
                 error = refusal
@@ -375,6 +401,61 @@ class _ServerConnection:
             )
         crowd.check_requests()
         crowd.requests += 1
+
+    # -- Rights ---------------------------------------------------------------------------------------------
+
+    def _on_proof(self, frame: Frame) -> None:
+        try:
+            asked = ProveDirectory.decode(frame.body if isinstance(frame.body, dict) else {})
+        except RequestError as error:
+            raise FrameError(f"an invalid proof of a directory: {error.message}") from error
+        challenge, self._challenge = self._challenge, b""  # One attempt for each connection.
+        for incarnation in self.service.incarnations_of(asked.node) if challenge else ():
+            proof = administrator_proof(incarnation, directory_of=asked.node, to=self._server.node, challenge=challenge)
+            if hmac.compare_digest(proof, asked.proof):
+                self.credentials.prove_directory(asked.node)
+
+    def check(self, asked: RequestBody) -> None:
+        """Check whether the caller may still send a request; as :meth:`Caller.check`."""
+        if self.gate.access.is_on:
+            self.gate.check(self.credentials, asked)
+
+    def _may(self, asked: RequestBody) -> bool:
+        try:
+            self.gate.check(self.credentials, asked)
+        except AccessDeniedError:
+            return False
+        return True
+
+    async def _confirm(self, request: int, asked: RequestBody, handler: AtOnce[Any], frame: Frame) -> None:
+        """Check a request again on a state that has everything acknowledged, because this node may lack the token."""
+        await self.service.reading.confirm()
+        try:
+            self.gate.check(self.credentials, asked)
+        except AccessDeniedError as error:
+            self._complain(error)
+            raise
+        handler(self, request, asked, frame)
+
+    def _deny(self, request: int, error: AccessDeniedError) -> None:
+        """Deny a request that this node has refused as the leader, once it is confirmed that it still leads."""
+
+        async def confirm() -> None:
+            before = self.credentials.version
+            await self.service.reading.confirm()
+            self.gate.owner(self.credentials)
+            if self.credentials.version != before:
+                raise UnavailableError("the tokens have changed meanwhile; nothing was written", remedy="try again")
+            self._complain(error)
+            raise error
+
+        try:
+            self.start(request, confirm)
+        except ViewstampError as overloaded:
+            self._error(request, overloaded)
+
+    def _complain(self, error: AccessDeniedError) -> None:
+        self._server.complaints.warning("! access denied", self._connection.peer, error)
 
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a request that has to wait; as :meth:`Caller.start`."""
@@ -421,10 +502,13 @@ class _ServerConnection:
 class _Read:
     """A linearizable query of a connection that waits for a leader. Called as a ``Reader`` when it may be answered."""
 
-    __slots__ = ("_connection", "barrier", "key", "query", "request")
+    __slots__ = ("_connection", "asked", "barrier", "key", "query", "request")
 
-    def __init__(self, connection: _ServerConnection, request: int, key: str, query: Query[object]) -> None:
+    def __init__(
+        self, connection: _ServerConnection, request: int, asked: RequestBody, key: str, query: Query[object]
+    ) -> None:
         self._connection = connection
+        self.asked = asked
         self.request = request
         self.key = key
         self.query = query

@@ -17,6 +17,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.interfaces import Lock
 from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import outcome_fields, result_fields
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
@@ -24,6 +25,7 @@ from viewstamp.node.reading import Reading
 from viewstamp.node.state_machine import (
     ActorQuery,
     ActorsQuery,
+    AuditQuery,
     InterfaceQuery,
     Query,
     Result,
@@ -31,9 +33,11 @@ from viewstamp.node.state_machine import (
     SinksQuery,
     SplitQuery,
     TimeQuery,
+    TokensQuery,
     TopicQuery,
     TopicsQuery,
 )
+from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.handshake import Hello
@@ -49,6 +53,7 @@ from viewstamp.wire.requests import (
     CommitAttempts,
     ConfigureTopic,
     CreateSnapshot,
+    CreateToken,
     CreateTopic,
     DescribeActor,
     DescribeSink,
@@ -56,14 +61,18 @@ from viewstamp.wire.requests import (
     FindTime,
     ForgetSink,
     ListActors,
+    ListAudit,
     ListSinks,
     ListSnapshots,
+    ListTokens,
     ListTopics,
     OpenSession,
     QueryActor,
     ReadLog,
     ReadSnapshot,
     ReadTopic,
+    RevokeToken,
+    RotateToken,
     SealAttempt,
     SplitTopic,
     StageBatch,
@@ -73,7 +82,7 @@ from viewstamp.wire.requests import (
 )
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["FROM_CLIENTS", "FROM_PEERS", "Caller", "Limits", "Service"]
+__all__ = ["FROM_CLIENTS", "FROM_PEERS", "PROPOSED", "AtOnce", "Caller", "Limits", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +103,19 @@ class Limits:
 class Service(Protocol):
     """The calls of the server to its node."""
 
-    def propose(self, batch: Batch, answer: Callable[[Result | ViewstampError], None]) -> None:
-        """Propose ``batch``; ``answer`` is called once with the outcome. Raises UnavailableError."""
+    def propose(
+        self, batch: Batch, answer: Callable[[Result | ViewstampError], None], caller: Credentials | None = None
+    ) -> None:
+        """Propose ``batch`` of ``caller``; ``answer`` is called once with the outcome. Raises UnavailableError."""
+        ...
+
+    @property
+    def gate(self) -> Gate:
+        """Decides by the applied state who may do what."""
+        ...
+
+    def incarnations_of(self, name: str) -> list[str]:
+        """Return the known incarnations of the members of this name, this node's own among them."""
         ...
 
     @property
@@ -200,8 +220,17 @@ class Caller(Protocol):
         """Propose a batch, and answer with the fields of its result. Raises UnavailableError."""
         ...
 
-    def read(self, request: int, key: str, query: Query[object]) -> None:
+    def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer with the result of a linearizable query, under ``key``. Raises OverloadedError."""
+        ...
+
+    @property
+    def credentials(self) -> Credentials:
+        """Who sends the requests."""
+        ...
+
+    def check(self, asked: RequestBody) -> None:
+        """Check whether the caller may still send the request, by the present state. Raises AccessDeniedError."""
         ...
 
     def start(self, request: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -217,6 +246,11 @@ class Caller(Protocol):
         ...
 
 
+_PUBLIC_STATUS = (
+    *("id", "cluster_id", "release", "process", "address", "lifecycle", "role", "leader", "term"),
+    *("member_id", "members", "membership"),
+)
+"""The fields of the status that a caller without a right gets: a client needs them to find the leader."""
 BodyT = TypeVar("BodyT", bound=RequestBody)
 AtOnce = Callable[["Caller", int, BodyT, Frame], None]
 InATask = Callable[["Caller", int, BodyT], Coroutine[Any, Any, None]]
@@ -225,6 +259,10 @@ FROM_CLIENTS: dict[int, tuple[type[RequestBody], AtOnce[Any]]] = {}
 """By the kind of a client's frame: the row that reads its body, and the handler."""
 FROM_PEERS: dict[int, tuple[type[RequestBody], AtOnce[Any]]] = {}
 """The same for peers that may read the log."""
+
+
+PROPOSED: set[int] = set()
+"""The kinds of requests that become a batch in the log: the leader checks their caller when it admits the batch."""
 
 
 def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
@@ -237,6 +275,12 @@ def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
         return handler
 
     return register
+
+
+def _proposes(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
+    """Register a handler that proposes a batch. It does nothing else, because the caller is checked at admission."""
+    PROPOSED.update(row.kind for row in rows)
+    return _at_once(*rows)
 
 
 def _in_a_task(
@@ -278,7 +322,7 @@ async def _read_snapshot(caller: Caller, request: int, asked: ReadSnapshot) -> N
 # -- Requests that a batch in the log answers ------------------------------------------------------------
 
 
-@_at_once(AppendBatch, AppendBatchAt, CallActors, StageBatch)
+@_proposes(AppendBatch, AppendBatchAt, CallActors, StageBatch)
 def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     if len(frame.payload) > caller.limits.batch_bytes_max:
         raise _too_large(caller, len(frame.payload))
@@ -290,23 +334,29 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
     caller.propose(request, batch, outcome_fields)
 
 
-@_at_once(OpenSession)
+@_proposes(OpenSession)
 def _open_session(caller: Caller, request: int, asked: OpenSession, frame: Frame) -> None:
-    caller.propose(request, build_batch([b""], kind=Kind.OPEN_SESSION), result_fields)
+    owner = caller.service.gate.owner(caller.credentials)
+    caller.propose(request, build_batch([opening_record(owner)], kind=Kind.OPEN_SESSION), result_fields)
 
 
-@_at_once(AskOutcome)
+@_proposes(AskOutcome)
 def _ask_outcome(caller: Caller, request: int, asked: AskOutcome, frame: Frame) -> None:
     session, sequence = SessionId(asked.session), Sequence(asked.sequence)
     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
     caller.propose(request, batch, outcome_fields)
 
 
-@_at_once(CreateTopic, ConfigureTopic, TrimTopic, BeginAttempt, SealAttempt, AbortAttempts, CommitAttempts, ForgetSink)
+@_proposes(CreateTopic, ConfigureTopic, TrimTopic, BeginAttempt, SealAttempt, AbortAttempts, CommitAttempts, ForgetSink)
+@_proposes(CreateToken, RotateToken, RevokeToken)
 def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     """Write the body into the log, with keys that a newer client may have added: all members read it there."""
     assert asked.record is not None
-    fields = {name: value for name, value in frame.body.items() if name != "id"}
+    fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
+    if asked.needs.is_administrative:
+        by = caller.service.gate.who(caller.credentials)
+        if by != ANONYMOUS:
+            fields["by"] = by
     if isinstance(asked, BeginAttempt):
         fields["keep_bytes"] = caller.limits.staged_keep_bytes
     batch = build_batch([msgpack.packb(fields)], kind=asked.record)
@@ -333,84 +383,110 @@ async def _read(caller: Caller, request: int, asked: ReadTopic) -> None:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
         batches, last_position = await reading.read(topic, position, bytes_max=bytes_max)
         fields: dict[str, object] = {"last_position": last_position, "applied_index": caller.service.applied_index}
+        caller.check(asked)
         caller.ok(request, fields, batches)
         await caller.drain()
 
 
 @_in_a_task(ListTopics)
 async def _list_topics(caller: Caller, request: int, asked: ListTopics) -> None:
-    await _query(caller, request, "topics", TopicsQuery(), stale=asked.stale, max_staleness=asked.max_staleness)
+    query = TopicsQuery()
+    await _query(
+        *(caller, request, asked, "topics", query), stale=asked.stale, max_staleness=asked.max_staleness, name="name"
+    )
 
 
 @_in_a_task(DescribeTopic)
 async def _describe_topic(caller: Caller, request: int, asked: DescribeTopic) -> None:
     query = TopicQuery(asked.name)
-    await _query(caller, request, "topic", query, stale=asked.stale, max_staleness=asked.max_staleness)
+    await _query(caller, request, asked, "topic", query, stale=asked.stale, max_staleness=asked.max_staleness)
 
 
 @_in_a_task(SplitTopic)
 async def _split_topic(caller: Caller, request: int, asked: SplitTopic) -> None:
-    await _query(caller, request, "positions", SplitQuery(asked.name, asked.start, asked.end, asked.bytes))
+    await _query(caller, request, asked, "positions", SplitQuery(asked.name, asked.start, asked.end, asked.bytes))
 
 
 @_in_a_task(FindTime)
 async def _find_time(caller: Caller, request: int, asked: FindTime) -> None:
-    await _query(caller, request, "position", TimeQuery(asked.name, asked.timestamp))
+    await _query(caller, request, asked, "position", TimeQuery(asked.name, asked.timestamp))
 
 
 @_in_a_task(ListSinks)
 async def _list_sinks(caller: Caller, request: int, asked: ListSinks) -> None:
-    await _query(caller, request, "sinks", SinksQuery(), stale=asked.stale)
+    await _query(caller, request, asked, "sinks", SinksQuery(), stale=asked.stale, name="name")
 
 
 @_in_a_task(DescribeSink)
 async def _describe_sink(caller: Caller, request: int, asked: DescribeSink) -> None:
-    await _query(caller, request, "sink", SinkQuery(asked.name), stale=asked.stale)
+    await _query(caller, request, asked, "sink", SinkQuery(asked.name), stale=asked.stale)
 
 
 @_in_a_task(ListActors)
 async def _list_actors(caller: Caller, request: int, asked: ListActors) -> None:
-    await _query(caller, request, "actors", ActorsQuery(), stale=asked.stale)
+    await _query(caller, request, asked, "actors", ActorsQuery(), stale=asked.stale, name="name")
 
 
 @_in_a_task(DescribeActor)
 async def _describe_actor(caller: Caller, request: int, asked: DescribeActor) -> None:
-    await _query(caller, request, "actor", InterfaceQuery(asked.name), stale=True)
+    await _query(caller, request, asked, "actor", InterfaceQuery(asked.name), stale=True)
 
 
 @_at_once(QueryActor)
 def _query_actor(caller: Caller, request: int, asked: QueryActor, frame: Frame) -> None:
     query = ActorQuery(asked.actor, asked.key, asked.method, asked.arguments)
     if not asked.stale:
-        caller.read(request, "result", query)  # Without a task, because a task costs more than the query itself.
+        caller.read(request, asked, "result", query)  # Without a task, because a task costs more than the query itself.
         return
     age, index = asked.max_staleness, asked.applied_index
     caller.start(
         request,
-        lambda: _query(caller, request, "result", query, stale=True, max_staleness=age, applied_index=index),
+        lambda: _query(caller, request, asked, "result", query, stale=True, max_staleness=age, applied_index=index),
     )
 
 
 async def _query(
     caller: Caller,
     request: int,
+    asked: RequestBody,
     key: str,
-    query: Query[object],
+    query: Query[Any],
     *,
     stale: bool = False,
     max_staleness: float | None = None,
     applied_index: int = 0,
+    name: str = "",
 ) -> None:
+    """Answer with the result of a query; of a list only the items that the caller may see, by their field ``name``."""
     result, age = await caller.service.reading.query(
         query, stale=stale, max_staleness=max_staleness, applied_index=applied_index
     )
+    caller.check(asked)
+    if name:
+        gate = caller.service.gate
+        result = [each for each in result if gate.sees(caller.credentials, type(asked), each[name])]
     caller.ok(request, {key: result, "age": age, "applied_index": caller.service.applied_index})
 
 
 @_in_a_task(WatchActor)
 async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
     changes, index = await caller.service.reading.watch(asked.actor, asked.key, asked.index, wait=asked.wait)
+    caller.check(asked)
     caller.ok(request, {"changes": changes, "index": index})
+
+
+@_in_a_task(ListTokens)
+async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
+    tokens, _ = await caller.service.reading.query(TokensQuery(), stale=False)
+    caller.check(asked)
+    caller.ok(request, {"tokens": tokens, "is_on": caller.service.gate.access.is_on})
+
+
+@_in_a_task(ListAudit)
+async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
+    entries, _ = await caller.service.reading.query(AuditQuery(asked.since), stale=False)
+    caller.check(asked)
+    caller.ok(request, {"entries": entries})
 
 
 # -- Requests that the node answers ----------------------------------------------------------------------
@@ -418,7 +494,10 @@ async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
 
 @_at_once(AskStatus)
 def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> None:
-    caller.ok(request, {"status": caller.service.status, **caller.identity(asked.challenge)})
+    status = caller.service.status
+    if not caller.service.gate.sees(caller.credentials, ListTopics, None):
+        status = {name: status[name] for name in _PUBLIC_STATUS if name in status}
+    caller.ok(request, {"status": status, **caller.identity(asked.challenge)})
 
 
 @_at_once(ListSnapshots)
@@ -433,10 +512,38 @@ async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) 
 
 @_in_a_task(ChangeMembership)
 async def _change_members(caller: Caller, request: int, asked: ChangeMembership) -> None:
+    detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
+    await _note(caller, "members change", detail)
     changed = caller.service.change_members(asked.action, asked.node, asked.address, asked.replaces)
     caller.ok(request, await changed)
 
 
 @_in_a_task(TransferLeadership)
 async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
+    await _note(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
     caller.ok(request, await caller.service.transfer_leadership(asked.node))
+
+
+async def _note(caller: Caller, action: str, detail: str) -> None:
+    """Write an action into the audit log before it is begun, if access control is on.
+
+    So the log may have an action that failed, and lacks none that had an effect.
+
+    Raises:
+      UnavailableError: it was not written, so the action must not begin.
+    """
+    gate = caller.service.gate
+    if gate.access.is_on:
+        batch = build_batch([audit_record(action, detail, gate.who(caller.credentials))], kind=Kind.AUDIT)
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def answer(result: Result | ViewstampError) -> None:
+            if noted.done():
+                return
+            if isinstance(result, ViewstampError):
+                noted.set_exception(result)
+            else:
+                noted.set_result(None)
+
+        caller.service.propose(batch, answer)
+        await noted

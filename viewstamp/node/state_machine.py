@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Admission",
     "AnswerT",
     "Answered",
+    "AuditQuery",
     "CommandResults",
     "CommitEffectQuery",
     "FirstPositionQuery",
@@ -37,6 +39,7 @@ __all__ = [
     "SplitQuery",
     "StateMachine",
     "TimeQuery",
+    "TokensQuery",
     "TopicQuery",
     "TopicsQuery",
     "Waiting",
@@ -195,6 +198,18 @@ class OutcomeQuery(Query[Result]):
 
 
 @dataclass(frozen=True, slots=True)
+class TokensQuery(Query[list[dict[str, object]]]):
+    """All tokens as maps, without their hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery(Query[list[list[object]]]):
+    """The entries of the audit log from a log time on: [log time, index, who asked, action, on what]."""
+
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class ActorsQuery(Query[list[dict[str, object]]]):
     """All actors as maps: name, class, version, instances, digest."""
 
@@ -245,10 +260,16 @@ class StateMachine(Protocol):
         """Stop admitting. Admitted batches that are not applied may or may not be committed. Idempotent."""
         ...
 
-    def admit(self, batch: Batch) -> Admission:
+    @property
+    def gate(self) -> Gate:
+        """Decides by the applied state who may do what."""
+        ...
+
+    def admit(self, batch: Batch, caller: Credentials | None = None) -> Admission:
         """Decide whether a client's batch enters the log, or is the retry of another one.
 
-        The ``first_position`` of a batch of records is the one that its client expects, 0 = any.
+        ``caller`` sent it; None = this node itself. The ``first_position`` of a batch of records is the one that its
+        client expects, 0 = any.
 
         Raises:
           RequestError: the batch is wrong and will always be refused (unknown topic or session).

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.token_file import find_token
 from viewstamp.errors import ClosedError, UnavailableError
 from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.event_loop import new_event_loop
@@ -41,23 +42,26 @@ _ANSWER_SECONDS = 1.0
 _REFUSED_SECONDS = 0.2
 """Seconds between two rounds over addresses that refuse."""
 
-_clients: dict[tuple[int, str, TlsFiles | None], BlockingClient] = {}
+_clients: dict[tuple[int, str, TlsFiles | None, str], BlockingClient] = {}
 """By process id, because Spark forks its workers: threads do not survive a fork, and a socket would be shared. An
 inherited client is never used, and never closed either, because closing its loop would disturb the parent's. So a child
 has to end without clean-up, by ``os._exit``, as Spark's workers and those of multiprocessing do."""
 
 
-def blocking_client(cluster: str, tls: TlsFiles | None = None) -> BlockingClient:
+def blocking_client(cluster: str, tls: TlsFiles | None = None, token_file: str = "") -> BlockingClient:
     """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``). Sends no request.
 
-    ``tls``: the client's certificate; None = a cluster without TLS.
+    ``tls``: the client's certificate; None = a cluster without TLS. ``token_file``: a file with the token to use; "" =
+    the token in VIEWSTAMP_TOKEN, or none.
 
     Raises:
-      ConfigError: an address, or a file of ``tls``, is invalid.
+      ConfigError: an address, or a file of ``tls``, is invalid, or the file has no token.
     """
-    key = os.getpid(), cluster, tls
+    key = os.getpid(), cluster, tls, token_file
     found = _clients.get(key)
-    return found if found is not None else _clients.setdefault(key, BlockingClient(cluster, tls))
+    if found is None:
+        found = _clients.setdefault(key, BlockingClient(cluster, tls, find_token(token_file)))
+    return found
 
 
 class BlockingClient:
@@ -68,12 +72,12 @@ class BlockingClient:
       * it is closed when the process exits normally
     """
 
-    def __init__(self, cluster: str, tls: TlsFiles | None = None) -> None:
+    def __init__(self, cluster: str, tls: TlsFiles | None = None, token: str = "") -> None:
         self.client = Client(
             cluster,
             network=client_network(tls),
-            entropy=random.Random(),
-            options=ClientOptions(timeout=_TIMEOUT, read_bytes=_READ_BYTES),
+            entropy=random.SystemRandom(),
+            options=ClientOptions(timeout=_TIMEOUT, read_bytes=_READ_BYTES, token=token),
         )
         """Its coroutine functions must be passed to :meth:`run`, because they belong to the loop."""
         self._process = os.getpid()

@@ -36,7 +36,7 @@ COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "val
 _FILLED_IN: Final = ("position", "term", "index", "timestamp")
 _TLS: Final = ("tlsAuthority", "tlsCertificate", "tlsKey")
 """Files on the driver and on every executor. All three are given, or none."""
-_ADDRESS: Final = ("cluster", "topic", *_TLS)
+_ADDRESS: Final = ("cluster", "tokenFile", "topic", *_TLS)
 """Options that reading and writing share."""
 
 Bound: TypeAlias = int | Literal["earliest", "latest"]
@@ -71,6 +71,11 @@ class SinkOptions:
 
     cluster: str
     """``host:port`` of its nodes, separated by commas."""
+    token_file: str = ""
+    """A file with the token to use, on each machine; "" = the environment variable VIEWSTAMP_TOKEN.
+
+    The token itself is no option, because Spark stores the options of tables and shows those of queries.
+    """
     topic: str = ""
     """"" = every row names its own, in a column ``topic``."""
     sink_id: str = ""
@@ -141,6 +146,8 @@ class SourceOptions:
     """
 
     cluster: str
+    token_file: str = ""
+    """As of ``SinkOptions``."""
     topics: tuple[str, ...]
     columns: tuple[str, ...] = COLUMNS
     starting_position: Mapping[str, Bound]
@@ -402,6 +409,7 @@ _Check: TypeAlias = Callable[[str], object]
 
 _SINK: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
+    "tokenFile": _text,
     "topic": _text,
     "sinkId": _text,
     "sinkReset": _flag,
@@ -414,6 +422,7 @@ _SINK: Final[Mapping[str, _Check]] = {
 }
 _SOURCE: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
+    "tokenFile": _text,
     "topic": _names,
     "columns": _columns,
     "startingPosition": _bounds,

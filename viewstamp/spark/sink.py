@@ -166,7 +166,7 @@ class BatchWriter(DataSourceArrowWriter):
         if not self._options.txn_id and self._options.batch_id is None:
             with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
                 # A RequestError means that the sink does not exist, because no task began an attempt.
-                link = blocking_client(self._options.cluster, self._options.tls)
+                link = blocking_client(self._options.cluster, self._options.tls, self._options.token_file)
                 link.run(link.client.forget_sink, self._target().sink, timeout=_CLEANING_SECONDS)
 
 
@@ -192,7 +192,7 @@ def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
 def _check(options: SinkOptions, schema: StructType) -> None:
     with remedies():
         check_schema(schema, options.topic, options.format, options.filled_in)
-    link = blocking_client(options.cluster, options.tls)
+    link = blocking_client(options.cluster, options.tls, options.token_file)
     link.reach(options.connect_seconds)
     known = options.cluster, options.topic
     if options.topic and known not in _known_topics:
@@ -206,7 +206,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
     assert context is not None, "rows are written in tasks"
     partition = context.partitionId()
     name = f"{context.taskAttemptId()}:{partition}:{uuid.uuid4().hex}"
-    link = blocking_client(options.cluster, options.tls)
+    link = blocking_client(options.cluster, options.tls, options.token_file)
     with remedies():
         first = next(iterator, None)
         if first is None:
@@ -246,7 +246,9 @@ def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
     sealed = [message.sealed for message in sorted(staged, key=_partition) if message.sealed is not None]
     if sealed:
         target = staged[0].target
-        blocking_client(options.cluster, options.tls).run(_sink(options, target).commit, target.batch, sealed)
+        blocking_client(options.cluster, options.tls, options.token_file).run(
+            _sink(options, target).commit, target.batch, sealed
+        )
     return bool(sealed)
 
 
@@ -258,13 +260,13 @@ def _abort(options: SinkOptions, target: Target | None) -> None:
     """
     if target is not None:
         with _only_helps("dropping what was staged"):
-            blocking_client(options.cluster, options.tls).run(
+            blocking_client(options.cluster, options.tls, options.token_file).run(
                 _sink(options, target).abort, target.batch, timeout=_CLEANING_SECONDS
             )
 
 
 def _sink(options: SinkOptions, target: Target) -> Sink:
-    return blocking_client(options.cluster, options.tls).client.sink(
+    return blocking_client(options.cluster, options.tls, options.token_file).client.sink(
         target.sink,
         owner=target.owner,
         run=target.run,

@@ -54,7 +54,7 @@ class BatchReader(DataSourceReader):
           UnknownTopicError, TrimmedError, ConfigError: a requested topic or position does not exist.
         """
         with remedies():
-            link = blocking_client(self.options.cluster, self.options.tls)
+            link = blocking_client(self.options.cluster, self.options.tls, self.options.token_file)
             link.reach(self.options.connect_seconds)
             return link.run(_plan, link.client, self.options, self.cut)
 
@@ -103,7 +103,7 @@ def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBa
 
 def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
     """Yield the records in the batches in which they were appended."""
-    link = blocking_client(options.cluster, options.tls)
+    link = blocking_client(options.cluster, options.tls, options.token_file)
     position = part.start
     with remedies():
         while position < part.end:

@@ -67,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _link(self) -> BlockingClient:
         """Return the connection, once the cluster may be reachable."""
-        link = blocking_client(self.options.cluster, self.options.tls)
+        link = blocking_client(self.options.cluster, self.options.tls, self.options.token_file)
         link.reach(self.options.connect_seconds)
         return link
 

@@ -27,6 +27,7 @@ Promises
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
     ``admission``: the state as it will be once the leader's whole log is applied.
+  * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
     pieces for a snapshot.
@@ -48,6 +49,8 @@ The state
              ``SESSIONS_MAX``: opening one more forgets the least recently used one. Each has the receipts of its newest
              256 batches, and the results of those of the newest 64 that held commands, up to 1 MiB; all together up to
              ``RESULT_BYTES_MAX``, above which the session that called longest ago loses its results first
+  access     tokens by id: name, roles, hashes of their secrets, and times; whether access control is on, which no
+             record turns off; the newest 10,000 administrative actions. Each session has the token that opened it
   actors     their instances: ``actors/replicated``
   log bytes  the bytes of all applied batches; they space the entries of the sparse maps
   chain      a checksum over all decisions here, one step a batch; the actors have their own, one step a command
@@ -97,6 +100,12 @@ Decisions per kind of batch
                   | would not refuse it now                                 | none: StagingError, FencedError, or
                   |                                                        | a duplicate; then it is an idle one
   FORGET_SINK     | Accepted                                               | the sink and its attempts are gone
+  CREATE_TOKEN    | Accepted                                               | {"token": ...}; RequestError: the name is
+                  |                                                        | taken. A late copy changes nothing
+  ROTATE_TOKEN    | Accepted                                               | the new secret is valid, the older one for
+                  |                                                        | some time; RequestError: not the next one
+  REVOKE_TOKEN    | Accepted                                               | the token or its older secret has ended
+  AUDIT           | Accepted                                               | an entry of the audit log
   MEMBERSHIP      | Accepted                                               | no effect
   FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; {}
 
@@ -116,11 +125,16 @@ refusal could come later: a session could be forgotten between admission and app
 most one batch in the log forgets sessions (OPEN_SESSION or EXPIRE_SESSIONS), the sessions that it forgets are known,
 and their batches are refused with UnavailableError until it is applied.
 
+While access control is on, ``admit`` also checks the caller of a client's batch (``gate.py``), by the applied state:
+after the retries, so that a batch that is in the log is answered, and before the order of sequences, because a caller
+whose token has ended cannot fill a gap. The outcome of a sequence that is not in the log is "not applied" for such a
+caller, without a fence: no leader admits it any more, because each has applied the end of the token before it leads.
+
 A leader proposes EXPIRE_SESSIONS by itself (``upkeep``, once a second). Its record is the msgpack list of at most 1000
 ids of sessions that were unused for ``session_seconds``, up to the log time of the record itself. It holds the ids and
 not the time, so that members need not agree on when a session was used. The list is empty if the record is only there
-to advance log time: staged records expire by log time, and a full log accepts no other records. The admission view also
-holds the decoded commands of checked batches, so that the leader decodes them once.
+to advance log time: staged records and tokens expire by log time, and a full log accepts no other records. The
+admission view also holds the decoded commands of checked batches, so that the leader decodes them once.
 
 COMMITs and the admission view. A COMMIT that was admitted may still be refused when it is applied, because an abort or
 another run may precede it in the log. Until then the next positions of its topics are unknown, so records for these

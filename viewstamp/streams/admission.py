@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewstamp.errors import OverloadedError, UnavailableError
+from viewstamp.errors import OverloadedError, PositionMismatchError, UnavailableError
 from viewstamp.ids import Position, Sequence, SessionId, TopicId
 from viewstamp.streams.session import SessionState
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import Command
 
-__all__ = ["AdmissionView", "Pending"]
+__all__ = ["AdmissionView", "Pending", "mismatch", "refusal"]
 
 
 class Pending:
@@ -172,3 +172,25 @@ class AdmissionView:
     def expired(self) -> None:
         """Record that an EXPIRE_SESSIONS, admitted here, is applied."""
         self.victims = frozenset()
+
+
+def refusal(batch: Batch) -> Batch:
+    """Return the FENCE for an append whose expected position is not the next one; its value is that position."""
+    return build_batch(
+        [b"%d" % batch.first_position],
+        kind=Kind.FENCE,
+        topic=batch.topic,
+        session=batch.session,
+        sequence=batch.sequence,
+    )
+
+
+def mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchError:
+    """Return the error for an append that expected another position than the next one."""
+    return PositionMismatchError(
+        f"the next position of topic {topic!r} is {actual}, not {expected}: nothing was written",
+        actual=actual,
+        remedy=f"read the record at {expected}, then decide again, or append without an expected position"
+        if actual > expected
+        else f"expect position {actual}, or append without an expected position",
+    )

@@ -22,9 +22,13 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 3
-_READABLE = (1, 2, _VERSION)
-"""Version 1 has no sinks; version 2 lacks the time of the last use of sessions."""
+_VERSION = 4
+_VERSION_WITHOUT_TOKENS = 3
+_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION)
+"""Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens.
+
+A state without tokens is written as version 3, because nodes of the release before must read it during an upgrade.
+"""
 
 
 class StateCut:
@@ -37,7 +41,8 @@ class StateCut:
     """
 
     def __init__(self, state: State) -> None:
-        self._header: list[object] | None = [_VERSION, *state.image()]
+        version = _VERSION if state.access.is_used else _VERSION_WITHOUT_TOKENS
+        self._header: list[object] | None = [version, *state.image()]
         # Sessions first, because they change the most.
         self._sessions: dict[SessionId, SessionState | bytes | None] = dict(state.sessions.by_id)
         self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)

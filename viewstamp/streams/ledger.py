@@ -15,7 +15,7 @@ from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.staged import decode_commit, entries_of
+from viewstamp.wire.staged import decode_commit, decode_fields, entries_of
 
 __all__ = ["TOPICS_MAX", "Ledger", "diverged"]
 
@@ -40,8 +40,9 @@ class Ledger:
             Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch, self.state.log_bytes - batch.size),
             Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
             Kind.ABORT_ATTEMPTS: lambda batch: self.state.staging.abort(batch),
-            Kind.FORGET_SINK: lambda batch: self.state.staging.forget(batch),
+            Kind.FORGET_SINK: self._forget_sink,
             Kind.COMMIT: self._commit,
+            **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
 
     def apply(self, batch: Batch) -> Answer | None:
@@ -60,6 +61,8 @@ class Ledger:
             for aging in state.aging(batch.log_time):
                 self._trim(aging, aging.retained_from(batch.log_time))
             state.staging.expire(batch.log_time, log_bytes)
+            if state.access.expire(batch.log_time):
+                state.note(batch.first_index)
         elif log_bytes >= state.staging.next_gone_at:
             state.staging.expire(batch.log_time, log_bytes)
         kind = batch.kind
@@ -109,12 +112,15 @@ class Ledger:
         )
         self.state.note(topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6))
         self._trim(topic, topic.retained_from(batch.log_time))
+        kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}"
+        self.state.access.note(batch, "topic configure", f"{name}: {kept}")
         return {"topic": topic.describe()}
 
     def _trim_topic(self, batch: Batch) -> Answer:
         name, position = decode_trim(batch)
         topic = self.state.trimmable(name, position)
         self._trim(topic, position)
+        self.state.access.note(batch, "topic trim", f"{name} to {position}")
         return {"topic": topic.describe()}
 
     def _trim(self, topic: Topic, position: Position) -> None:
@@ -124,7 +130,19 @@ class Ledger:
             topic.trim(position)
             self.state.note(topic.id, position)
 
+    # Tokens.
+
+    def _access(self, batch: Batch) -> Answer:
+        answer = self.state.access.apply(batch)
+        self.state.note(batch.first_index)
+        return answer
+
     # Sinks.
+
+    def _forget_sink(self, batch: Batch) -> Answer:
+        answer = self.state.staging.forget(batch)
+        self.state.access.note(batch, "sink forget", str(decode_fields(batch, name=str)[0]))
+        return answer
 
     def _commit(self, batch: Batch) -> Answer:
         state, staging = self.state, self.state.staging

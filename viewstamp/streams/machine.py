@@ -17,11 +17,11 @@ from viewstamp.errors import (
     FrameError,
     OutdatedCodeError,
     OverloadedError,
-    PositionMismatchError,
     RequestError,
     UnavailableError,
 )
 from viewstamp.ids import Index, Position, Sequence, SessionId
+from viewstamp.node.access import Credentials
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -30,6 +30,7 @@ from viewstamp.node.state_machine import (
     Admission,
     Answered,
     AnswerT,
+    AuditQuery,
     CommandResults,
     CommitEffectQuery,
     FirstPositionQuery,
@@ -45,18 +46,21 @@ from viewstamp.node.state_machine import (
     SnapshotView,
     SplitQuery,
     TimeQuery,
+    TokensQuery,
     TopicQuery,
     TopicsQuery,
     Waiting,
 )
-from viewstamp.streams.admission import AdmissionView
+from viewstamp.streams.admission import AdmissionView, mismatch, refusal
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
+from viewstamp.streams.gate import StateGate, not_owned
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
-from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.access import owner_of
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
 from viewstamp.wire.names import check_new_sink, check_new_topic
 from viewstamp.wire.staged import CommitRequest, decode_commit, decode_fields, entries_of
@@ -125,6 +129,8 @@ class Streams:
         self._staged_bytes_max = staged_bytes_max
         self._staged_quota = staged_quota
         self._ledger = Ledger(State(), topics_max=topics_max)
+        self.gate = StateGate(self._ledger.state)
+        """Decides who may do what; always by the applied state."""
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
         """The open cut. It is called before each change."""
@@ -143,20 +149,29 @@ class Streams:
         """Forget the batches that were admitted and not applied. Idempotent."""
         self._view = None
 
-    def admit(self, batch: Batch) -> Admission:
+    def admit(self, batch: Batch, caller: Credentials | None = None) -> Admission:
         """Decide about a client's batch. An ``Accepted`` batch must be the next to enter the log.
 
+        ``caller``: who sent it; None = this node itself, which needs no right.
+
         Raises:
+          AccessDeniedError: the caller lacks the right; neither this batch nor an earlier copy of it is in the log.
           RequestError: the batch will always be refused: unknown topic, actor or session, no session, a forbidden name.
           UnavailableError: the batch is certainly not in the log, and may be accepted later.
         """
         view = self._view
         assert view is not None, "only a leader admits"
+        if not self.gate.access.is_on:
+            caller = None
         match batch.kind:
             case Kind.RECORDS | Kind.COMMANDS | Kind.STAGED:
-                return self._admit_next(view, batch)
+                return self._admit_next(view, batch, caller)
             case Kind.FENCE:
-                return self._admit_fence(view, batch)
+                return self._admit_fence(view, batch, caller)
+            case _:
+                if caller is not None:
+                    self.gate.check_batch(caller, batch)
+        match batch.kind:
             case Kind.OPEN_SESSION:
                 view.open_session(self._state.sessions.by_id, self._sessions_max)
             case Kind.EXPIRE_SESSIONS:
@@ -180,8 +195,9 @@ class Streams:
     def upkeep(self, log_time: int, now: int) -> Batch | None:
         """Return the batch that a leader proposes by itself; None = none is needed. See :class:`StateMachine`.
 
-        The batch ends the sessions that have been unused for too long. It may name none: if staged records expire by
-        log time, it is proposed to advance log time, because a full log may accept nothing else before they expire.
+        The batch ends the sessions that have been unused for too long. It may name none: if staged records or tokens
+        expire by log time, it is proposed to advance log time, because a full log may accept nothing else before they
+        expire, and an idle one gets nothing else.
         """
         view = self._view
         assert view is not None, "only a leader proposes"
@@ -189,8 +205,9 @@ class Streams:
             return None
         idle = self._state.sessions.idle(now - self._session_us)
         expired = list(islice((each for each in idle if each not in view.pending), EXPIRED_MAX))
-        staging = self._state.staging
-        is_due = not staging.is_due(log_time) and staging.is_due(now)
+        is_due = any(
+            not each.is_due(log_time) and each.is_due(now) for each in (self._state.staging, self._state.access)
+        )
         return encode_expiry(expired) if expired or is_due else None
 
     def _admit_attempt(self, batch: Batch) -> Admission:
@@ -238,14 +255,19 @@ class Streams:
             remedy=f"try again when other sinks have committed, or raise {self._staged_quota}",
         )
 
-    def _admit_next(self, view: AdmissionView, batch: Batch) -> Admission:
+    def _admit_next(self, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
         sessions = self._ledger.state.sessions
         session = sessions.by_id.get(batch.session) or sessions.find(batch.session)
         sequence = batch.sequence
+        if caller is not None:
+            if caller.version != self.gate.access.version:
+                self.gate.refresh(caller)
+            if caller.owner != session.owner:
+                raise not_owned(session.id)
         if sequence <= session.last:
             if batch.first_position and (actual := session.mismatch(sequence)):
-                raise _mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
-            return _answered(session, sequence)
+                raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
+            return _answered(session, sequence, is_alive=caller is None or caller.is_alive)
         last = view.last(session)
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
@@ -254,6 +276,8 @@ class Streams:
                     remedy="ask for its outcome",
                 )
             return _WAITING
+        if caller is not None and not caller.is_alive:
+            self.gate.check_alive(caller)  # Before the order, because an ended token cannot fill a gap any more.
         if sequence != last + 1:
             raise UnavailableError(
                 f"session {session.id} is at sequence {last}, so {sequence} is out of order",
@@ -261,6 +285,8 @@ class Streams:
             )
         if batch.kind is Kind.COMMANDS:
             commands = self._actors.decode(batch)
+            if caller is not None:
+                self.gate.check_commands(caller, commands)
             self._actors.check(commands)
             view.check_kept(session.id)
             view.use(session, sequence, fence=False)
@@ -268,6 +294,8 @@ class Streams:
             return self._commands_accepted
         state = self._ledger.state
         topic = state.topics.get(batch.topic) or state.topic(batch.topic)
+        if caller is not None and topic.id not in caller.granted:
+            self.gate.check_topic(caller, topic.id)
         if batch.kind is Kind.STAGED:
             self._check_staged(view, batch)
             view.check_kept(session.id)
@@ -282,14 +310,25 @@ class Streams:
             # The record at that position may still be truncated. The refusal stands after it in the log, so if the
             # refusal is committed, the record is committed too.
             view.use(session, sequence, fence=True)
-            return Accepted(Position(0), instead=_refusal(batch))
+            return Accepted(Position(0), instead=refusal(batch))
         view.use(session, sequence, fence=False)
         return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
 
-    def _admit_fence(self, view: AdmissionView, batch: Batch) -> Admission:
+    def _admit_fence(self, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
         session = self._state.sessions.find(batch.session)
+        is_alive = True
+        if caller is not None:
+            self.gate.refresh(caller)
+            is_alive = caller.is_alive
+            if caller.owner != session.owner and not caller.is_administrator:
+                raise not_owned(session.id)
         if batch.sequence <= session.last:
-            return _answered(session, batch.sequence)
+            return _answered(session, batch.sequence, is_alive=is_alive)
+        if not is_alive:
+            if batch.sequence <= view.last(session):
+                raise UnavailableError(f"sequence {batch.sequence} is in the log, but not applied", remedy="try again")
+            # No leader will ever admit it, because the end of the token is applied here. So no fence is needed.
+            return Answered(None)
         view.check_kept(session.id)
         view.use(session, batch.sequence, fence=True)
         return _NO_POSITION
@@ -391,7 +430,7 @@ class Streams:
             self._count_results(session, held, is_newest=False)
         if topic is not None:
             self._state.note(session.id, session.last, topic.next_position)
-            raise _mismatch(topic.name, int(batch.values()[0]), topic.next_position)
+            raise mismatch(topic.name, int(batch.values()[0]), topic.next_position)
         self._state.note(session.id, session.last)
         return session.result(batch.sequence)
 
@@ -399,7 +438,7 @@ class Streams:
         sessions = self._state.sessions
         forgotten = next(iter(sessions.by_id)) if len(sessions.by_id) >= self._sessions_max else SessionId(0)
         sessions.forget(forgotten)
-        session = SessionState(SessionId(batch.first_index), batch.log_time)
+        session = SessionState(SessionId(batch.first_index), batch.log_time, owner_of(batch.values()[0]))
         sessions.add(session)
         self._state.note(session.id, forgotten)
         if self._view is not None:
@@ -480,6 +519,10 @@ class Streams:
                 return [state.staging.describe(sink) for sink in state.staging.sinks.values()]
             case SinkQuery(name):
                 return state.staging.describe(state.staging.sink(name))
+            case TokensQuery():
+                return [token.describe(is_on=state.access.is_on) for token in state.access.tokens.values()]
+            case AuditQuery(since):
+                return state.access.entries(since)
             case OutcomeQuery(session_id, sequence):
                 return self._outcome(session_id, sequence)
             case ActorsQuery():
@@ -585,6 +628,7 @@ class Streams:
             self._cut.close()
         state, actors = cast("tuple[State, Prepared]", prepared)
         self._ledger = Ledger(state, topics_max=self._topics_max)
+        self.gate.adopt(state)
         self._actors.adopt(actors)
 
     # Comparing members.
@@ -624,31 +668,14 @@ def _topics_of(request: CommitRequest) -> set[int]:
     return {entry.topic for _, entries in request.parts for entry in entries_of(entries)}
 
 
-def _refusal(batch: Batch) -> Batch:
-    """Return the FENCE for an append whose expected position is not the next one; its value is that position."""
-    return build_batch(
-        [b"%d" % batch.first_position],
-        kind=Kind.FENCE,
-        topic=batch.topic,
-        session=batch.session,
-        sequence=batch.sequence,
-    )
-
-
-def _mismatch(topic: str, expected: int, actual: Position) -> PositionMismatchError:
-    return PositionMismatchError(
-        f"the next position of topic {topic!r} is {actual}, not {expected}: nothing was written",
-        actual=actual,
-        remedy=f"read the record at {expected}, then decide again, or append without an expected position"
-        if actual > expected
-        else f"expect position {actual}, or append without an expected position",
-    )
-
-
-def _answered(session: SessionState, sequence: Sequence) -> Answered:
+def _answered(session: SessionState, sequence: Sequence, *, is_alive: bool = True) -> Answered:
+    """Return the recorded answer; without results of commands for a caller whose token has ended."""
     if sequence < 1:
         raise RequestError(
             f"a batch of session {session.id} has sequence {sequence}, but sequences begin at 1",
             remedy="number the batches of a session from 1",
         )
-    return Answered(session.result(sequence))
+    result = session.result(sequence)
+    if not is_alive and isinstance(result, CommandResults):
+        result = CommandResults(result.receipt, None)
+    return Answered(result)

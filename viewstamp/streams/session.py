@@ -41,10 +41,12 @@ class SessionState:
       * results are kept for sequences in ``(last - RESULTS_MAX, last]`` only, in their order
     """
 
-    __slots__ = ("_results", "_slots", "id", "last", "result_bytes", "used_at")
+    __slots__ = ("_results", "_slots", "id", "last", "owner", "result_bytes", "used_at")
 
-    def __init__(self, session_id: SessionId, used_at: int) -> None:
+    def __init__(self, session_id: SessionId, used_at: int, owner: str = "") -> None:
         self.id = session_id
+        self.owner = owner
+        """The id of the token that opened it; "" = it was opened without one."""
         self.last = Sequence(0)
         self.used_at = used_at
         """The log time of the session's last batch, or of its opening."""
@@ -138,12 +140,13 @@ class SessionState:
 
     def image(self) -> list[object]:
         """Return the state as plain values."""
-        return [self.id, self.last, bytes(self._slots), list(self._results.items()), self.used_at]
+        owner = [self.owner] if self.owner else []
+        return [self.id, self.last, bytes(self._slots), list(self._results.items()), self.used_at, *owner]
 
     @classmethod
     def from_image(cls, image: list[Any], used_at: int) -> SessionState:
         """Rebuild a session from :meth:`image`; ``used_at`` is for images of older versions, which lack it."""
-        session = cls(SessionId(image[0]), image[4] if len(image) > 4 else used_at)
+        session = cls(SessionId(image[0]), *(image[4:6] or [used_at]))
         session.last = Sequence(image[1])
         session._slots = bytearray(memoryview(image[2]))  # memoryview, because bytearray(5) would be five zero bytes
         session._results = dict(image[3])

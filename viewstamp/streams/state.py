@@ -9,6 +9,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, TopicId
+from viewstamp.streams.access import Access
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.staging import Staging
@@ -26,13 +27,25 @@ class State:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
     """
 
-    __slots__ = ("_aging", "chain", "end", "log_bytes", "names", "next_second", "sessions", "staging", "topics")
+    __slots__ = (
+        "_aging",
+        "access",
+        "chain",
+        "end",
+        "log_bytes",
+        "names",
+        "next_second",
+        "sessions",
+        "staging",
+        "topics",
+    )
 
     def __init__(self) -> None:
         self.topics: dict[TopicId, Topic] = {}
         self.names: dict[str, Topic] = {}
         self.sessions = Sessions()
         self.staging = Staging()
+        self.access = Access()
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -135,9 +148,10 @@ class State:
     # Images.
 
     def image(self) -> list[object]:
-        """Return the state without topics and sessions, as plain values."""
+        """Return the state without topics and sessions, as plain values; without tokens as older releases have it."""
         counts = [len(self.topics), len(self.sessions.by_id)]
-        return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *counts]
+        access = [self.access.image()] if self.access.is_used else []
+        return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *access, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -146,6 +160,8 @@ class State:
         state.log_bytes, state.end, state.chain, state.next_second = image[:4]
         if len(image) > 4:
             state.staging = Staging.from_image(image[4])
+        if len(image) > 5:
+            state.access = Access.from_image(image[5])
         return state
 
 

@@ -48,7 +48,7 @@ class Client(BaseClient):
             runtime=runtime,
             links=lambda: shared().links,
             network=network,
-            entropy=random.Random(),
+            entropy=random.SystemRandom(),
             cluster_id=cluster_id,
             options=options,
         )

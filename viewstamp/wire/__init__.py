@@ -10,6 +10,7 @@
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request
 - ``schema``: how such a dataclass is packed, read and checked
+- ``access``: tokens, roles, and the right that a request needs
 - ``identity_proof``: proofs of a node's identity
 - ``brief_repr``: foreign values in error messages
 """

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from viewstamp.errors import (
+    AccessDeniedError,
     ClosedError,
     CommandError,
     ConfigError,
@@ -51,6 +52,7 @@ _MESSAGE_MAX = 2000
 ERRORS: dict[str, type[ViewstampError]] = {
     error.__name__: error
     for error in (
+        AccessDeniedError,
         ClosedError,
         ConfigError,
         CorruptionError,
@@ -215,6 +217,16 @@ def _is_addresses(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, [*value.keys(), *value.values()]))
 
 
+def _is_token(value: object) -> bool:
+    numbers = ("created", "expires", "ended", "old_until", "rotation")
+    checks = {"id": _is_text, "name": _is_text, "roles": lambda roles: _is_list_of(roles, _is_text), "is_on": _is_bool}
+    return _has(value, {**checks, **dict.fromkeys(numbers, _is_int)})
+
+
+def _is_entry(value: object) -> bool:
+    return isinstance(value, list) and list(map(type, value)) == [int, int, str, str, str]
+
+
 _CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
 
 
@@ -256,5 +268,10 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.FIND_TIME: {"position": _is_int},
     FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
     FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
+    FrameKind.CREATE_TOKEN: {"token": _is_token},
+    FrameKind.ROTATE_TOKEN: {"token": _is_token},
+    FrameKind.REVOKE_TOKEN: {"token": _is_token},
+    FrameKind.LIST_TOKENS: {"tokens": lambda value: _is_list_of(value, _is_token), "is_on": _is_bool},
+    FrameKind.LIST_AUDIT: {"entries": lambda value: _is_list_of(value, _is_entry)},
 }
 """The fields that a client needs in each OK. Those of APPEND and CALL are missing: the session reads these itself."""

@@ -109,6 +109,10 @@ class Kind(IntEnum):
     FORGET_SINK = 14
     EXPIRE_SESSIONS = 15
     FORK = 16
+    CREATE_TOKEN = 17
+    ROTATE_TOKEN = 18
+    REVOKE_TOKEN = 19
+    AUDIT = 20
 
 
 _KINDS = {int(kind): kind for kind in Kind}

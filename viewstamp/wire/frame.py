@@ -112,6 +112,12 @@ class FrameKind(IntEnum):
     JOIN = 53
     APPEND_AT = 54
     MEMBERS = 55
+    PROVE_DIRECTORY = 60
+    CREATE_TOKEN = 61
+    ROTATE_TOKEN = 62
+    REVOKE_TOKEN = 63
+    LIST_TOKENS = 64
+    LIST_AUDIT = 65
     OK = 30
     ERROR = 31
 

@@ -59,6 +59,10 @@ class Hello:
 
     It belongs to the group by a membership record that the node may lack.
     """
+    token: str = field(default="", repr=False)
+    """The text of a client's token (``wire/access.py``). It is secret: no message may contain it."""
+    proves: bool = False
+    """A client wants a challenge in WELCOME, because it can read the data directory of a member."""
 
     def to_map(self) -> dict[str, object]:
         """Return the body of HELLO."""
@@ -76,6 +80,10 @@ class Hello:
             body["address"] = self.address
         if self.proof is not None:
             body["proof"] = self.proof
+        if self.token:
+            body["token"] = self.token
+        if self.proves:
+            body["proves"] = True
         return body
 
     @classmethod
@@ -111,6 +119,9 @@ class Hello:
                 f"a challenge of {CHALLENGE_BYTES} random bytes is answered, not {brief_repr(challenge)}",
                 remedy=_SAME_RELEASE,
             )
+        token = body.get("token", "")
+        if not isinstance(token, str):
+            raise FrameError("a HELLO whose token is not text")
         address, proof = body.get("address", ""), body.get("proof", b"")
         if body["node"]:
             if body["cluster"] == "":
@@ -127,6 +138,8 @@ class Hello:
             challenge=challenge,
             address=address if body["node"] else None,
             proof=body.get("proof") if body["node"] else None,
+            token=token,
+            proves=body.get("proves") is True,
         )
 
     def check_certificate(self, found: CertificateName | None, cluster: str, *, is_required: bool) -> None:
@@ -168,6 +181,8 @@ class Welcome:
     """``members`` and ``generation`` as MEMBERS has them, to clients."""
     identity: Mapping[str, object] = field(default_factory=dict)
     """The answer to the challenge (``identity_fields`` in ``wire/identity_proof.py``); {} = there was none."""
+    challenge: bytes = b""
+    """Random bytes of this connection, for ``ProveDirectory``; b"" = the client did not ask for them."""
 
     def to_map(self) -> dict[str, object]:
         """Return the body of WELCOME."""
@@ -179,6 +194,7 @@ class Welcome:
             "limits": {"record_bytes_max": self.record_bytes_max, "batch_bytes_max": self.batch_bytes_max},
             **(self.members or {}),
             **self.identity,
+            **({"challenge": self.challenge} if self.challenge else {}),
         }
 
     @classmethod
@@ -212,6 +228,7 @@ class Welcome:
             batch_bytes_max=limits["batch_bytes_max"],
             members=members,
             identity={name: body[name] for name in IDENTITY_FIELDS if name in body},
+            challenge=challenge if isinstance(challenge := body.get("challenge"), bytes) else b"",
         )
 
 

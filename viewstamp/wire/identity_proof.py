@@ -12,6 +12,7 @@ from hashlib import blake2b
 __all__ = [
     "CHALLENGE_BYTES",
     "IDENTITY_FIELDS",
+    "administrator_proof",
     "directory_proof",
     "fingerprint",
     "hello_proof",
@@ -56,6 +57,25 @@ def identity_proof(incarnation: str, challenge: bytes) -> bytes:
       challenge: 16 random bytes, new for each question, so that no recorded answer fits.
     """
     return blake2b(challenge, key=incarnation.encode()[:64], digest_size=CHALLENGE_BYTES).digest()
+
+
+def administrator_proof(incarnation: str, *, directory_of: str, to: str, challenge: bytes) -> bytes:
+    """Return the 32 bytes by which a client shows a node that it can read a member's data directory.
+
+    The node draws the challenge for each connection, so a recorded proof is worth nothing. The proof names the node
+    that it is for, so a process that listens at the address of another member cannot pass it on. A node answers
+    challenges of clients too (:func:`identity_proof`); those answers have another length and another ``person``, so no
+    client can let a node make this proof.
+
+    Args:
+      incarnation: as the control file of the directory holds it.
+      directory_of: the name of the member whose directory that is.
+      to: the id in the WELCOME of the node that is to be convinced.
+      challenge: as in that WELCOME.
+    """
+    said = "\n".join((directory_of, to)).encode(errors="replace")
+    key = incarnation.encode()[:64]
+    return blake2b(challenge + said, key=key, digest_size=32, person=b"viewstamp-admin").digest()
 
 
 def directory_proof(incarnation: str, directory_id: str, path: str, challenge: bytes) -> bytes:

@@ -5,6 +5,9 @@ requests have a batch as payload. The node answers OK or ERROR with the same ``i
 its class), ``message``, ``remedy`` and the attributes of that class; NotLeaderError also ``members`` and
 ``generation``, as in MEMBERS. The docstring of each request describes its OK.
 
+``needs`` is the right that a client needs for the request once access control is on; ``streams/gate.py`` compares it
+with the caller's token. A request without one cannot be declared.
+
 To add a field, give it a default: a field with its default value is not sent, so that older nodes go on reading the
 request, and a node ignores a key that it does not know. A new request needs a handler in ``node/service.py``; a test
 compares the two.
@@ -15,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+from viewstamp.wire.access import ANYONE, MEMBERS, PAYLOAD, Need, Right
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
@@ -34,6 +38,7 @@ __all__ = [
     "CommitAttempts",
     "ConfigureTopic",
     "CreateSnapshot",
+    "CreateToken",
     "CreateTopic",
     "DescribeActor",
     "DescribeSink",
@@ -41,14 +46,19 @@ __all__ = [
     "FindTime",
     "ForgetSink",
     "ListActors",
+    "ListAudit",
     "ListSinks",
     "ListSnapshots",
+    "ListTokens",
     "ListTopics",
     "OpenSession",
+    "ProveDirectory",
     "QueryActor",
     "ReadLog",
     "ReadSnapshot",
     "ReadTopic",
+    "RevokeToken",
+    "RotateToken",
     "SealAttempt",
     "SplitTopic",
     "StageBatch",
@@ -62,12 +72,17 @@ _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 """A node holds a request for at most this many seconds until there is something to answer."""
 _STALENESS = Range(0, math.inf, remedy="give seconds, from 0 on, or none at all")
+_HASH = Range(32, 32, remedy="send the hash of a token: 32 bytes")
 _CHALLENGE = Range(CHALLENGE_BYTES, CHALLENGE_BYTES, remedy=f"send a challenge of {CHALLENGE_BYTES} random bytes")
+
+_ADMINISTER = Need(Right.ADMINISTER)
+_ANY = Need(Right.READ, Right.APPEND, Right.CALL)
+"""Any token that is valid."""
 
 # -- Appends --------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.APPEND, payload=Kind.RECORDS)
+@request(FrameKind.APPEND, needs=Need(Right.APPEND, topic=PAYLOAD), payload=Kind.RECORDS)
 class AppendBatch(RequestBody):
     """Append the batch in the payload.
 
@@ -75,7 +90,7 @@ class AppendBatch(RequestBody):
     """
 
 
-@request(FrameKind.APPEND_AT, payload=Kind.RECORDS)
+@request(FrameKind.APPEND_AT, needs=Need(Right.APPEND, topic=PAYLOAD), payload=Kind.RECORDS)
 class AppendBatchAt(RequestBody):
     """Append the batch in the payload if its first position will be ``position``.
 
@@ -86,7 +101,7 @@ class AppendBatchAt(RequestBody):
     position: Annotated[int, _POSITION]
 
 
-@request(FrameKind.CALL, payload=Kind.COMMANDS)
+@request(FrameKind.CALL, needs=Need(Right.CALL, actor=PAYLOAD), payload=Kind.COMMANDS)
 class CallActors(RequestBody):
     """Append the batch of commands in the payload (``wire/commands.py``).
 
@@ -94,7 +109,7 @@ class CallActors(RequestBody):
     """
 
 
-@request(FrameKind.STAGE, payload=Kind.STAGED)
+@request(FrameKind.STAGE, needs=Need(Right.APPEND, topic=PAYLOAD), payload=Kind.STAGED)
 class StageBatch(RequestBody):
     """Append the batch in the payload to an attempt; it gets its positions when the attempt is committed.
 
@@ -102,12 +117,12 @@ class StageBatch(RequestBody):
     """
 
 
-@request(FrameKind.OPEN_SESSION)
+@request(FrameKind.OPEN_SESSION, needs=Need(Right.APPEND, Right.CALL))
 class OpenSession(RequestBody):
     """Open a session. OK: ``session``, its id."""
 
 
-@request(FrameKind.OUTCOME)
+@request(FrameKind.OUTCOME, needs=Need(session="session"))
 class AskOutcome(RequestBody):
     """Find out whether a sequence of a session was applied, and fence it if it was not.
 
@@ -121,7 +136,7 @@ class AskOutcome(RequestBody):
 # -- Topics ---------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.CREATE_TOPIC, record=Kind.CREATE_TOPIC)
+@request(FrameKind.CREATE_TOPIC, needs=Need(Right.APPEND, topic="name"), record=Kind.CREATE_TOPIC)
 class CreateTopic(RequestBody):
     """Create a topic; 0 = keep everything.
 
@@ -133,7 +148,7 @@ class CreateTopic(RequestBody):
     retain_seconds: float | None
 
 
-@request(FrameKind.CONFIGURE_TOPIC, record=Kind.CONFIGURE_TOPIC)
+@request(FrameKind.CONFIGURE_TOPIC, needs=_ADMINISTER, record=Kind.CONFIGURE_TOPIC)
 class ConfigureTopic(RequestBody):
     """Change a topic's retention; None = unchanged. OK: as CreateTopic."""
 
@@ -142,7 +157,7 @@ class ConfigureTopic(RequestBody):
     retain_seconds: float | None
 
 
-@request(FrameKind.TRIM_TOPIC, record=Kind.TRIM_TOPIC)
+@request(FrameKind.TRIM_TOPIC, needs=_ADMINISTER, record=Kind.TRIM_TOPIC)
 class TrimTopic(RequestBody):
     """Drop the records before ``position``. OK: as CreateTopic."""
 
@@ -150,7 +165,7 @@ class TrimTopic(RequestBody):
     position: int
 
 
-@request(FrameKind.LIST_TOPICS)
+@request(FrameKind.LIST_TOPICS, needs=_ANY)
 class ListTopics(RequestBody):
     """List all topics. OK: ``topics``, a list of the maps that CreateTopic returns; ``age`` and ``applied_index``.
 
@@ -163,7 +178,7 @@ class ListTopics(RequestBody):
     max_staleness: Annotated[float, _STALENESS] | None = None
 
 
-@request(FrameKind.DESCRIBE_TOPIC)
+@request(FrameKind.DESCRIBE_TOPIC, needs=Need(Right.READ, Right.APPEND, topic="name"))
 class DescribeTopic(RequestBody):
     """Describe a topic. OK: ``topic`` as CreateTopic, ``age`` as ListTopics, ``applied_index``.
 
@@ -175,7 +190,7 @@ class DescribeTopic(RequestBody):
     max_staleness: Annotated[float, _STALENESS] | None = None
 
 
-@request(FrameKind.READ)
+@request(FrameKind.READ, needs=Need(Right.READ, topic="topic"))
 class ReadTopic(RequestBody):
     """Read records that this node has applied, after it has applied ``applied_index``.
 
@@ -192,7 +207,7 @@ class ReadTopic(RequestBody):
     wait: Annotated[float, _WAIT]
 
 
-@request(FrameKind.SPLIT_TOPIC)
+@request(FrameKind.SPLIT_TOPIC, needs=Need(Right.READ, topic="name"))
 class SplitTopic(RequestBody):
     """Divide a range of positions into parts of about ``bytes`` bytes of records.
 
@@ -205,7 +220,7 @@ class SplitTopic(RequestBody):
     bytes: int
 
 
-@request(FrameKind.FIND_TIME)
+@request(FrameKind.FIND_TIME, needs=Need(Right.READ, topic="name"))
 class FindTime(RequestBody):
     """Find a log time. OK: ``position``, at or before the first record of this log time or a later one."""
 
@@ -216,7 +231,7 @@ class FindTime(RequestBody):
 # -- Actors ---------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.QUERY)
+@request(FrameKind.QUERY, needs=Need(Right.READ, Right.CALL, actor="actor"))
 class QueryActor(RequestBody):
     """Run a query of an actor, not before ``applied_index`` was applied. ``arguments``: packed.
 
@@ -232,7 +247,7 @@ class QueryActor(RequestBody):
     applied_index: int
 
 
-@request(FrameKind.WATCH)
+@request(FrameKind.WATCH, needs=Need(Right.READ, Right.CALL, actor="actor"))
 class WatchActor(RequestBody):
     """Return the changes of an actor, of all keys or of one, from ``index`` on; 0 = from now on.
 
@@ -246,14 +261,14 @@ class WatchActor(RequestBody):
     wait: Annotated[float, _WAIT]
 
 
-@request(FrameKind.LIST_ACTORS)
+@request(FrameKind.LIST_ACTORS, needs=_ANY)
 class ListActors(RequestBody):
     """List the actors. OK: ``actors``, a list of {name, class, version, instances, digest}."""
 
     stale: bool
 
 
-@request(FrameKind.DESCRIBE_ACTOR)
+@request(FrameKind.DESCRIBE_ACTOR, needs=Need(Right.READ, Right.CALL, actor="name"))
 class DescribeActor(RequestBody):
     """Describe an actor. OK: ``actor`` = {name, version, commands, queries}: ``Interface.to_wire()``."""
 
@@ -263,7 +278,7 @@ class DescribeActor(RequestBody):
 # -- Sinks ----------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.BEGIN_ATTEMPT, record=Kind.BEGIN_ATTEMPT)
+@request(FrameKind.BEGIN_ATTEMPT, needs=Need(Right.APPEND, sink="sink"), record=Kind.BEGIN_ATTEMPT)
 class BeginAttempt(RequestBody):
     """Begin an attempt at a batch of a sink.
 
@@ -283,7 +298,7 @@ class BeginAttempt(RequestBody):
     """0 = the sink is kept until ForgetSink."""
 
 
-@request(FrameKind.SEAL_ATTEMPT, record=Kind.SEAL_ATTEMPT)
+@request(FrameKind.SEAL_ATTEMPT, needs=Need(Right.APPEND, attempt="attempt"), record=Kind.SEAL_ATTEMPT)
 class SealAttempt(RequestBody):
     """Close an attempt that holds ``batches`` batches.
 
@@ -295,7 +310,7 @@ class SealAttempt(RequestBody):
     checksum: int
 
 
-@request(FrameKind.ABORT_ATTEMPTS, record=Kind.ABORT_ATTEMPTS)
+@request(FrameKind.ABORT_ATTEMPTS, needs=Need(Right.APPEND, sink="sink"), record=Kind.ABORT_ATTEMPTS)
 class AbortAttempts(RequestBody):
     """Drop an attempt at a batch; ``attempt`` 0 = all of the run's."""
 
@@ -305,7 +320,7 @@ class AbortAttempts(RequestBody):
     attempt: int
 
 
-@request(FrameKind.COMMIT, record=Kind.COMMIT)
+@request(FrameKind.COMMIT, needs=Need(Right.APPEND, sink="sink"), record=Kind.COMMIT)
 class CommitAttempts(RequestBody):
     """Assign positions to all records that these attempts staged, at once.
 
@@ -323,14 +338,14 @@ class CommitAttempts(RequestBody):
     parts: list[list[object]]
 
 
-@request(FrameKind.LIST_SINKS)
+@request(FrameKind.LIST_SINKS, needs=_ANY)
 class ListSinks(RequestBody):
     """List all sinks. OK: ``sinks``, a list of the maps that DescribeSink returns."""
 
     stale: bool
 
 
-@request(FrameKind.DESCRIBE_SINK)
+@request(FrameKind.DESCRIBE_SINK, needs=Need(Right.READ, Right.APPEND, sink="name"))
 class DescribeSink(RequestBody):
     """Describe a sink.
 
@@ -342,7 +357,7 @@ class DescribeSink(RequestBody):
     stale: bool
 
 
-@request(FrameKind.FORGET_SINK, record=Kind.FORGET_SINK)
+@request(FrameKind.FORGET_SINK, needs=_ADMINISTER, record=Kind.FORGET_SINK)
 class ForgetSink(RequestBody):
     """Forget which batches were committed to a sink, and drop its staged records."""
 
@@ -352,7 +367,7 @@ class ForgetSink(RequestBody):
 # -- Nodes ----------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.STATUS)
+@request(FrameKind.STATUS, needs=ANYONE)
 class AskStatus(RequestBody):
     """Ask for the node's status, which ``viewstamp status`` prints.
 
@@ -362,7 +377,7 @@ class AskStatus(RequestBody):
     challenge: Annotated[bytes, _CHALLENGE] = b""
 
 
-@request(FrameKind.CHANGE_MEMBERS)
+@request(FrameKind.CHANGE_MEMBERS, needs=_ADMINISTER)
 class ChangeMembership(RequestBody):
     """Change the membership; ``action`` is add, learn, replace or remove.
 
@@ -376,27 +391,98 @@ class ChangeMembership(RequestBody):
     replaces: str
 
 
-@request(FrameKind.TRANSFER_LEADERSHIP)
+@request(FrameKind.TRANSFER_LEADERSHIP, needs=_ADMINISTER)
 class TransferLeadership(RequestBody):
     """Hand the leadership over to ``node``; "" = to the member that is closest. OK: ``leader``."""
 
     node: str
 
 
-@request(FrameKind.CREATE_SNAPSHOT)
+@request(FrameKind.CREATE_SNAPSHOT, needs=_ADMINISTER)
 class CreateSnapshot(RequestBody):
     """Take a snapshot of this node's state. OK: ``snapshot`` = {index, term, bytes, seconds}."""
 
 
-@request(FrameKind.LIST_SNAPSHOTS)
+@request(FrameKind.LIST_SNAPSHOTS, needs=_ADMINISTER)
 class ListSnapshots(RequestBody):
     """List the snapshots of this node. OK: ``snapshots``, a list of {index, term, bytes, created}, the newest first."""
+
+
+# -- Tokens ---------------------------------------------------------------------------------------------------
+
+
+@request(FrameKind.CREATE_TOKEN, needs=_ADMINISTER, record=Kind.CREATE_TOKEN)
+class CreateToken(RequestBody):
+    """Create a token. The same request again changes nothing.
+
+    The first token with the role administer turns access control on, for good.
+
+    OK: ``token`` = {id, name, roles, created, expires, ended, old_until, rotation, is_on}: log times in microseconds, 0
+    = never; ``is_on``: whether access control is on.
+    """
+
+    token: str
+    """Its public id, chosen by the client."""
+    name: str
+    roles: list[str]
+    hash: Annotated[bytes, _HASH]
+    expire_seconds: int
+    """Seconds of log time until it ends; 0 = never."""
+
+
+@request(FrameKind.ROTATE_TOKEN, needs=_ADMINISTER, record=Kind.ROTATE_TOKEN)
+class RotateToken(RequestBody):
+    """Give a token a new secret. The secret before it stays valid for ``keep_seconds`` of log time. OK: as CreateToken.
+
+    ``rotation``: one more than the token's present number, so that a late copy of an older request changes nothing.
+    """
+
+    token: str
+    rotation: int
+    hash: Annotated[bytes, _HASH]
+    keep_seconds: int
+
+
+@request(FrameKind.REVOKE_TOKEN, needs=_ADMINISTER, record=Kind.REVOKE_TOKEN)
+class RevokeToken(RequestBody):
+    """End a token for good, or only the secrets before its newest one. OK: as CreateToken."""
+
+    token: str
+    only_old: bool
+
+
+@request(FrameKind.LIST_TOKENS, needs=_ADMINISTER)
+class ListTokens(RequestBody):
+    """List all tokens. OK: ``tokens``, a list of the maps that CreateToken returns; ``is_on``."""
+
+
+@request(FrameKind.LIST_AUDIT, needs=_ADMINISTER)
+class ListAudit(RequestBody):
+    """List the newest administrative actions.
+
+    OK: ``entries``, a list of [log time, index, who asked, action, on what], the oldest first.
+    """
+
+    since: int
+    """Log time in microseconds; entries before it are left out."""
+
+
+@request(FrameKind.PROVE_DIRECTORY, needs=ANYONE)
+class ProveDirectory(RequestBody):
+    """Prove that the client can read the data directory of a member; it is an administrator on this connection then.
+
+    ``proof``: ``administrator_proof`` of the incarnation in the directory of ``node`` and of the challenge in WELCOME.
+    Has no id and no answer, so that the next request need not wait.
+    """
+
+    node: str
+    proof: bytes
 
 
 # -- Peers ----------------------------------------------------------------------------------------------------
 
 
-@request(FrameKind.READ_SNAPSHOT)
+@request(FrameKind.READ_SNAPSHOT, needs=MEMBERS)
 class ReadSnapshot(RequestBody):
     """Read a piece of a snapshot's file. OK: ``size`` and ``identity`` of the file; payload: bytes from ``offset``."""
 
@@ -406,7 +492,7 @@ class ReadSnapshot(RequestBody):
     bytes_max: int
 
 
-@request(FrameKind.READ_LOG)
+@request(FrameKind.READ_LOG, needs=MEMBERS)
 class ReadLog(RequestBody):
     """Read committed batches. OK; payload: whole batches from index ``start`` on, at least one, none beyond ``end``."""
 
@@ -415,7 +501,7 @@ class ReadLog(RequestBody):
     bytes_max: int
 
 
-@request(FrameKind.JOIN)
+@request(FrameKind.JOIN, needs=MEMBERS)
 class AskToJoin(RequestBody):
     """Ask to be added; has no id and no answer. ``member``: passed on for another node that asks; "" = the sender."""
 

@@ -21,6 +21,7 @@ from typing import (
 
 from viewstamp.errors import RequestError
 from viewstamp.value_class import value_class
+from viewstamp.wire.access import Need
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import FrameKind
@@ -77,6 +78,8 @@ class RequestBody:
     __slots__ = ()
 
     kind: ClassVar[FrameKind]
+    needs: ClassVar[Need]
+    """The right that a client needs to send the request."""
     payload: ClassVar[Kind | None]
     """The kind of the batch that is the payload of the frame."""
     record: ClassVar[Kind | None]
@@ -118,7 +121,7 @@ RequestT = TypeVar("RequestT", bound=RequestBody)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def request(
-    kind: FrameKind, *, payload: Kind | None = None, record: Kind | None = None
+    kind: FrameKind, *, needs: Need, payload: Kind | None = None, record: Kind | None = None
 ) -> Callable[[type[RequestT]], type[RequestT]]:
     """Make a class the row of the requests of this kind: a frozen dataclass whose annotations are the body's fields."""
 
@@ -128,6 +131,7 @@ def request(
         assert kind not in REQUESTS, f"{kind.name} has a row already"
         REQUESTS[kind] = made
         made.kind = kind
+        made.needs = needs
         made.payload = payload
         made.record = record
         made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
