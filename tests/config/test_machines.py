@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from viewstamp.config import create_machine_files, create_machine_like, load_settings
+from viewstamp.config import create_machine_files, create_machine_like, load_settings, make_certificates
 from viewstamp.config.model import NodeSettings, keys_of
 from viewstamp.errors import ConfigError
 
@@ -64,9 +64,9 @@ def test_chosen_settings_are_written_with_units_beside_their_comments(tmp_path: 
 
 
 def test_machines_that_others_reach_need_a_word_for_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither encrypted nor authenticated") as caught:
+    with pytest.raises(ConfigError, match="without TLS connections are neither") as caught:
         create_machine_files(str(tmp_path / "files"), MEMBERS)
-    assert "--insecure-network" in caught.value.remedy
+    assert "--tls" in caught.value.remedy
     assert not (tmp_path / "files").exists()
     create_machine_files(str(tmp_path / "files"), {"n1": "localhost:7001", "n2": "127.0.0.2:7001"})
 
@@ -121,6 +121,21 @@ def test_a_node_joins_with_the_settings_of_a_member(tmp_path: Path) -> None:
         {"bank": "bank:Bank"},
     )
     assert (made.node.health, made.cluster.leader_hint) == ("127.0.0.1:7101", "")
+
+
+def test_files_with_tls_name_the_certificates_that_are_made_for_them(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    files = create_machine_files(str(tmp_path), MEMBERS, tls=True)
+    made = make_certificates(str(tmp_path), clients=["admin"])
+    loaded = {name: load_settings(file, environment={}).settings for name, file in files.items()}
+    assert [each.tls.files for each in made[:3]] == [settings.tls.files for settings in loaded.values()]
+    assert not any(settings.node.insecure_network for settings in loaded.values())
+    like_file = files["n2"]  # type: ignore[index]
+    like = load_settings(like_file, environment={})
+    joined = create_machine_like(str(tmp_path), "n4", "db4.example.net:7001", like, like_file)
+    assert Path(joined).read_text(encoding="utf-8").count("[tls]") == 1
+    files_of_n4 = load_settings(joined, environment={}).settings.tls.files
+    assert files_of_n4 in [each.tls.files for each in make_certificates(str(tmp_path)) if each.is_new]
 
 
 def test_every_commented_setting_exists() -> None:

@@ -1,16 +1,17 @@
 """Types the commands of a guide on several machines, for which directories and loopback addresses stand.
 
 A prompt names the machine: ``db2$ command``. Machine dbN has the address 127.0.0.(N+1), a home directory, and
-directories of its own for /etc, /opt and /var. The node, its settings, its disk, its port and its signals are real.
-Commands that need root or another machine are replaced by stand-ins, which do the part that matters here:
-``systemctl`` starts the ``ExecStart=`` of the guide's unit, waits for ``READY=1`` as systemd does, and stops with
-SIGTERM.
+directories of its own for /etc, /opt and /var; ``admin`` has no node. ``export`` stays in force there. The node,
+its settings, its disk, its port and its signals are real. Commands that need root or another machine are replaced by
+stand-ins, which do the part that matters here: ``systemctl`` starts the ``ExecStart=`` of the guide's unit, waits for
+``READY=1`` as systemd does, and stops with SIGTERM.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import stat
@@ -91,11 +92,13 @@ def place(text):
     address, colon, path = text.partition(":")
     if not colon:
         return text
+    assert path.startswith("/") or path in ("", "."), text
     machine = os.path.join(os.environ["MACHINES"], "db" + str(int(address.rpartition(".")[2]) - 1))
     return machine + path if path.startswith("/") else os.path.join(machine, "home", path)
 
-source, target = map(place, [each for each in sys.argv[1:] if not each.startswith("-")])
-shutil.copy(source, target)
+*sources, target = map(place, [each for each in sys.argv[1:] if not each.startswith("-")])
+for source in sources:
+    shutil.copy(source, target)
 """
 
 CURL = """
@@ -144,6 +147,7 @@ class Machines:
     def __init__(self, directory: Path, older: Path = ROOT) -> None:
         self._directory = directory
         self._ports = {SETTINGS_PORT: free_port(), HEALTH_PORT: free_port()}
+        self._exported: dict[str, dict[str, str]] = {}
         bin_directory = directory / "bin"
         bin_directory.mkdir()
         python = sys.executable
@@ -182,18 +186,24 @@ class Machines:
     def type(self, machine: str, command: str) -> str:
         """Run a command on a machine; return its output, in the guide's names."""
         root = self._root(machine)
+        number = machine.removeprefix("db") if machine != "admin" else "0"
+        exported = self._exported.setdefault(machine, {})
         command = re.sub(r"(?<![:\w])(/opt/viewstamp|/etc/viewstamp|/etc/systemd/system)", rf"{root}\1", command)
         command = re.sub(r"db(\d+)\.example\.net", lambda found: address_of(found[1]), command)
-        command = command.replace("127.0.0.1", address_of(machine[2:]))
+        command = command.replace("127.0.0.1", address_of(number))
         for shown, port in self._ports.items():
             command = command.replace(f":{shown}", f":{port}")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VIEWSTAMP_")}
         environment |= {
             "MACHINE": str(root),
             "MACHINES": str(self._directory),
-            "HEALTH": f"{address_of(machine[2:])}:{self._ports[HEALTH_PORT]}",
-            "PATH": f"{self._directory}/bin{os.pathsep}{os.environ['PATH']}",
+            "HEALTH": f"{address_of(number)}:{self._ports[HEALTH_PORT]}",
+            "PATH": f"{self._directory}/bin{os.pathsep}{root}/opt/viewstamp/bin{os.pathsep}{os.environ['PATH']}",
         }
+        environment |= exported
+        if command.startswith("export "):
+            exported.update(word.split("=", 1) for word in shlex.split(command)[1:])
+            return ""
         done = subprocess.run(
             ["sh", "-c", command],
             cwd=root / "home",
@@ -237,7 +247,7 @@ class Machines:
 
 def terminals(text: str) -> Iterator[tuple[str, str, str]]:
     """Yield (machine, command, output) of a terminal."""
-    parts = re.split(r"^(db\d+)\$ ", text, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(db\d+|admin)\$ ", text, flags=re.MULTILINE)[1:]
     for machine, part in zip(parts[::2], parts[1::2], strict=True):
         command, _, printed = part.partition("\n")
         yield machine, command, printed.rstrip("\n")

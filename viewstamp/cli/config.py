@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,11 +71,11 @@ def new(
         str | None,
         typer.Option("--data-dir", metavar="DIR", help="Each node NAME of --member keeps its data in DIR/NAME."),
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Make an authority and certificates too, and write [tls], for --member.")
+    ] = False,
     insecure_network: Annotated[
-        bool,
-        typer.Option(
-            "--insecure-network", help="Allow --member on other machines without encryption or authentication."
-        ),
+        bool, typer.Option("--insecure-network", help="Allow --member on other machines without TLS: last resort.")
     ] = False,
     settings: NewSetOption = None,
     output: OutputOption = Output.TABLE,
@@ -85,10 +86,12 @@ def new(
     if members:
         if nodes is not None:
             raise typer.BadParameter("--nodes is for a cluster on this machine, --member for several: give one of them")
-        files = _machine_files(directory, members, node, cluster_id, like, data_dir, insecure_network, settings)
-    elif node or cluster_id or like or data_dir or insecure_network:
+        files = _machine_files(
+            directory, members, node, cluster_id, like, data_dir, settings, tls=tls, insecure_network=insecure_network
+        )
+    elif node or cluster_id or like or data_dir or tls or insecure_network:
         raise typer.BadParameter(
-            "--node, --cluster-id, --like, --data-dir and --insecure-network need --member NAME=HOST:PORT"
+            "--node, --cluster-id, --like, --data-dir, --tls and --insecure-network need --member NAME=HOST:PORT"
         )
     else:
         names = create_cluster(str(directory), 3 if nodes is None else nodes, overrides_of(settings))
@@ -104,6 +107,10 @@ def new(
         print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
         return
     print(f"cluster {some.cluster.id}")
+    if some.tls.files is not None and os.path.exists(some.tls.files.certificate):
+        print(f"certificates: {directory / 'tls'}; keep ca.key off the nodes")
+    elif some.tls.files is not None:
+        print(f"make its certificate where ca.key is: {program()} tls new --dir DIR")
     print(f"read each file, copy it to its machine, and start it there: {program()} node run --config FILE")
     if like is not None:
         joining = " ".join(f"{name} {made[name].node.advertise}" for name in made)
@@ -118,11 +125,14 @@ def _machine_files(
     cluster_id: str | None,
     like: Path | None,
     data_dir: str | None,
-    insecure_network: bool,
     settings: list[str] | None,
+    *,
+    tls: bool,
+    insecure_network: bool,
 ) -> dict[NodeId, str]:
     """Write the files for ``--member``; return the path of each."""
-    from viewstamp.config import create_machine_files, create_machine_like, load_settings
+    from viewstamp.config import create_machine_files, create_machine_like, load_settings, make_certificates
+    from viewstamp.config.certificates import check_library
     from viewstamp.errors import ConfigError
     from viewstamp.ids import NodeId
 
@@ -133,22 +143,34 @@ def _machine_files(
             problem = f"names {name} twice" if equals else "has no address"
             raise ConfigError(f"--member {text} {problem}", remedy="write --member NAME=HOST:PORT, once for each node")
         addresses[name] = address
+    if tls and node:
+        raise typer.BadParameter(
+            "--tls and --node are both given: make all files in one place, because one authority signs them"
+        )
     if like is None:
-        return create_machine_files(
+        if tls:
+            check_library()
+        files = create_machine_files(
             str(directory),
             addresses,
             only=node or "",
             cluster_id=cluster_id or "",
             data_dir=data_dir or "",
+            tls=tls,
             insecure_network=insecure_network,
             settings=overrides_of(settings),
         )
-    if len(addresses) != 1 or node or cluster_id or data_dir or settings:
+        if tls:
+            make_certificates(str(directory))
+        return files
+    if len(addresses) != 1 or node or cluster_id or data_dir or settings or tls or insecure_network:
         raise typer.BadParameter(
             "--like takes everything from FILE except one --member NAME=HOST:PORT: drop the other options"
         )
     [(name, address)] = addresses.items()
     file = create_machine_like(str(directory), name, address, load_settings(like, environment={}), str(like))
+    if (directory / "tls" / "ca.key").exists():
+        make_certificates(str(directory))
     return {NodeId(name): file}
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["DAYS", "MadeCertificate", "certificates_in", "make_certificates"]
+__all__ = ["DAYS", "MadeCertificate", "certificates_in", "check_library", "make_certificates"]
 
 DAYS: Final = 365
 """Days for which a certificate is valid, unless the caller says otherwise."""
@@ -243,6 +243,11 @@ class _Authority:
         certificate = builder.sign(self._key, library.hashes.SHA256())
         _write(files.key, _key_bytes(library, key))
         _write(files.certificate, certificate.public_bytes(library.serialization.Encoding.PEM))
+
+
+def check_library() -> None:
+    """Check that certificates can be made here. Raises ConfigError if the library ``cryptography`` is missing."""
+    _library()
 
 
 def _library() -> Any:

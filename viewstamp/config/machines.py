@@ -20,8 +20,10 @@ from viewstamp.ids import NodeId
 __all__ = ["create_machine_files", "create_machine_like"]
 
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+_OWN_SECTIONS: Final = ("node", "cluster", "tls")
+"""Sections whose values follow from the members. The others are equal on all nodes."""
 _CHOOSABLE: Final = ("node.health",)
-"""Keys of [node] and [cluster] that may be chosen. The others follow from the members, or differ between nodes."""
+"""Keys of these sections that may be chosen all the same."""
 
 _HEAD: Final = """\
 # Settings of node {node}. Copy this file to the machine that the other nodes reach as {host}.
@@ -47,6 +49,9 @@ _COMMENTS: Final = {
     "timeouts.election_ms": "how long a follower waits for its leader; equal on all nodes; raise it on a slow network",
     "timeouts.clock_bound_s": "how far the time of a record may be from the clocks; keep NTP running",
     "snapshots.restart_seconds_max": "snapshots are taken so that a restart is shorter than this",
+    "tls.authority": "who signs the certificates of members and clients; keep ca.key off the nodes",
+    "tls.certificate": "names the cluster and this node; see docs/security.md",
+    "tls.key": "only the node's user may read it",
     "logging.level": "info, warning or error",
 }
 """Why or how an operator sets each key. Only these keys are written, and those that were chosen."""
@@ -62,6 +67,7 @@ def create_machine_files(
     only: str = "",
     cluster_id: str = "",
     data_dir: str = "",
+    tls: bool = False,
     insecure_network: bool = False,
     settings: Mapping[str, str] = _NO_SETTINGS,
 ) -> dict[NodeId, str]:
@@ -73,7 +79,8 @@ def create_machine_files(
       only: write the file of this member alone; "" = of all.
       cluster_id: "" = a new random one.
       data_dir: a directory on each machine; the node NAME has ``data_dir``/NAME. "" = NAME beside the settings file.
-      insecure_network: accept addresses that other machines can reach, without encryption and authentication.
+      tls: write a section [tls] with the files that ``make_certificates(directory)`` makes.
+      insecure_network: without ``tls``, accept addresses that other machines can reach.
       settings: ``section.key`` to text, for every file.
 
     Returns:
@@ -99,7 +106,11 @@ def create_machine_files(
         node: _file(
             node,
             members[node],
-            {**values, **_place(node, members[node], data_dir, insecure_network=insecure_network)},
+            {
+                **values,
+                **_place(node, members[node], data_dir, tls=tls, insecure_network=insecure_network),
+                **(_tls(node, "tls/ca.pem", "tls") if tls else {}),
+            },
             settings,
             node_file(directory, node),
         )
@@ -137,20 +148,34 @@ def create_machine_like(directory: str, node: str, address: str, like: LoadedSet
             node,
             address,
             parent if last == other.node.id and parent != like.directory else "",
+            tls=bool(other.tls.authority),
             insecure_network=other.node.insecure_network,
         ),
     }
+    if other.tls.authority:
+        authority, beside = (
+            os.path.relpath(path, like.directory) for path in (other.tls.authority, other.tls.certificate)
+        )
+        values |= _tls(node, authority, os.path.dirname(beside))
     health = {"node.health": other.node.health} if other.node.health else {}
     with open(like_file, encoding="utf-8") as stream:
         common = common_sections(stream.read())
     file = node_file(directory, node)
-    text = _file(node, address, values, health, file, sections=("node", "cluster")) + common
+    text = _file(node, address, values, health, file, sections=_OWN_SECTIONS) + common
     _check(text, file)
     write_new_files(directory, {NodeId(node): text})
     return file
 
 
-def _place(node: str, address: str, data_dir: str, *, insecure_network: bool) -> dict[str, object]:
+def _tls(node: str, authority: str, place: str) -> dict[str, object]:
+    return {
+        "tls.authority": authority,
+        "tls.certificate": os.path.join(place, f"{node}.pem"),
+        "tls.key": os.path.join(place, f"{node}.key"),
+    }
+
+
+def _place(node: str, address: str, data_dir: str, *, tls: bool, insecure_network: bool) -> dict[str, object]:
     """Return the settings of [node] that follow from its name and address."""
     host, port = parse_address(address)
     # A machine's own name often resolves to a loopback address there (127.0.1.1 on Debian), so a node that listened
@@ -163,12 +188,12 @@ def _place(node: str, address: str, data_dir: str, *, insecure_network: bool) ->
     }
     if listen != address:
         place["node.advertise"] = address
-    if not is_loopback(listen):
+    if not tls and not is_loopback(listen):
         if not insecure_network:
             raise ConfigError(
-                f"{node} at {address} can be reached from other machines, but connections are neither encrypted nor "
-                "authenticated",
-                remedy="add --insecure-network if every process that can reach this port is trusted",
+                f"{node} at {address} can be reached from other machines, but without TLS connections are neither "
+                "encrypted nor authenticated",
+                remedy="add --tls; last resort: --insecure-network, if every process that reaches this port is trusted",
             )
         place["node.insecure_network"] = True
     return place
@@ -189,13 +214,13 @@ def _file(
     their defaults. ``sections`` () = all.
     """
     for dotted in settings:
-        if dotted.startswith(("node.", "cluster.")) and dotted not in _CHOOSABLE:
+        if dotted.partition(".")[0] in _OWN_SECTIONS and dotted not in _CHOOSABLE:
             raise ConfigError(
                 f"--set {dotted}: this setting follows from --member, or differs between the nodes",
                 remedy="change it in the written files, before the first start",
             )
     keys = {f"{key.section}.{key.name}": key for key in keys_of(NodeSettings)}
-    bare = _sections(keys, values, {}, sections=("node", "cluster"))
+    bare = _sections(keys, values, {}, sections=_OWN_SECTIONS)
     loaded = settle(tomllib.loads(bare), file, environment={}, overrides=settings)
     chosen = {dotted: value for dotted, value, _ in loaded.rows() if dotted in settings}
     keys |= {dotted: actor_key(dotted.partition(".")[2]) for dotted in chosen if dotted.startswith("actors.")}
@@ -225,7 +250,7 @@ def _lines(section: str, keys: Mapping[str, Key], values: Mapping[str, object]) 
             continue
         comment = _COMMENTS.get(dotted, "")
         is_default = dotted not in values
-        if is_default and (not comment or (section in ("node", "cluster") and dotted not in _CHOOSABLE)):
+        if is_default and (not comment or (section in _OWN_SECTIONS and dotted not in _CHOOSABLE)):
             continue
         value = _EXAMPLES.get(dotted, key.default) if is_default else values[dotted]
         line = f"{'# ' if is_default else ''}{_quoted_key(key.name)} = {_toml(key, value)}"
