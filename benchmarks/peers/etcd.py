@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.gathered import varint
 from benchmarks.peers.grpc_call import GrpcCall
 from benchmarks.peers.peer import Reader, Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports, packaged_program, program_version
@@ -127,13 +128,4 @@ class _EtcdRange(GrpcCall):
 
 
 def _put(key: bytes, value: bytes) -> bytes:
-    return b"\x0a%b%b\x12%b%b" % (_varint(len(key)), key, _varint(len(value)), value)
-
-
-def _varint(number: int) -> bytes:
-    groups = bytearray()
-    while number > 127:
-        groups.append(number & 127 | 128)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
+    return b"\x0a%b%b\x12%b%b" % (varint(len(key)), key, varint(len(value)), value)

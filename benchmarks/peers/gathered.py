@@ -14,7 +14,7 @@ from typing import ClassVar, Self, cast
 
 from viewstamp.errors import UnavailableError
 
-__all__ = ["GatheredConnection", "Outcome"]
+__all__ = ["GatheredConnection", "Outcome", "PeerConnection", "varint"]
 
 _CONNECT_SECONDS = 2.0
 _SILENCE_SECONDS = 10.0
@@ -26,7 +26,22 @@ Outcome = str | None
 _Held = tuple[bytes, asyncio.Future[None]]
 
 
-class GatheredConnection(asyncio.Protocol, abc.ABC):
+class PeerConnection(asyncio.Protocol):
+    """A connection to a server of a peer. ``connection_lost`` fails all calls that have no answer."""
+
+    _transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
+
+    async def close(self) -> None:
+        """Close the connection; calls that have no answer fail."""
+        self._transport.close()
+        self.connection_lost(None)
+
+
+class GatheredConnection(PeerConnection, abc.ABC):
     """Appends over one connection. Subclasses encode a request and decode its answer."""
 
     requests_max: ClassVar[int] = 1
@@ -36,7 +51,6 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.WriteTransport
         self._held: list[_Held] = []
         self._sent: deque[list[asyncio.Future[None]]] = deque()
         self._received = b""
@@ -69,15 +83,6 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
             self._loop.call_soon(self._flush)
         self._held.append((value, answer))
         return answer
-
-    async def close(self) -> None:
-        """Close the connection; records that are not acknowledged fail."""
-        self._transport.close()
-        self.connection_lost(None)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         """Settle the records of each answer that is complete."""
@@ -132,3 +137,13 @@ class GatheredConnection(asyncio.Protocol, abc.ABC):
     def _on_silence(self) -> None:
         self.connection_lost(UnavailableError(f"the server has answered nothing for {_SILENCE_SECONDS:g} s"))
         self._transport.abort()
+
+
+def varint(number: int) -> bytes:
+    """Return a number from 0 on in groups of seven bits, as protobuf and Kafka encode it."""
+    groups = bytearray()
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self
 
+from benchmarks.peers.gathered import PeerConnection
 from viewstamp.errors import UnavailableError
 
 __all__ = ["MESSAGE_BYTES_MAX", "GrpcCall"]
@@ -49,14 +50,13 @@ _PREFACE = (
 )
 
 
-class GrpcCall(asyncio.Protocol):
+class GrpcCall(PeerConnection):
     """A connection for calls of one method."""
 
     method: ClassVar[str]
 
     def __init__(self, address: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.WriteTransport
         # POST, http; then four headers that the server stores under the numbers 65, 64, 63 and 62.
         self._headers = b"\x83\x86\x44%b\x41%b\x5f%b\x40%b%b" % (
             *map(_literal, (self.method, address, "application/grpc", "te", "trailers")),
@@ -105,14 +105,9 @@ class GrpcCall(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         return answer
 
-    async def close(self) -> None:
-        """Close the connection; unanswered calls fail."""
-        self._transport.close()
-        self.connection_lost(None)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the preface with our settings."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
+        super().connection_made(transport)
         self._transport.write(_PREFACE)
 
     def data_received(self, data: bytes) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from benchmarks.peers.gathered import GatheredConnection, Outcome
+from benchmarks.peers.gathered import GatheredConnection, Outcome, varint
 from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports
 from viewstamp.errors import UnavailableError
@@ -279,13 +279,7 @@ def _leader(answer: bytes) -> tuple[int, int]:
 
 def _varint(number: int) -> bytes:
     """Return a signed number in the encoding of Kafka's records (zigzag, seven bits a byte)."""
-    number = (number << 1) ^ (number >> 63)
-    groups = bytearray()
-    while number > 127:
-        groups.append(number & 127 | 128)
-        number >>= 7
-    groups.append(number)
-    return bytes(groups)
+    return varint((number << 1) ^ (number >> 63))
 
 
 def _batch(values: Sequence[bytes]) -> bytes:

@@ -13,8 +13,9 @@ import secrets
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
+from benchmarks.peers.gathered import PeerConnection
 from benchmarks.peers.peer import Reader, Session, Spawned
 from benchmarks.peers.processes import Servers, find_program, free_ports, program_version
 from viewstamp.errors import UnavailableError
@@ -116,7 +117,7 @@ class Nats(Spawned):
         raise UnavailableError(f"NATS is not ready: {why!r}", remedy="look into the logs of its servers")
 
 
-class NatsConnection(asyncio.Protocol):
+class NatsConnection(PeerConnection):
     """One connection with the text protocol. All messages of one turn of the loop are sent in one write.
 
     Responses arrive at one wildcard subscription. Each record has a reply subject of its own, which is the key of its
@@ -125,7 +126,6 @@ class NatsConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.WriteTransport
         self._inbox = b"r.%b." % secrets.token_hex(4).encode()
         self._closed = False
         self._published = 0
@@ -167,14 +167,9 @@ class NatsConnection(asyncio.Protocol):
         self._out.append(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(body), body))
         return answer
 
-    async def close(self) -> None:
-        """Close the connection; unanswered requests fail."""
-        self._transport.close()
-        self.connection_lost(None)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send CONNECT, the subscription and a PING, because its PONG confirms the subscription."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of asyncio's.
+        super().connection_made(transport)
         self._transport.write(b"CONNECT " + _CONNECT + b"\r\nSUB %b* 1\r\nPING\r\n" % self._inbox)
 
     def data_received(self, data: bytes) -> None:

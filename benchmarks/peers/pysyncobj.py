@@ -11,8 +11,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
+from benchmarks.peers.gathered import PeerConnection
 from benchmarks.peers.peer import Session, Spawned
 from benchmarks.peers.processes import Servers, free_ports
 from viewstamp.errors import UnavailableError
@@ -90,12 +90,11 @@ class PySyncObj(Spawned):
         return connection
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(PeerConnection):
     """The callers' side of a connection to a member."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[bool]] = {}
         self._rest = b""
@@ -109,18 +108,11 @@ class _Connection(asyncio.Protocol):
         """Return a future that is done with whether this member leads."""
         return self._ask(b"", must=False)
 
-    async def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
-
     def _ask(self, value: bytes, *, must: bool) -> asyncio.Future[bool]:
         number = next(self._numbers) * 2 + must
         future = self._waiting[number] = self._loop.create_future()
         self._transport.write(_REQUEST.pack(number, len(value)) + value)
         return future
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses of asyncio's.
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data

@@ -68,11 +68,6 @@ class Subject:
         """The median of the turns."""
         return median(self.turns)
 
-    @property
-    def is_client_limited(self) -> bool:
-        """Whether the callers' process used more than ``CLIENT_LIMIT_CORES`` and limited the figure."""
-        return self.client_cores is not None and self.client_cores >= CLIENT_LIMIT_CORES
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:

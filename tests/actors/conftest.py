@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+
+from tests.loop_errors import loop_errors as loop_errors
 
 
 class JumpingSelector(selectors.DefaultSelector):
@@ -40,15 +41,3 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"jumping": JumpingLoop}
-
-
-@pytest.fixture(autouse=True)
-async def loop_errors() -> AsyncIterator[list[dict[str, Any]]]:
-    """Unhandled errors of the event loop; a test that expects some removes them from the list."""
-    errors: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_debug(True)
-    loop.set_exception_handler(lambda _, context: errors.append(context))
-    yield errors
-    await asyncio.sleep(0)
-    assert errors == []

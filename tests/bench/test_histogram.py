@@ -18,14 +18,6 @@ def test_a_percentile_is_within_half_a_percent_of_the_exact_one(values: list[flo
     assert Histogram(values).longest == max(values)
 
 
-@given(st.lists(MILLISECONDS), st.lists(MILLISECONDS))
-def test_two_runs_are_added_up(first: list[float], second: list[float]) -> None:
-    merged, whole = Histogram(first), Histogram(first + second)
-    merged.merge(Histogram(second))
-    assert list(merged.buckets()) == list(whole.buckets())
-    assert (merged.count, merged.longest) == (whole.count, whole.longest)
-
-
 def test_latencies_outside_the_buckets_count_in_the_first_and_the_longest_is_exact() -> None:
     histogram = Histogram([0.0, 0.0001, 5.0])
     assert (histogram.count, histogram.at(100)) == (3, 5.0)

@@ -183,22 +183,27 @@ async def test_only_committed_batches_are_sent_and_trimmed_ones_are_reported_as_
         session.close()
 
 
+def refetcher_of(group: Group, addresses: dict[NodeId, str], *, generation: int) -> Refetcher:
+    """Return the refetcher of n3, which knows the members of ``addresses`` by the membership of that generation."""
+    return Refetcher(
+        addresses,
+        generation=generation,
+        me=NodeId("n3"),
+        node=NodeId("n3"),
+        hello=hello_of(group, "n3"),
+        network=group.board.network("n3"),
+        progress=RepairProgress(sentence=""),
+        log=group.journal.logger(),
+    )
+
+
 async def test_a_repair_reports_and_does_not_wait_when_all_members_have_dropped_the_batches(tmp_path: Path) -> None:
     async with Group(tmp_path, 3) as group:
         await group.run()
         await fill(group, 2)
         await group.caught_up()
         await group.stop("n3")
-        refetcher = Refetcher(
-            {NodeId("n1"): group.board.ports[group.members[NodeId("n1")]]},
-            generation=0,
-            me=NodeId("n3"),
-            node=NodeId("n3"),
-            hello=hello_of(group, "n3"),
-            network=RealNetwork(),
-            progress=RepairProgress(sentence=""),
-            log=group.journal.logger(),
-        )
+        refetcher = refetcher_of(group, {NodeId("n1"): group.members[NodeId("n1")]}, generation=0)
         with pytest.raises(GoneError):
             await refetcher.fetch(0, 2, HISTORY)
         refetcher.close()
@@ -211,16 +216,7 @@ async def test_a_repair_does_not_wait_for_a_member_that_was_removed_meanwhile(tm
         await fill(group, 2)
         await group.caught_up()
         await group.stop("n3")
-        refetcher = Refetcher(
-            {NodeId("n1"): group.members[NodeId("n1")], N9: "127.0.0.1:1"},
-            generation=-1,
-            me=NodeId("n3"),
-            node=NodeId("n3"),
-            hello=hello_of(group, "n3"),
-            network=group.board.network("n3"),
-            progress=RepairProgress(sentence=""),
-            log=group.journal.logger(),
-        )
+        refetcher = refetcher_of(group, {NodeId("n1"): group.members[NodeId("n1")], N9: "127.0.0.1:1"}, generation=-1)
         with pytest.raises(GoneError):
             async with asyncio.timeout(20):
                 await refetcher.fetch(0, 2, HISTORY)

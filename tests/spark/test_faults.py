@@ -97,6 +97,16 @@ class Trial:
         (query,) = self.cluster.run(lambda client: client.list_sinks())
         return query
 
+    def start_and_hold(self, where: str, how: str = "pause") -> StreamingQuery:
+        """Start the job, and return when it waits at this place of the second batch."""
+        query = self.job.start(where, how)
+        eventually(Path(f"{self.job.mark}.waits").exists)
+        return query
+
+    def go_on(self) -> None:
+        """Let the job continue."""
+        Path(f"{self.job.mark}.go").touch()
+
     def fail(self, query: StreamingQuery, error: str) -> None:
         """Wait until the query fails with this text."""
         with pytest.raises(PySparkException) as caught:
@@ -239,13 +249,12 @@ def test_a_worker_dies_in_the_middle_of_a_write_and_the_task_is_tried_again(tria
 
 def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
     """It has sealed all rows and sleeps; another run of the query begins the same batch; then it wakes up."""
-    query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("before-commit")
     assert trials.sink.sealed == 2
     older = trials.sink
     trials.cluster.run(lambda client: client.sink(older.name, owner=older.owner, run="the next").begin(1))
     assert trials.sink.sealed == 0, "the newer run has dropped what the older one sealed"
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     trials.fail(query, FencedError.__name__)
     assert trials.visible == 1
     trials.end()
@@ -254,8 +263,7 @@ def test_a_driver_that_has_been_replaced_cannot_commit(trials: Trial) -> None:
 @AT_LENGTH
 def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
     """Its task waits with one piece staged; the other run writes and commits the batch; no row is added to it."""
-    query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("staging")
     older = trials.sink
 
     async def write(client: Client) -> None:
@@ -266,7 +274,7 @@ def test_a_driver_that_has_been_replaced_cannot_stage(trials: Trial) -> None:
 
     trials.cluster.run(write)
     assert trials.visible == 2
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     trials.fail(query, FencedError.__name__)
     assert trials.visible == 2
     trials.end()
@@ -284,10 +292,9 @@ def test_the_answer_to_a_commit_is_lost_with_the_leader(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
-    query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("staging")
     trials.cluster.stop(trials.cluster.leader)
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     finish(query)
     assert trials.visible == BATCHES
 
@@ -295,13 +302,12 @@ def test_the_leader_is_lost_while_rows_are_staged(trials: Trial) -> None:
 @AT_LENGTH
 def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> None:
     """Without a majority no staged row can be deleted; the user has to see the original error, without a long wait."""
-    query = trials.job.start("before-commit", "late")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("before-commit", "late")
     nodes = [trials.cluster.leader]
     trials.cluster.stop(nodes[0])
     nodes.append(trials.cluster.leader)
     trials.cluster.stop(nodes[1])
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     started = time.monotonic()
     trials.fail(query, "AccidentError: before-commit in batch 1")
     assert time.monotonic() - started < 30, "it does not wait long for what only helps"
@@ -312,23 +318,21 @@ def test_an_abort_that_fails_does_not_hide_why_there_was_one(trials: Trial) -> N
 
 @AT_LENGTH
 def test_the_leader_is_lost_before_the_commit_reaches_it(trials: Trial) -> None:
-    query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("before-commit")
     trials.cluster.stop(trials.cluster.leader)
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     finish(query)
     assert trials.visible == BATCHES
 
 
 def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -> None:
     """Sealed rows are durable, and the query waits until a majority answers again."""
-    query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("before-commit")
     assert trials.sink.sealed == 2
     nodes = trials.cluster.nodes
     for node in nodes:
         trials.cluster.stop(node)
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     trials.cluster.start(*nodes)
     finish(query)
     assert trials.visible == BATCHES
@@ -337,11 +341,10 @@ def test_all_nodes_are_stopped_between_the_seals_and_the_commit(trials: Trial) -
 @AT_LENGTH
 def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
     """Sealed rows are dropped if the attempt has expired, or a user has deleted the sink. Then the commit fails."""
-    query = trials.job.start("before-commit", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("before-commit")
     sink = trials.sink
     trials.cluster.run(lambda client: client.sink(sink.name, owner=sink.owner, run=sink.run).abort(1))
-    Path(f"{trials.job.mark}.go").touch()
+    trials.go_on()
     trials.fail(query, StagingError.__name__)
     assert trials.visible == 1
     trials.end()
@@ -349,8 +352,7 @@ def test_what_was_sealed_is_gone_when_its_commit_comes(trials: Trial) -> None:
 
 @AT_LENGTH
 def test_a_query_is_stopped_in_the_middle_of_a_write(trials: Trial) -> None:
-    query = trials.job.start("staging", "pause")
-    eventually(Path(f"{trials.job.mark}.waits").exists)
+    query = trials.start_and_hold("staging")
     query.stop()
     assert trials.visible == 1
     trials.end()

@@ -46,11 +46,6 @@ class CountingDisk(SimulatedDisk):
             self.synced_at.append(asyncio.get_running_loop().time())
 
 
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
-
-
 def started(disk: SimulatedDisk, options: WalOptions = INTERVAL) -> Wal:
     wal, _ = open_wal(disk, options)
     wal.start(swallow)

@@ -61,11 +61,6 @@ def expect_damage(disk: SimulatedDisk, match: str, *, number: int = 1, **argumen
 
 
 @pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
-
-
-@pytest.fixture
 def three(disk: SimulatedDisk) -> list[Batch]:
     """Return a log of three groups of three batches in one segment.
 

@@ -34,11 +34,6 @@ BATCHES = make_batches(1, 9, count=2, size=2500)
 
 
 @pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
-
-
-@pytest.fixture
 def wal(disk: SimulatedDisk) -> Wal:
     """Return a log of three segments up to index 19, of term 1."""
     return write_log(disk, [[batch] for batch in BATCHES])

@@ -15,7 +15,6 @@ from tests.wal.logs import (
     make_batch,
     make_batches,
     names_of,
-    new_disk,
     open_wal,
     simulated,
     swallow,
@@ -37,11 +36,6 @@ from viewstamp.wire.batch import Batch
 
 BATCHES = make_batches(1, 20, count=2, size=2500)
 """Three batches in a segment: segments begin at 1, 7, 13, 19, ..."""
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
 
 
 @pytest.fixture

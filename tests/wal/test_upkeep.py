@@ -8,18 +8,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import pytest
-
-from tests.wal.logs import SMALL, make_batch, new_disk, open_wal, simulated, swallow
+from tests.wal.logs import SMALL, make_batch, open_wal, simulated, swallow
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.log import Wal
 from viewstamp.wal.upkeep import HINT_SECONDS, Upkeep
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
 
 
 def started(disk: SimulatedDisk, options: WalOptions = SMALL) -> tuple[Wal, list[int]]:

@@ -41,11 +41,6 @@ from viewstamp.wal.offline import inspect, verify
 from viewstamp.wire.batch import Batch
 
 
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return new_disk()
-
-
 def started(disk: SimulatedDisk, options: WalOptions = SMALL, failures: list[StorageError] | None = None) -> Wal:
     wal, _ = open_wal(disk, options)
     wal.start(swallow if failures is None else failures.append)

@@ -1,4 +1,4 @@
-"""Counts latencies in buckets, so that a run of any length takes 20 KB and two runs can be merged."""
+"""Counts latencies in buckets, so that a run of any length takes 20 KB."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ class Histogram:
         self.count += 1
         if milliseconds > self.longest:
             self.longest = milliseconds
-
-    def merge(self, other: Histogram) -> None:
-        """Add the latencies of another histogram to this one."""
-        self._counts = [mine + its for mine, its in zip(self._counts, other._counts, strict=True)]
-        self.count += other.count
-        self.longest = max(self.longest, other.longest)
 
     def at(self, percent: float) -> float:
         """Return the latency in ms that ``percent`` of the calls did not exceed, 100 = the longest; 0.0 if none."""

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,9 +68,7 @@ def flip_bit(
     """Flip a bit in a node's log, as a failing disk does. The node repairs it from the other members."""
     from viewstamp.local import damage
 
-    def act(path: str) -> Damage:
-        return damage.flip_bit(path, segment=segment, byte=byte)
-
+    act = partial(damage.flip_bit, segment=segment, byte=byte)
     _damage("flip-bit", node, act, directory, restart=restart, timeout=timeout, output=output)
 
 
@@ -85,9 +84,7 @@ def tear(
     """Replace the second half of a durable write in a node's log by zeros, as a torn write leaves it."""
     from viewstamp.local import damage
 
-    def act(path: str) -> Damage:
-        return damage.tear(path, segment=segment)
-
+    act = partial(damage.tear, segment=segment)
     _damage("tear", node, act, directory, restart=restart, timeout=timeout, output=output)
 
 
@@ -103,9 +100,7 @@ def drop_segment(
     """Delete one segment file of a node's log."""
     from viewstamp.local import damage
 
-    def act(path: str) -> Damage:
-        return damage.drop_segment(path, segment=segment)
-
+    act = partial(damage.drop_segment, segment=segment)
     _damage("drop-segment", node, act, directory, restart=restart, timeout=timeout, output=output)
 
 

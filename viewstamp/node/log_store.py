@@ -28,12 +28,11 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import Index, Term
 from viewstamp.node.running_mark import mark_stopped
+from viewstamp.wal.completion import Done, ignore, resolve
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal
 
 __all__ = ["LogStore", "check_history", "stored_membership"]
-
-Done = Callable[[BaseException | None], None]
 
 
 class LogStore:
@@ -67,7 +66,7 @@ class LogStore:
         left, wal = len(writes), self._wal
         for write in writes:
             left -= 1
-            told = _ignore if left else done
+            told = ignore if left else done
             match write:
                 case AppendLog(batches):
                     size = 0
@@ -91,7 +90,7 @@ class LogStore:
         if (node, incarnation) in self.state.peers:
             return
         others = tuple(peer for peer in self.state.peers if peer[0] != node)
-        self._write_control(replace(self.state, peers=(*others, (node, incarnation))), _ignore)
+        self._write_control(replace(self.state, peers=(*others, (node, incarnation))), ignore)
 
     def keep_hint(self, end: int) -> None:
         """Store a commit hint that the log has computed, if it is higher. Blocks; on the writer thread.
@@ -131,15 +130,7 @@ class LogStore:
         """Run a job on the writer thread, after all earlier writes, and wait for it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        self._wal.run(job, done)
+        self._wal.run(job, partial(resolve, future))
         await future
 
     def mark_stopped(self) -> None:
@@ -202,7 +193,3 @@ def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: s
             found=str(found),
             remedy="keep the directory, the other members go on without this one; please report it",
         )
-
-
-def _ignore(_: BaseException | None) -> None:
-    """Do nothing, because ``Wal.start(on_failed)`` reports the failure."""

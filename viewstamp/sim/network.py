@@ -4,9 +4,9 @@ The behaviour of a connection, in the terms of :mod:`viewstamp.host.interfaces`:
 
 * One ``send`` is one **chunk**. It arrives whole, in one ``on_bytes`` (or in two, with ``split``), after a delay drawn
   from the link's options.
-* A chunk for which ``is_datagram`` holds (by default: one that begins with a frame between consensus peers) may be
-  dropped, doubled or reordered, because the protocol must tolerate that. Every other chunk keeps its place in the
-  stream, and arrives unless the connection breaks before.
+* A chunk that begins with a frame between consensus peers (a datagram) may be dropped, doubled or reordered, because
+  the protocol must tolerate that. Every other chunk keeps its place in the stream, and arrives unless the connection
+  breaks before.
 * A **partition** is one-way and by node name. Datagrams sent into it are lost. Chunks, and the end of a connection,
   wait for ``heal`` like TCP's retransmissions, for at most ``give_up_seconds``. Then the sender's end breaks with
   TimeoutError, and the other end closes once the partition has healed.
@@ -96,12 +96,10 @@ class SimulatedNetwork:
         *,
         entropy: random.Random | None = None,
         options: LinkOptions | None = None,
-        is_datagram: Callable[[bytes], bool] = is_peer_frame,
         give_up_seconds: float = 60.0,
     ) -> None:
         self.options = options if options is not None else LinkOptions()
         """The options of links that have none of their own; may be replaced at any time."""
-        self.is_datagram = is_datagram
         self.give_up_seconds = give_up_seconds
         self.loop = loop
         self.entropy = entropy if entropy is not None else loop.entropy("network")
@@ -115,9 +113,9 @@ class SimulatedNetwork:
         self._numbers = 0
         self._port = _FIRST_FREE_PORT
 
-    def view(self, node: str, *, hosts: Sequence[str] = ()) -> NodeNetwork:
-        """Return the network as ``node`` sees it. It may listen on its name, on loopback and on ``hosts``."""
-        return NodeNetwork(self, node, (node, *_LOOPBACK_HOSTS, *hosts))
+    def view(self, node: str) -> NodeNetwork:
+        """Return the network as ``node`` sees it. It may listen on its name and on loopback."""
+        return NodeNetwork(self, node, (node, *_LOOPBACK_HOSTS))
 
     def set_link(self, source: str, target: str, options: LinkOptions | None) -> None:
         """Give the direction from ``source`` to ``target`` its own options; None removes them."""
@@ -357,7 +355,7 @@ class _End(Connection):
         chunk = b"".join(buffers)
         if not chunk:
             return
-        if self._network.is_datagram(chunk):
+        if is_peer_frame(chunk):
             self._send_datagram(chunk)
         else:
             self._put(_Item(chunk, len(chunk)))

@@ -184,11 +184,6 @@ class Assessment:
         return [gap for region in self.regions for gap in region.gaps]
 
     @property
-    def intact_end(self) -> int:
-        """Up to where everything can be read."""
-        return min((gap.start for gap in self.gaps), default=self.end if self.end is not None else self.begin)
-
-    @property
     def is_damaged(self) -> bool:
         """Whether anything has to be done."""
         return bool(self.regions) or self.mark_is_lost or not self.parts
