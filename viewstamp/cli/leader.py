@@ -44,7 +44,7 @@ def show(
 @app.command()
 def transfer(
     node: Annotated[
-        str | None, typer.Argument(metavar="NODE", help="The next leader. [default: the voter that is closest]")
+        str | None, typer.Argument(metavar="NODE", help="The next leader. [default: the most complete log]")
     ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,

@@ -274,7 +274,7 @@ def check_results(batch: OpenBatch[WaiterT], results: list[bytes]) -> None:
 def fenced(offset: int, count: int) -> ViewstampError:
     """Return the error for records that another client has fenced."""
     return UnavailableError(
-        "somebody asked for the outcome of this before it was applied, so it was fenced: nothing was written",
+        "its outcome was requested before it was applied, so it will never be applied: nothing was written",
         remedy="append or call again",
     )
 
@@ -291,5 +291,5 @@ def not_kept(offset: int, count: int) -> ViewstampError:
 def unwritten(stale: ViewstampError) -> Callable[[int, int], ViewstampError]:
     """Return the errors for records that were refused at every attempt, after their session has ended."""
     return lambda offset, count: UnavailableError(
-        f"the session was forgotten, nothing was written: {stale.message}", remedy="append or call again"
+        f"the session has ended, nothing was written: {stale.message}", remedy="append or call again"
     )

@@ -74,7 +74,9 @@ def as_seconds(timeout: float | None, default: float) -> float:
     if timeout is None:
         return default
     if not timeout > 0:
-        raise RequestError(f"a timeout of {timeout} s", remedy="give a number of seconds above 0, or math.inf")
+        raise RequestError(
+            f"a timeout of {timeout} s is not possible", remedy="give a number of seconds above 0, or math.inf"
+        )
     return timeout
 
 
@@ -87,7 +89,9 @@ def as_staleness(stale: bool, max_staleness: float | None) -> Staleness:
     if max_staleness is None:
         return {"stale": stale}
     if type(max_staleness) not in (int, float) or not max_staleness >= 0:
-        raise RequestError(f"an answer that is at most {max_staleness!r} s old", remedy="give seconds, from 0 on")
+        raise RequestError(
+            f"max_staleness={max_staleness!r} is not possible", remedy="give a number of seconds, 0 or more"
+        )
     return {"stale": True, "max_staleness": float(max_staleness)}
 
 
@@ -135,7 +139,9 @@ def check_columns(columns: Columns, *, record_bytes_max: int, batch_bytes_max: i
     if (columns.keys is None) != (columns.validity is None):
         raise RequestError("keys and their validity bitmap belong together", remedy="give both or none")
     if columns.validity is not None and len(columns.validity) * 8 < count:
-        raise RequestError(f"a validity of {len(columns.validity)} bytes for {count} keys", remedy="one bit for each")
+        raise RequestError(
+            f"the validity bitmap of {count} keys has {len(columns.validity)} bytes", remedy="give one bit for each key"
+        )
     names = ("values", "keys", "headers")
     given = [(name, column) for name in names if (column := getattr(columns, name)) is not None]
     for name, column in given:

@@ -42,7 +42,9 @@ def parse_addresses(addresses: str | Sequence[str]) -> list[str]:
     for address in parsed:
         _, port = parse_address(address)
         if port == 0:
-            raise ConfigError(f"{address!r} has port 0, where nobody can listen", remedy="name the node's real port")
+            raise ConfigError(
+                f"{address!r} has port 0, on which no node can listen", remedy="name the node's real port"
+            )
     return parsed
 
 

@@ -39,7 +39,7 @@ def check_identity(
     if recorded is not None and recorded != address:
         return WrongNodeError(
             f"{found} answers at {address}, but its membership has it at {recorded}; nothing was sent to it",
-            remedy=f"if the directory of {file} is a copy, stop its nodes: they pass for the original's; if {found} was"
+            remedy=f"if the directory of {file} is a copy, stop its nodes, which act as the original's; if {found} was"
             f" moved, write {recorded} into its settings and restart it",
         )
     elsewhere = _directory_elsewhere(welcome, expected, challenge)

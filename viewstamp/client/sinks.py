@@ -247,9 +247,13 @@ class Sink:
         self.owner = as_text(owner, "the owner of a sink")
         self.run = as_text(run, "the run of a sink") or _random_name(sinks.entropy)
         if not 0 < keep_seconds < math.inf:
-            raise RequestError(f"keep_seconds={keep_seconds!r}", remedy="give a number of seconds above 0")
+            raise RequestError(
+                f"keep_seconds={keep_seconds!r} is not possible", remedy="give a number of seconds above 0"
+            )
         if not forget_seconds > 0:
-            raise RequestError(f"forget_seconds={forget_seconds!r}", remedy="give a number of seconds above 0")
+            raise RequestError(
+                f"forget_seconds={forget_seconds!r} is not possible", remedy="give a number of seconds above 0"
+            )
         self._reset = reset
         self._forget_seconds = 0 if forget_seconds == math.inf else math.ceil(forget_seconds)
         self._keep_seconds = math.ceil(keep_seconds)

@@ -159,7 +159,8 @@ class Membership:
             return self._next(learners=_without(self.learners, node), joining=_without(self.joining, node))
         if node not in self.voters:
             raise RequestError(
-                f"{node} is no member: {', '.join(self.addresses)}", remedy="`viewstamp members list` shows who is"
+                f"{node} is no member: {', '.join(self.addresses)}",
+                remedy="name a member: see `viewstamp members list`",
             )
         if len(self.voters) == 1:
             raise RequestError(f"{node} is the last voter", remedy="add another member first")

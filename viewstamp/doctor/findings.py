@@ -451,7 +451,7 @@ def _slow(report: Report) -> Iterator[Finding]:
                 node=node_name(node),
                 sentence=f"the event loop of {node_name(node)} was {lag:,.0f} ms late in the last seconds; other "
                 "members may take the node for dead",
-                remedy="nothing, if it was paused or its machine slept; else give it more processor time, or find "
+                remedy="if it was paused, or its machine slept, do nothing; else give it more processor time, or find "
                 "the code that blocks its event loop, for example a slow command of an actor",
             )
         if write > max(LATE_MS, lag):  # A late event loop also delays writes; that is not the disk's fault.

@@ -68,5 +68,5 @@ def _import_actor(name: str, target: str, directory: str) -> type[ReplicatedActo
 def _broken(where: str, module: str, error: Exception) -> ConfigError:
     return ConfigError(
         f"{where}: importing {module} failed: {type(error).__name__}: {error}",
-        remedy=f"mend the module: python -c 'import {module}' shows where",
+        remedy=f"correct the module: python -c 'import {module}' shows where",
     )

@@ -22,7 +22,7 @@ def parse_address(address: str) -> tuple[str, int]:
     if not well_formed or not host or not host.isprintable() or (":" in host and not bracketed):
         raise ConfigError(
             f"{address[:_SHOWN]!r} is no address",
-            remedy="write host:port, with a port from 0 to 65535; an IPv6 host stands in brackets, as in [::1]:7001",
+            remedy="write host:port, with a port from 0 to 65535; write an IPv6 host in brackets, as in [::1]:7001",
         )
     return (host[1:-1] if bracketed else host), int(port)
 

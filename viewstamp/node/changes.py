@@ -101,7 +101,7 @@ class MembershipChanges:
                 OutcomeUnknownError(
                     f"{core.me} does not lead any more: the change may still be committed",
                     token=None,
-                    remedy="look with `viewstamp members list`; ask for the same again if it is not there",
+                    remedy="check with `viewstamp members list`, and repeat the request if the change is missing",
                 )
             )
             return True
@@ -117,7 +117,7 @@ class MembershipChanges:
                 told(
                     UnavailableError(
                         f"{target} did not take over from {core.me} in time",
-                        remedy="look with `viewstamp doctor` what it lacks; name another one",
+                        remedy="run `viewstamp doctor` to find the reason, or name another voter",
                     )
                 )
             else:
@@ -175,7 +175,7 @@ def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
         )
     if max(len(node), len(replaces)) > _NAME_MAX:
         size = max(len(node), len(replaces))
-        raise RequestError(f"a node's id of {size:,} characters", remedy=f"take {_NAME_MAX} at most")
+        raise RequestError(f"the id of the node has {size:,} characters", remedy=f"take {_NAME_MAX} at most")
     if address:
         check_address(address)
     match action:

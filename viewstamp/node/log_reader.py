@@ -78,7 +78,7 @@ class LogReader:
         if end > self._log.commit_end:
             raise UnavailableError(
                 f"only records before index {self._log.commit_end} are known to be committed here",
-                remedy="ask another member, or again later",
+                remedy="ask another member, or try again later",
             )
         return [batch for batch in await self.read_log(Index(start), bytes_max) if batch.end <= end]
 
@@ -245,7 +245,7 @@ def _placed(batch: Batch, entry: StagedBatch, position: Position, commit: Batch)
     if batch.kind is not Kind.STAGED or found != tuple(entry):
         raise CorruptionError(
             f"{commit!r} names {entry}, the log holds {batch!r}",
-            remedy="stop this node, and look with `viewstamp wal verify`",
+            remedy="stop this node, and check its log with `viewstamp wal verify`",
         )
     return batch.placed(position, commit.log_time)
 

@@ -248,7 +248,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             OutcomeUnknownError(
                 f"{self.raft.core.me} is stopping: the change may still be committed",
                 token=None,
-                remedy="look with `viewstamp members list`",
+                remedy="check with `viewstamp members list`",
             )
         )
 

@@ -35,6 +35,6 @@ def ignore(error: BaseException | None) -> None:
 
 def failure_from(error: BaseException) -> StorageError:
     """Return the final failure of a log for an error that is no failure of the disk."""
-    failure = StorageError(f"the log failed: {error!r}", remedy="this is a defect: the node stops, nothing was cut")
+    failure = StorageError(f"the log failed: {error!r}", remedy="please report it: the node stops, and cut no record")
     failure.__cause__ = error
     return failure

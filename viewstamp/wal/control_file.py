@@ -308,7 +308,7 @@ def _choose(directory: str, copies: list[_Copy]) -> int | None:
             location=8,
             expected=f"version {newer} or {newer - 1}",
             found=f"version {copies[older].version}",
-            remedy="put back both control files from the same moment, or replace this node by a new one",
+            remedy="put back both control files of the same time, or replace this node by a new one",
         )
     return 0 if a.version >= b.version else 1
 

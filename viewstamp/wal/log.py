@@ -586,7 +586,7 @@ class Wal:
 
     def _go_on_trimming(self, trim: TrimItem) -> None:
         if self._closed:
-            trim.done(ClosedError("the log was closed before all that was to be trimmed was dropped"))
+            trim.done(ClosedError("the log was closed before the trim was complete"))
         elif self._executor is not None:
             self._executor.put(trim)
         else:

@@ -100,7 +100,7 @@ def _walk(survey: Survey) -> Iterator[Found]:
     except FileNotFoundError as error:
         _check_kept(survey, posixpath.basename(error.filename or ""))
         raise StorageError(
-            f"{error.filename} is gone since {survey.directory} was listed",
+            f"{error.filename} was deleted after {survey.directory} was listed",
             remedy="read again: the node is running, and drops old segments",
         ) from error
     if (damage := survey.judgement.corruption) is not None:
@@ -308,7 +308,7 @@ def scrub_segment(disk: Disk, segment: Segment) -> Generator[int, None, None]:
                 location=stop.location,
                 expected=stop.expected,
                 found=stop.found,
-                remedy="nothing: it is repaired from the other members, if there are any",
+                remedy="wait: the node repairs it from the other members, if there are any",
             )
         yield stop.location - checked
     finally:

@@ -122,7 +122,7 @@ class Survey:
             location=damage.location,
             expected=damage.expected,
             found=damage.found,
-            remedy="nothing was changed; look with `viewstamp wal inspect`. Keep the directory; the others go on "
+            remedy="nothing was changed; see `viewstamp wal inspect`. Keep the directory; the others go on "
             "without this one. Never start an older copy of it, because it lacks this node's latest votes and records",
         )
 

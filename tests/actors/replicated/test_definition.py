@@ -140,8 +140,8 @@ def wrapped(self: object) -> Any:
         (asynchronously, "asynchronously is async: a"),
         (wrapped, "asynchronous is async: a"),
         (generator, "generator is a generator: a"),
-        (staticmethod(len), "stands outermost and over a plain method"),
-        (property(len), "stands outermost and over a plain method"),
+        (staticmethod(len), "must be the outermost decorator of a plain method"),
+        (property(len), "must be the outermost decorator of a plain method"),
     ],
     ids=["async", "async generator", "wrapped", "generator", "staticmethod", "property"],
 )

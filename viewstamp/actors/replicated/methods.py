@@ -127,12 +127,12 @@ def query(function: Callable[Concatenate[Any, P], R]) -> QueryMethod[P, R]:
 
 def _check_plain(function: Callable[..., Any], kind: str) -> None:
     if not inspect.isfunction(function):
-        raise TypeError(f"@{kind} stands outermost and over a plain method, not over {function!r}")
+        raise TypeError(f"@{kind} must be the outermost decorator of a plain method, not of {function!r}")
     for each in (function, inspect.unwrap(function)):
         if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
             raise TypeError(
                 f"{function.__qualname__} is async: a {kind} runs in one step, alike on every member, so it can not"
-                " await. Await before you call it and pass what you got as an argument"
+                " await. Await before you call it, and pass the result as an argument"
             )
         if inspect.isgeneratorfunction(each):
             raise TypeError(f"{function.__qualname__} is a generator: a {kind} returns its result whole, as a list")

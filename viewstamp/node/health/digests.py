@@ -223,7 +223,7 @@ class Digests(AsyncActor[None]):
         return DivergedError(
             f"{self._me} has applied the same log as {source} to another state; {where}",
             index=first,
-            remedy="an actor is not deterministic, or the members run different code: mend it, remove this member's"
+            remedy="an actor is not deterministic, or the members run different code: correct it, remove this member's"
             " snapshots that end behind that index (its data_dir, snapshots/), and start it again",
         )
 

@@ -244,7 +244,7 @@ def check_batches(batches: list[Batch], start: int, end: int, history: TermHisto
       PeerError: they have other indices, or another term than in this node's history. They are dropped.
     """
     if not batches:
-        raise FrameError(f"{peer} sent nothing from index {start} on")
+        raise FrameError(f"{peer} sent no records from index {start} on")
     at = start
     for batch in batches:
         if batch.first_index != at or batch.end > end:

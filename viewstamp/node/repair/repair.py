@@ -178,7 +178,7 @@ class Repairer:
             path=self._wal,
             expected=f"a log that begins at index {begin} or below",
             found=f"one that begins at {first_index}",
-            remedy="nothing: it is repaired from the other members",
+            remedy="wait: the node fetches them from the other members",
         )
 
     def take_new_id(self) -> None:
@@ -295,7 +295,7 @@ class Repairer:
 
     async def _repair_beginning(self, begin: Index) -> bool:
         self.progress = RepairProgress(sentence=f"{self._node} looks for the beginning of its log")
-        error = CorruptionError(f"{self._wal} lacks the records from index {begin} up to its first one")
+        error = CorruptionError(f"{self._wal} lacks its beginning: the records from index {begin} to its first record")
         try:
             look = await in_thread(self._look, error, begin)
             if look is None:

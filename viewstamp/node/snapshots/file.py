@@ -345,6 +345,6 @@ def _damage(file: File, location: int, expected: str, found: str) -> CorruptionE
         location=location,
         expected=expected,
         found=found,
-        remedy="nothing, if an older snapshot is there and the log reaches back to it; else give this node an empty "
+        remedy="if an older snapshot is there and the log reaches back to it, it is used; else give this node an empty "
         "data directory, and it fetches all from the others",
     )

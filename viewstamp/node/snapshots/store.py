@@ -492,7 +492,7 @@ class IncomingSnapshot:
                     path=path,
                     expected=f"{self.term}.{self.end}",
                     found=f"{meta.term}.{meta.end}",
-                    remedy="nothing: it is fetched again",
+                    remedy="wait: the node fetches it again",
                 )
             await self._file.close()
             stored = await to_the_end(self._store._take_in(path, header, size))

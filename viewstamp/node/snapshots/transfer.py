@@ -134,7 +134,7 @@ class SnapshotFetcher(AsyncActor[None]):
         try:
             address = self._peers.address(offer.source)
             if address is None:
-                raise PeerError(f"where {offer.source} listens is not known here")
+                raise PeerError(f"this node does not know the address of {offer.source}")
             session = await PeerSession.open(self._network, address, offer.source, self._hello)
             try:
                 while not incoming.is_complete:
