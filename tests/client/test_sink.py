@@ -453,7 +453,7 @@ async def test_blocks_that_no_reader_could_read_are_refused_before_they_are_sent
         "from 04000000 to": good._replace(values=Column(bytes([4, *good.values.offsets[1:]]), good.values.data)),
         "4 of data": good._replace(values=Column(good.values.offsets, b"abcd")),
         "validity": good._replace(keys=good.values),
-        "0 bytes for 2 keys": good._replace(keys=good.values, validity=b""),
+        "the validity bitmap of 2 keys has 0 bytes": good._replace(keys=good.values, validity=b""),
     }
     for message, columns in wrong.items():
         attempt = await begin(sink)

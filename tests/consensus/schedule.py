@@ -347,7 +347,7 @@ class Schedule:
     def _damage(self) -> None:
         """Let a member lose the end of its log.
 
-        Never more members than may fail, in any membership that may be in force.
+        The number of damaged members never exceeds the tolerated failures of any membership that may be in force.
         """
         group, entropy = self.group, self.entropy
         member = self._any(list(group.members.values()))

@@ -112,7 +112,7 @@ def test_a_completion_covers_all_writes_before_it() -> None:
 
 
 def test_requests_received_while_the_log_was_not_synced_are_answered_when_it_is() -> None:
-    """Of each kind of request from each member, only the latest is kept."""
+    """The member keeps only the latest request of each kind from each member."""
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
     member = group["n1"]
     member.core.append(record(1, 2))

@@ -540,7 +540,7 @@ def test_a_leader_ignores_reports_of_its_own_death() -> None:
 
 
 def test_members_that_lose_their_leader_campaign_one_after_another_and_learners_never() -> None:
-    """In the order of their names, a heartbeat apart, because simultaneous campaigns would split the votes."""
+    """They stand in the order of their names, a heartbeat apart, so that they do not split the votes."""
     group = Group(5, learners=[NodeId("l1")])
     group.elect("n2")
     group.run(2)

@@ -57,7 +57,7 @@ def test_the_leader_sends_before_its_own_disk_and_may_commit_without_it() -> Non
 
 
 def test_only_the_missing_suffix_is_sent_to_each_member() -> None:
-    """Counted in bytes: a member that was away gets the records that it lacks, and the others get nothing twice."""
+    """The sent bytes show that a member that was down gets the records that it lacks, and no member gets any twice."""
     group = running()
     for _ in range(5):
         group.propose("n1", b"x" * 100)

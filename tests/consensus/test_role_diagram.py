@@ -102,7 +102,7 @@ class Watch:
 
 @pytest.mark.slow
 def test_no_schedule_takes_an_edge_that_is_not_in_the_diagram(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example not from learner to candidate, from follower to leader, or from leader to candidate."""
+    """For example, no learner becomes a candidate, no follower a leader, and no leader a candidate."""
     watch = Watch(monkeypatch)
     for mix in ("even", "changes", "changes of five", "changes and damage"):
         for seed in range(3):

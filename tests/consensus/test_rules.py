@@ -204,7 +204,7 @@ def test_rule_8_nor_from_the_answer_to_a_read() -> None:
 
 
 def test_rule_11_a_member_that_follows_the_leader_of_a_term_has_voted_in_it() -> None:
-    """Not needed for safety; it makes "one leader per term" visible on a single disk."""
+    """Safety does not need this rule; it makes "one leader per term" visible on a single disk."""
     disk = Disk(term=Term(1), history=TermHistory([(0, 1), (1, 1)]), batches=[record(1, 1)])
     group = Group(3, disks={N3: disk})
     group.step("n3", VoteRequest(source=N2, target=N3, term=Term(2), last_term=Term(0), end=Index(1)))

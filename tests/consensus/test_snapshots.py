@@ -170,9 +170,9 @@ def test_a_restart_does_not_take_a_member_back_behind_the_term_that_it_has_reach
 
 
 def test_the_winner_of_an_election_trims_its_history_to_its_log() -> None:
-    """Once per election, so that a log of many years has a short history.
+    """Each election removes old entries, so that a log of many years has a short history.
 
-    A member with a longer log also describes the rest.
+    A member with a longer log keeps the entries for that part.
     """
     group = Group(3)
     for term in range(1, 6):

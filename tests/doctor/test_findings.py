@@ -454,7 +454,7 @@ def test_injected_faults_are_reported_with_the_command_that_ends_them() -> None:
 
 
 def test_effect_of_an_injected_fault_has_the_remedy_chaos_heal() -> None:
-    """Only on the node with that fault: a disk that is slow or full without it needs another remedy."""
+    """A disk that is slow or full without an injected fault needs another remedy."""
     slow = {"chaos": [{"fault": "slow-disk", "peers": [], "ms": 900, "until": 0}], "write_ms": 901.0}
     full = {"chaos": [{"fault": "fill-disk", "peers": [], "ms": 0, "until": 0}], "log_bytes_left": 9}
     found = look(node("n2", **slow, log_bytes_left=9), node("n3", **full, write_ms=901.0))

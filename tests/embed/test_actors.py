@@ -155,7 +155,7 @@ async def test_a_reader_begins_at_the_first_record_that_is_kept_unless_it_names_
 
 
 async def test_the_files_of_a_trimmed_log_still_contain_the_names_of_its_topics(tmp_path: Path) -> None:
-    """Without the node and its actors' classes: the name of a topic may be in a snapshot only."""
+    """The name of a topic may be in a snapshot only; reading it needs neither the node nor its actors' classes."""
     from viewstamp.local.offline import offline_records
 
     settings = {"wal.segment_bytes": 65_536}

@@ -58,7 +58,7 @@ async def test_a_number_of_nodes_that_makes_no_cluster_is_refused() -> None:
 
 
 async def test_nodes_that_do_not_come_up_in_time_are_all_stopped() -> None:
-    """Including those that would have come up later."""
+    """Nodes that would have started later are stopped too."""
     with pytest.raises(NoQuorumError):
         async with local_cluster(nodes=3, timeout=0.005):
             pytest.fail("no group is that quick")

@@ -193,7 +193,7 @@ async def test_after_the_context_the_node_answers_that_it_is_closed(tmp_path: Pa
 
 @pytest.mark.parametrize("thread", [True, False], ids=["in a thread", "in the caller's loop"])
 async def test_appends_under_way_when_the_context_is_left_are_answered(tmp_path: Path, thread: bool) -> None:
-    """With a receipt, or with OutcomeUnknownError; no append stays unanswered."""
+    """Each append ends with a receipt or with OutcomeUnknownError; none stays unanswered."""
     (file,) = cluster(tmp_path, 1)
     async with open_node(file, thread=thread) as node:
         await node.create_topic("orders")

@@ -335,7 +335,7 @@ async def test_a_program_that_only_looks_whether_the_port_is_open_is_no_error(au
 
 
 async def test_the_listening_side_has_the_connection_before_the_handshake(authority: Authority) -> None:
-    """So the limits of connections hold for those that never complete it."""
+    """So the limits of connections also apply to connections that never complete the handshake."""
     server = Server(tls(authority.sign(member("n1"))))
     host, _, port = (await server.listen()).rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port))

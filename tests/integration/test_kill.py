@@ -71,7 +71,7 @@ async def resolve(client: Client, promises: Promises, unknown: list[tuple[Outcom
 
 
 async def check(cluster: Processes, client: Client, promises: Promises) -> None:
-    """Once all nodes have applied the same, read everything from each alone and compare it with the promises."""
+    """Wait until all nodes have applied the same records, then read from each alone and compare with the promises."""
     values = [record.value async for record in client.read(TOPIC)]
     assert list(promises.complaints(TOPIC, values)) == []
     for name in cluster.names:

@@ -131,7 +131,7 @@ async def test_a_read_that_waits_in_vain_returns_nothing(group: Group) -> None:
 
 
 async def test_reads_that_waited_in_vain_are_dropped(group: Group) -> None:
-    """For days, readers may follow the end of a log that gets no records."""
+    """Readers may follow the end of a log for days although no record is appended."""
     node = group.nodes[NodeId("n1")]
     assert node.replica is not None
     async with call(group) as caller:

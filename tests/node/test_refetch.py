@@ -36,7 +36,7 @@ def test_batches_that_fit_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("batches", "reason"),
     [
-        ([], "sent nothing"),
+        ([], "sent no records"),
         (make_batches(11, 2), "expected records from index 10 on"),
         ([make_batch(10), make_batch(12)], "expected records from index 11 on"),
         (make_batches(10, 11), "up to 19"),

@@ -59,7 +59,7 @@ def test_the_suffix_of_a_deposed_leader_is_dropped() -> None:
 
 
 def test_a_higher_term_in_the_middle_is_dropped() -> None:
-    """The winner has index 5 of term 2 and 6 of term 5; a minority holds 5 of term 4, the highest term at 5."""
+    """At index 5 the winner has a record of term 2 and a minority one of term 4; the winner's next one is of term 5."""
     log = Log()
     log.membership()
     log.topic()
@@ -225,7 +225,7 @@ def test_a_committed_record_that_is_not_in_the_chosen_log_is_a_contradiction() -
 
 
 def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[SimulatedDisk, Log, Log]:
-    """n3 stopped in term 1; n1 and n2 continued in terms 2 and 4, and have neither log nor history down to n3's end.
+    """n3 stopped in term 1; n1 and n2 continued in terms 2 and 4, and their logs and histories begin after n3's end.
 
     With ``other`` the last two records of n3 have this value, and term 3.
     """

@@ -77,7 +77,7 @@ def test_a_member_that_regained_what_it_lost_votes_again(logs: tuple[Log, Log]) 
 
 
 def test_a_member_that_lost_its_disk_has_no_vote_under_its_old_id(logs: tuple[Log, Log]) -> None:
-    """Rule 18. The voter n2 is lost; the member that now has its name must be added first."""
+    """Rule 18. The disk of voter n2 is lost; the node with its name gets a vote only by a record that adds it."""
     log, short = logs
     disk = disks(n1=log, n2=short, n3=short)
     change_control(disk, "n2", member_id=REBORN)

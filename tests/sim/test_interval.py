@@ -151,7 +151,7 @@ def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member(scene
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_a_member_that_lost_power_counts_again_in_the_term_of_its_leader(scenes: Scenes, nodes: int) -> None:
-    """Within a second and without an election; with two voters the other one could not even transfer its leadership."""
+    """It counts within a second and without an election; with two voters no transfer of leadership could help it."""
     scene = scenes(nodes=nodes, majority_loses_power=nodes == 2)
     scene.append(b"1")
     leader, member = scene.leader, scene.others[0]

@@ -161,7 +161,7 @@ def test_a_cache_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypa
 
 @pytest.mark.slow
 def test_a_shim_that_cannot_be_started_is_not_handed_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a file system that does not allow execution."""
+    """This happens on a file system that does not allow execution."""
     home = ensure_java()
     (home / "bin" / "java").chmod(0o644)
     monkeypatch.delenv("JAVA_HOME")
@@ -194,7 +194,7 @@ def test_two_processes_may_make_the_shim_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_spark_runs_a_python_job_on_a_machine_where_nothing_is_set(tmp_path: Path) -> None:
-    """As with ``env -i HOME=... PATH= python job.py``: no Java is found, the shim is made, workers find our Python."""
+    """The job runs by ``env -i HOME=... PATH= python job.py``: no Java is found, and workers use our Python."""
     script = """
 import os
 from viewstamp.spark import session

@@ -157,7 +157,7 @@ def test_offsets_that_do_not_rise_inside_the_column_are_refused(at: int, offset:
 def test_no_body_makes_arrow_read_beyond_it(
     records: list[tuple[bytes, bytes | None, Headers]], data: st.DataObject
 ) -> None:
-    """Cut short, with any bytes in it, or with another count: a FrameError, or rows that are inside the body."""
+    """A batch that is cut short, or has wrong bytes or a wrong count, gives a FrameError, or rows inside its body."""
     buffer = bytearray(batch_of(records).buffer)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(HEADER_SIZE, len(buffer) - 1))

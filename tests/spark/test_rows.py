@@ -142,7 +142,7 @@ def test_the_bitmap_of_keys_begins_at_the_first_row_and_ends_in_zeros(
 
 
 def test_blocks_are_as_full_as_they_may_be() -> None:
-    """From many small batches, and from large ones: the size of Spark's batches does not make small blocks."""
+    """Many small batches of Spark, and a few large ones, both give blocks of full size."""
     for count in (7, 10_000):
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 256] * count)})
         blocks = push_all(Rows(schema(value="binary"), "t", record_bytes_max=MIB), [batch] * (10_000 // count))

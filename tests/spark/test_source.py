@@ -161,7 +161,7 @@ def test_an_unknown_topic_fails_on_the_driver(spark: SparkSession, cluster: Runn
 
 
 def test_a_range_of_positions_is_half_open(cluster: RunningCluster, topic: str) -> None:
-    """Also if it begins and ends within batches."""
+    """This holds also if the range begins and ends within batches."""
     append_each(cluster, topic, [5, 5])
     assert positions(cluster, topic) == list(range(1, 11))
     assert positions(cluster, topic, startingPosition=3, endingPosition=9) == list(range(3, 9))

@@ -200,7 +200,7 @@ def test_json_reads_like_this() -> None:
     ],
 )
 def test_value_that_cannot_be_written_is_rejected(form: str, bad: pa.Array, message: str) -> None:
-    """In a column, in a list, and in the part of a list that a slice leaves out, where it does not matter."""
+    """The value is in a column, in a list, or in the part of a list that a slice leaves out, where it is no error."""
     with pytest.raises(RequestError, match=message) as caught:
         encode(pa.RecordBatch.from_arrays([bad], ["a"]), form)
     assert f"cannot be written as {form}" in caught.value.message

@@ -93,7 +93,7 @@ class Topic:
 
 @dataclass
 class Copy:
-    """A cut in progress, and the machine's digest and chain at its beginning."""
+    """A snapshot that is being taken, and the machine's digest and chain at its index."""
 
     cut: SnapshotView
     digest: bytes

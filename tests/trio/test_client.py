@@ -182,7 +182,7 @@ def test_every_public_call_is_a_checkpoint(peers: Peers) -> None:
 
 
 def test_an_append_that_is_cancelled_anywhere_is_written_once_or_never(peers: Peers) -> None:
-    """Cancelled after 0, 1, 2 ... steps of the scheduler, until one append completes."""
+    """The append is cancelled after 0, 1, 2 ... steps of the scheduler, until one completes."""
 
     async def main() -> list[bytes]:
         acknowledged = []

@@ -60,7 +60,7 @@ def batch(index: int) -> Batch:
 
 
 async def test_a_segment_that_was_taken_before_it_was_announced_is_not_counted_as_ready(tmp_path: Path) -> None:
-    """Counted twice, it would be free space that does not exist, and no further segment would be prepared."""
+    """If it were counted twice, the log would assume free space that does not exist, and prepare no further segment."""
     disk = LateNews()
     wal = await asyncio.to_thread(Wal.open, disk, str(tmp_path), OPTIONS, on_batch=lambda batch, commit_end: None)
     wal.start(lambda error: pytest.fail(str(error)))

@@ -378,7 +378,7 @@ def test_an_intact_group_that_skips_indices_is_damage_and_no_torn_tail(disk: Sim
 def test_a_group_with_a_lower_durable_field_than_the_one_before_is_damage(
     disk: SimulatedDisk, three: list[Batch]
 ) -> None:
-    """In the interval mode several groups may name one place, but no group an earlier place than the one before it."""
+    """In the interval mode several groups may have the same ``durable`` field, but it never decreases."""
     at = locations(disk, "group")
     data = bytearray(data_of(disk))
     header = GroupHeader.decode(data[at[2] : at[2] + GroupHeader.measure(data[at[2] : at[2] + 100])])
@@ -557,7 +557,7 @@ _SEALED_IMAGE = image(_SEALED)
 @given(data=st.data())
 @settings(max_examples=300, deadline=None)
 def test_no_single_bit_flip_changes_the_records_without_being_noticed(data: st.DataObject) -> None:
-    """Anywhere in a log of three segments, a flip is damage, or at the very end a torn tail that loses no record."""
+    """A flip is reported as damage, or in the last group as a torn tail, which loses no acknowledged record."""
     names = [name for name in _SEALED_IMAGE if name.endswith(".segment")]
     name = data.draw(st.sampled_from(names))
     disk = new_disk()

@@ -64,7 +64,7 @@ def test_a_log_is_reset_to_any_index(disk: SimulatedDisk, wal: Wal, end: int) ->
 
 
 def test_group_numbers_generations_and_segment_numbers_go_on_rising(disk: SimulatedDisk, wal: Wal) -> None:
-    """So no bytes of the old log can be taken for the new one's, wherever they still are."""
+    """Because they rise, no leftover bytes of the old log can be read as part of the new one."""
     before = [entry.fields for entry in inspect(disk, DIRECTORY) if entry.kind in ("group", "segment")]
     wal.reset_now(Index(5), Term(1))
     segment, group, *_ = inspect(disk, DIRECTORY)

@@ -124,7 +124,7 @@ def test_every_single_bit_flip_of_a_batch_is_refused() -> None:
 
 
 def test_every_single_bit_flip_inside_a_run_of_batches_is_refused() -> None:
-    """Even a flip in a length field, which moves the expected start of the next batch."""
+    """A flip in a length field is refused too, although it moves the expected start of the next batch."""
     good = bytes(stamped(build_batch([b"a"])).buffer) + bytes(stamped(build_batch([b"b"])).buffer)
     assert [batch.values() for batch in Batch.decode_all(good)] == [[b"a"], [b"b"]]
     for bit in range(8 * len(good)):

@@ -94,7 +94,7 @@ class Account(ReplicatedActor):
 
 
 class Tally(ReplicatedActor):
-    """Falsy, and fails in its constructor on request."""
+    """An actor whose ``bool`` is False, and whose constructor raises if the test asks for it."""
 
     broken = True
 

@@ -83,7 +83,7 @@ def test_partitions_are_judged_apart_and_the_one_that_fails_is_named() -> None:
 
 
 def test_a_history_that_would_take_for_ever_is_answered_by_unknown() -> None:
-    """With sixteen pending sums of different sizes, every subset of them is a state that the read could have seen."""
+    """Sixteen additions of different numbers are pending, so the read could have seen the sum of any subset."""
     history = [op(Add(1 << bit), 0) for bit in range(16)]
     history.append(op(Read(), 1, 2, -1))
     judgement = judge(history, Register(), steps_max=20_000)
