@@ -15,6 +15,7 @@ from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
+from tests.mutants.token_mutants import TOKEN_MUTANTS
 
 __all__ = ["CATALOGUE", "HARMLESS"]
 
@@ -69,6 +70,7 @@ _ALL = {
     **CORE_MUTANTS,
     **NODE_MUTANTS,
     **STREAM_MUTANTS,
+    **TOKEN_MUTANTS,
     **REPLAY_MUTANTS,
     **RESOURCE_MUTANTS,
     **CLIENT_MUTANTS,

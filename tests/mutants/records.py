@@ -656,6 +656,44 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_machine.py::test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it"),
     ),
     Record(
+        "commands-unchecked", Case("tests/streams/test_tokens.py::test_commands_need_the_right_to_call_their_actor")
+    ),
+    Record(
+        "trim-by-everyone",
+        Case("tests/streams/test_tokens.py::test_records_without_a_session_need_the_right_that_the_table_names"),
+    ),
+    Record(
+        "revoked-is-valid",
+        Case("tests/streams/test_tokens.py::test_a_revoked_token_may_do_nothing_and_still_gets_its_receipts"),
+    ),
+    Record(
+        "prefix-for-every-name",
+        Case("tests/wire/test_access.py::test_a_pattern_without_a_star_covers_exactly_its_own_name"),
+    ),
+    Record(
+        "expiry-ignored",
+        Case("tests/streams/test_tokens.py::test_a_token_expires_by_log_time_and_the_leader_writes_a_record_for_it"),
+    ),
+    Record(
+        "id-is-enough",
+        Case("tests/streams/test_tokens.py::test_records_without_a_session_need_the_right_that_the_table_names"),
+    ),
+    Record("audit-for-everyone", Case("tests/streams/test_tokens.py::test_reads_need_the_right_on_the_topic")),
+    Record("sessions-for-everyone", Case("tests/streams/test_tokens.py::test_a_session_is_of_no_use_to_another_token")),
+    Record(
+        "waiting-unchecked",
+        Case("tests/node/test_tokens.py::test_a_read_that_waits_is_denied_once_its_token_is_revoked"),
+    ),
+    Record("denied-at-once", Case("tests/node/test_tokens.py::test_a_node_without_a_majority_denies_nothing")),
+    Record(
+        "old-copy-revives",
+        Case("tests/streams/test_tokens.py::test_a_late_copy_of_its_creation_does_not_bring_a_token_back"),
+    ),
+    Record(
+        "proof-without-target",
+        Case("tests/node/test_tokens.py::test_a_proof_of_the_directory_is_good_for_one_connection_and_one_node"),
+    ),
+    Record(
         "replay-counts-recovering",
         Case("tests/replay/test_votes.py::test_a_member_that_lost_a_part_of_its_log_does_not_vote"),
     ),

@@ -9,6 +9,7 @@ from tests.mutants.mutants import Mutant, patched
 from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
 from viewstamp.ids import Position
+from viewstamp.node.access import Credentials
 from viewstamp.node.state_machine import Admission, Answered, Result
 from viewstamp.streams import machine
 from viewstamp.streams.admission import AdmissionView
@@ -78,9 +79,9 @@ def fence_at_once() -> AbstractContextManager[None]:
     """A client gets "not applied" for a batch that is not applied yet, but may be in the log or arrive later."""
     original = Streams._admit_fence
 
-    def admit_fence(self: Streams, view: AdmissionView, batch: Batch) -> Admission:
+    def admit_fence(self: Streams, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
         session = self._state.sessions.find(batch.session)
-        return Answered(None) if batch.sequence > session.last else original(self, view, batch)
+        return Answered(None) if batch.sequence > session.last else original(self, view, batch, caller)
 
     return patched(Streams, _admit_fence=admit_fence)
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.streams.actors import Counter, call, commands
 from tests.streams.log import Log, configure_topic, create_topic, fence, pieces, records, restored, trim_topic
 from viewstamp.errors import AccessDeniedError, OutdatedCodeError, RequestError, StaleSessionError
 from viewstamp.ids import SessionId
 from viewstamp.node.access import ANONYMOUS, Credentials
-from viewstamp.node.state_machine import Accepted, Answered, AuditQuery, Placement, TokensQuery, Waiting
+from viewstamp.node.state_machine import Accepted, Answered, AuditQuery, CommandResults, Placement, TokensQuery, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.cut import _VERSION_WITHOUT_TOKENS
 from viewstamp.wire.access import Right, Token, TokenRole, audit_record, opening_record
@@ -122,6 +123,7 @@ def test_a_revoked_token_may_do_nothing_and_still_gets_its_receipts() -> None:
     receipt = guarded.append(WRITER, guarded.orders, session, 1)
     credentials = guarded.by(WRITER)
     guarded.append(WRITER, guarded.orders, session, 2)
+    assert isinstance(guarded.machine.admit(records(guarded.orders, session, 1), credentials), Answered)
     guarded.log.run(revoke(WRITER))
     for sequence in (3, 4):  # The second one leaves a gap, which the token cannot fill any more.
         with pytest.raises(AccessDeniedError, match="was revoked"):
@@ -332,6 +334,28 @@ def test_a_state_without_tokens_is_written_for_the_release_before() -> None:
     assert version(Guarded().machine) == _VERSION_WITHOUT_TOKENS + 1
     with pytest.raises(OutdatedCodeError):
         Streams().prepare([msgpack.packb(["state", [99, 0, 0]])])
+
+
+def test_commands_need_the_right_to_call_their_actor() -> None:
+    log = Log(Streams({"counter": Counter, "other": Counter}))
+    log.run(create(WRITER, "call:counter"))
+    log.run(create(ADMIN, "administer"))
+    result = log.run(opening(WRITER))
+    assert isinstance(result, dict)
+    session = int(str(result["session"]))
+    credentials = Credentials(WRITER.text)
+    for actors in (["other"], ["counter", "other"]):
+        with pytest.raises(AccessDeniedError, match="the right call on 'other'"):
+            log.machine.admit(commands(session, 1, *(call("add", 1, actor=actor) for actor in actors)), credentials)
+    batch = commands(session, 1, call("add", 1))
+    admission = log.machine.admit(batch, credentials)
+    assert isinstance(admission, Accepted)
+    log._append(batch, admission.first_position)
+    applied = log.apply()
+    assert isinstance(applied, CommandResults)
+    log.run(revoke(WRITER))
+    retry = log.machine.admit(commands(session, 1, call("add", 1)), credentials)
+    assert retry == Answered(CommandResults(applied.receipt, None))  # The results are data, the receipt is not.
 
 
 def test_a_change_of_tokens_is_seen_by_a_connection_at_its_next_request() -> None:

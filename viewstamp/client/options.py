@@ -72,7 +72,6 @@ class ClientOptions:
         assert 1 <= self.batches_eager <= self.batches_in_flight <= self.batches_in_flight_far <= 64
         if self.token:
             Token.read(self.token)
-        assert 1 <= self.batches_eager <= self.batches_in_flight <= 64
         assert self.batch_bytes > 0
         assert self.bytes_in_flight_max > 0
         assert self.timeout > 0
