@@ -20,6 +20,7 @@ All others get them as arguments, so that a seed decides all.
 
 EXCEPTIONS = {
     "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
+    "backup/fsspec_store.py": "the door to object stores: its threads, time limits and leases are not simulated",
     "config/create.py": "chooses free ports and identities once, for a person at the command line; never in a node",
     "embed": "composes the real host, with the operating system's entropy",
     "spark": "composes clients with the real network, in processes that Spark starts",

@@ -12,8 +12,8 @@ All three give a :class:`Client`, whose ``append`` and ``read`` work on topics. 
 
 Each package may import only packages that come after it in this list: ``cli`` and ``pytest_plugin``; ``demo`` and
 ``bench``; ``local`` (the processes of this machine); ``doctor``; ``terminal``; ``spark``; ``testing``; ``sim``;
-``trio``; ``embed``; ``fork``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``; ``consensus``, ``wal``
-and ``actors``; ``host`` and ``wire``; ``errors``; ``enums``, ``ids``, ``quantities`` and
+``trio``; ``embed``; ``backup``; ``fork``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``;
+``consensus``, ``wal`` and ``actors``; ``host`` and ``wire``; ``errors``; ``enums``, ``ids``, ``quantities`` and
 ``value_class``.
 
 Each name is imported at its first use, so that ``import viewstamp`` loads no other module of the package.

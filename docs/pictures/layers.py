@@ -24,6 +24,7 @@ CAPTIONS = {
     "sim": "whole clusters on simulated clocks, disks and networks",
     "trio": "client and node for trio programs",
     "embed": "open_node, connect, local_cluster",
+    "backup": "backups, and the files that a restore begins with",
     "fork": "a new cluster from the files of stopped nodes",
     "replay": "reading the logs of stopped nodes",
     "streams": "the state machine: topics, sessions, actors",

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tests.explore.mutants import EXPLORED
+from tests.mutants.backup_mutants import BACKUP_MUTANTS
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.interval_mutants import INTERVAL_MUTANTS
@@ -76,6 +77,7 @@ _ALL = {
     **CLIENT_MUTANTS,
     **MESSAGE_MUTANTS,
     **INTERVAL_MUTANTS,
+    **BACKUP_MUTANTS,
 }
 
 

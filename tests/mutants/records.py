@@ -814,5 +814,37 @@ RECORDS: tuple[Record, ...] = (
             "tests/sim/test_interval.py::test_after_the_wait_a_majority_continues_with_a_warning_and_the_absent_member_sets_its_log_aside"
         ),
     ),
+    Record(
+        "backup-of-a-late-member",
+        Case("tests/sim/test_backups.py::test_a_restored_backup_holds_what_was_acknowledged_and_nothing_else"),
+    ),
+    Record(
+        "backup-joins-blindly",
+        Case("tests/backup/test_create.py::test_a_cluster_that_lost_committed_records_does_not_add_to_the_target"),
+    ),
+    Record(
+        "backup-names-first",
+        Case("tests/sim/test_backups.py::test_a_power_cut_at_any_call_leaves_whole_backups_and_the_next_one_goes_on"),
+    ),
+    Record(
+        "backup-prunes-objects-first",
+        Case("tests/sim/test_backups.py::test_a_power_cut_at_any_call_leaves_whole_backups_and_the_next_one_goes_on"),
+    ),
+    Record(
+        "backup-believes-digests",
+        Case("tests/backup/test_damage.py::test_a_damaged_object_is_named_and_a_full_backup_does_without_it"),
+    ),
+    Record(
+        "backup-shows-incarnations",
+        Case("tests/backup/test_create.py::test_a_backup_has_no_incarnation"),
+    ),
+    Record(
+        "restore-cuts-too-late",
+        Case("tests/backup/test_damage.py::test_a_cut_before_the_oldest_or_after_the_newest_backup_is_refused"),
+    ),
+    Record(
+        "backup-verifies-nothing",
+        Case("tests/backup/test_damage.py::test_a_damaged_object_is_named_and_a_full_backup_does_without_it"),
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

@@ -10,6 +10,7 @@ from viewstamp.cli import (
     actor,
     append,
     audit,
+    backup,
     bench,
     chaos,
     cluster,
@@ -85,6 +86,7 @@ app.add_typer(sink.app, name="sink")
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(token.app, name="token")
 app.command("audit")(audit.audit)
+app.add_typer(backup.app, name="backup")
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.add_typer(wal.app, name="wal")

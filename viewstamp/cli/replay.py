@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ConfigError
 from viewstamp.local.find import find_cluster
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.progress import WorkProgress
 
 if TYPE_CHECKING:
     from viewstamp.host.disk import RealDisk
@@ -26,7 +25,6 @@ _WARNING: Final = (
     "WARNING: no majority: committed records may be missing, and records that were never committed present"
 )
 _FINDINGS_MAX: Final = 20
-_LOOK_SECONDS: Final = 0.2
 
 
 class _Target(NamedTuple):
@@ -66,7 +64,7 @@ def replay(
     """
     target = _target(to)
     paths = [os.path.abspath(each) for each in directories]
-    with _Progress(output) as progress:
+    with WorkProgress(output) as progress:
         if spark:
             opened, digest = _on_spark(paths, target, topic or [], progress, unsafe=unsafe)
         else:
@@ -80,7 +78,7 @@ def _here(
     paths: list[str],
     target: _Target | None,
     topics: list[str],
-    progress: _Progress,
+    progress: WorkProgress,
     directory: Path | None,
     cluster: str | None,
     timeout: float,
@@ -104,7 +102,7 @@ def _here(
 
 
 def _on_spark(
-    paths: list[str], target: _Target | None, topics: list[str], progress: _Progress, *, unsafe: bool
+    paths: list[str], target: _Target | None, topics: list[str], progress: WorkProgress, *, unsafe: bool
 ) -> tuple[OfflineReplay, str | None]:
     """Replay on a local session of Spark. Raises ConfigError for a target other than parquet."""
     if target is not None and target.kind != "parquet":
@@ -136,7 +134,7 @@ def _on_spark(
             spark.stop()
 
 
-def _print_findings(opened: OfflineReplay, progress: _Progress) -> None:
+def _print_findings(opened: OfflineReplay, progress: WorkProgress) -> None:
     """Print the findings, at most 20."""
     if not opened.is_majority:
         progress.note(_WARNING)
@@ -163,7 +161,7 @@ def _write(
     disk: RealDisk,
     opened: OfflineReplay,
     target: _Target | None,
-    progress: _Progress,
+    progress: WorkProgress,
     directory: Path | None,
     cluster: str | None,
     timeout: float,
@@ -211,64 +209,3 @@ def _print(opened: OfflineReplay, digest: str | None, output: Output) -> None:
     if topics:
         print()
         print_table(["topic", "records"], list(topics.items()))
-
-
-class _Progress:
-    """The progress on stderr: a bar in a terminal, a line every two seconds elsewhere, nothing with JSON."""
-
-    def __init__(self, output: Output) -> None:
-        self._is_silent = output is Output.JSON
-        self._bar: Any = None
-        self._task: Any = None
-        self._text = ""
-        self._done = 0
-        self._total = 0
-        self._shown_at = 0.0
-        self._began_at = 0.0
-
-    def __enter__(self) -> _Progress:
-        if not self._is_silent and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-            columns: list[Any] = [
-                TextColumn("{task.description}"),
-                BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
-            ]
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=None)
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def begin(self, text: str, total: int) -> None:
-        """Begin a part that reads ``total`` bytes."""
-        self._text, self._done, self._total = text, 0, total
-        self._began_at = self._shown_at = time.monotonic()
-        if self._bar is not None:
-            self._bar.reset(self._task, description=text, total=total)
-
-    def add(self, count: int) -> None:
-        """Add bytes that were read."""
-        self._done += count
-        now = time.monotonic()
-        if self._bar is not None:
-            if now - self._shown_at > _LOOK_SECONDS:
-                self._shown_at = now
-                self._bar.update(self._task, completed=self._done)
-        elif not self._is_silent and now - self._shown_at > 2:
-            self._shown_at = now
-            rate = self._done / (now - self._began_at) / 1e6
-            say(f"{self._text}: {self._done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate:,.0f} MB/s")
-
-    def note(self, text: str) -> None:
-        """Print a message that stays on the screen."""
-        if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
-        elif not self._is_silent:
-            say(text)

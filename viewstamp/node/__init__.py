@@ -18,6 +18,7 @@
 | ``log_store`` | the translation of the core's writes for WAL and control file | roles, messages |
 | ``applier`` | the applied index, and the calls that wait for it | the origin of batches |
 | ``log_reader`` | reading batches back, from memory or disk | the use of the batches |
+| ``copying`` | copies of log and snapshots for a backup, and the description of the state | connections |
 | ``log_clock`` | the time that a leader gives its records, bounded by the other members' clocks | connections |
 | ``data_dir`` | control file, snapshots and log of one directory: opening it | the running node |
 | ``fork_mark`` | the mark of an unfinished fork, with which no node starts | the fork itself |

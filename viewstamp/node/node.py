@@ -35,6 +35,7 @@ from viewstamp.node.access import Credentials, Gate
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
+from viewstamp.node.copying import conceal_batch, copy_snapshot, describe_log
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
@@ -406,6 +407,19 @@ class Node:
         if self.repairer.salvaged is None:
             raise self._not_ready()
         return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
+
+    def describe_log(self) -> dict[str, object]:
+        """Describe the applied log and the state there, for a backup. Raises UnavailableError until it is replayed."""
+        return describe_log(self.options, self._running)
+
+    async def copy_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches without incarnations; raises as ``LogReader.read_committed``."""
+        batches = await self._running.log_reader.read_committed(start, end, bytes_max)
+        return [conceal_batch(batch) for batch in batches]
+
+    async def copy_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of the copy of a snapshot, and bytes of it; raises as :func:`copy_snapshot`."""
+        return await copy_snapshot(self.host.disk, self._running, end, term, offset, bytes_max)
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
         """Take a member's report on its state; it may be dropped. Raises LostDiskError, FrameError."""

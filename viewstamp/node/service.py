@@ -52,10 +52,13 @@ from viewstamp.wire.requests import (
     ChangeMembership,
     CommitAttempts,
     ConfigureTopic,
+    CopyLog,
+    CopySnapshot,
     CreateSnapshot,
     CreateToken,
     CreateTopic,
     DescribeActor,
+    DescribeLog,
     DescribeSink,
     DescribeTopic,
     FindTime,
@@ -157,6 +160,18 @@ class Service(Protocol):
 
     async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
         """Return committed batches, for a member that repairs its log."""
+        ...
+
+    def describe_log(self) -> dict[str, object]:
+        """Return the description of the applied log, and of the state there."""
+        ...
+
+    async def copy_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches without the incarnations of members, for a backup."""
+        ...
+
+    async def copy_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of the copy of a snapshot, and bytes of it, for a backup."""
         ...
 
     def digest(self, source: NodeId, incarnation: str, body: object) -> None:
@@ -547,3 +562,31 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
 
         caller.service.propose(batch, answer)
         await noted
+
+
+# -- Requests of backups ---------------------------------------------------------------------------------
+
+
+@_in_a_task(DescribeLog)
+async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> None:
+    if not asked.stale:
+        await caller.service.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
+    caller.ok(request, {"log": caller.service.describe_log()})
+
+
+@_in_a_task(CopyLog)
+async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
+    async with caller.read_lock:
+        bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
+        batches = await caller.service.copy_log(asked.start, asked.end, bytes_max)
+        caller.ok(request, {}, [batch.buffer for batch in batches])
+        await caller.drain()
+
+
+@_in_a_task(CopySnapshot)
+async def _copy_snapshot(caller: Caller, request: int, asked: CopySnapshot) -> None:
+    async with caller.read_lock:
+        bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
+        size, identity, data = await caller.service.copy_snapshot(asked.end, asked.term, asked.offset, bytes_max)
+        caller.ok(request, {"size": size, "identity": identity}, [data])
+        await caller.drain()

@@ -183,6 +183,27 @@ def _is_snapshot(value: object) -> bool:
     return _has(value, {"index": _is_int, "term": _is_int, "bytes": _is_int})
 
 
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and [*map(type, value)] == [int, int]
+
+
+def _is_log(value: object) -> bool:
+    numbers = ("first_index", "end", "term", "log_time", "chain", "lineage")
+    lists = {
+        "history": _is_pair,
+        "topics": _is_topic,
+        "sinks": _is_sink,
+        "actors": _is_actor,
+        "snapshots": _is_snapshot,
+    }
+    return (
+        isinstance(value, dict)
+        and _has(value, {"cluster": _is_text, "node": _is_text, **dict.fromkeys(numbers, _is_int)})
+        and all(_is_list_of(value.get(key), check) for key, check in lists.items())
+        and _is_list_of(value.get("snapshots"), _is_snapshot)
+    )
+
+
 def _is_ranges(value: object) -> bool:
     return value is None or _is_list_of(
         value,
@@ -273,5 +294,8 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.REVOKE_TOKEN: {"token": _is_token},
     FrameKind.LIST_TOKENS: {"tokens": lambda value: _is_list_of(value, _is_token), "is_on": _is_bool},
     FrameKind.LIST_AUDIT: {"entries": lambda value: _is_list_of(value, _is_entry)},
+    FrameKind.DESCRIBE_LOG: {"log": _is_log},
+    FrameKind.COPY_LOG: {},
+    FrameKind.COPY_SNAPSHOT: {"size": _is_int, "identity": _is_int},
 }
 """The fields that a client needs in each OK. Those of APPEND and CALL are missing: the session reads these itself."""

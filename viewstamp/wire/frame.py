@@ -118,6 +118,9 @@ class FrameKind(IntEnum):
     REVOKE_TOKEN = 63
     LIST_TOKENS = 64
     LIST_AUDIT = 65
+    DESCRIBE_LOG = 66
+    COPY_LOG = 67
+    COPY_SNAPSHOT = 68
     OK = 30
     ERROR = 31
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgpack
 from crc32c import crc32c
@@ -25,9 +25,12 @@ from viewstamp.wire.brief_repr import brief_repr
 __all__ = [
     "FORMAT_VERSION",
     "SYNC_BYTES",
+    "TRAILER_SIZE",
     "SnapshotHeader",
     "SnapshotMeta",
+    "SnapshotScanner",
     "SnapshotWriter",
+    "adapt_trailer",
     "copy_snapshot",
     "encode_header",
     "intact_bytes",
@@ -44,7 +47,10 @@ _HEADER = struct.Struct("<4sI I4x")
 _PIECE = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
 _TRAILER = struct.Struct("<II QQ II 8s")
+TRAILER_SIZE = _TRAILER.size
 
+_META_BYTES_MAX = 16 * 1024 * 1024
+"""A header that gives a larger size is damaged."""
 _WRITE_BYTES = 256 * 1024
 """Bytes of one write. Small pieces are joined, large ones divided."""
 SYNC_BYTES = 4 * 1024 * 1024
@@ -155,7 +161,14 @@ def encode_header(meta: SnapshotMeta) -> bytes:
     return _HEADER.pack(magic, _header_checksum(unchecked), len(body)) + body
 
 
-def read_header(file: File) -> SnapshotHeader:
+def adapt_trailer(trailer: bytes, header: bytes) -> tuple[bytes, int]:
+    """Return the trailer for the same pieces after another ``header``, and the identity of that file."""
+    _, _, pieces, size, _, checksum, _ = _TRAILER.unpack(trailer)
+    identity: int = _HEADER.unpack_from(header)[1]
+    return _Sum(identity, pieces, size, checksum).trailer(), identity
+
+
+def read_header(file: _Readable) -> SnapshotHeader:
     """Read and verify the header; blocking.
 
     Raises:
@@ -309,6 +322,108 @@ class SnapshotWriter:
                 self._synced = self._written
 
 
+class SnapshotScanner:
+    """Verifies a snapshot's file whose bytes arrive in order, for example in parts of a backup. Never awaits.
+
+    Invariants:
+      * ``header`` is None until it has arrived and is intact
+      * all pieces before the bytes that wait for their end are intact
+    """
+
+    def __init__(self, path: str) -> None:
+        """Begin; ``path`` names the file in errors."""
+        self.header: SnapshotHeader | None = None
+        self._path = path
+        self._at = 0
+        self._waiting = bytearray()
+        self._sum = _Sum(0)
+        self._is_whole = False
+
+    def feed(self, data: Buffer) -> None:
+        """Take the next bytes.
+
+        Raises:
+          CorruptionError: a byte is wrong, or some follow the trailer.
+          ConfigError: the header is of a newer format.
+        """
+        self._waiting += data
+        if self.header is None and not self._take_header():
+            return
+        at, waiting = 0, memoryview(self._waiting)
+        try:
+            while (size := self._next_size(waiting[at:])) is not None:
+                at += size
+        finally:
+            waiting.release()
+        del self._waiting[:at]
+        self._at += at
+
+    def finish(self) -> None:
+        """Check that the file is complete. Raises CorruptionError."""
+        if not self._is_whole or self._waiting:
+            raise _damage(_Bytes(self._path, b""), self._at, "the trailer, and then the end", "something else")
+
+    def _take_header(self) -> bool:
+        if len(self._waiting) < _HEADER.size:
+            return False
+        size = _HEADER.size + int(_HEADER.unpack_from(self._waiting)[2])
+        if len(self._waiting) < size <= _META_BYTES_MAX:
+            return False
+        self.header = read_header(_Bytes(self._path, bytes(self._waiting[:size])))
+        self._sum.identity = self.header.identity
+        self._at = size
+        del self._waiting[:size]
+        return True
+
+    def _next_size(self, data: memoryview) -> int | None:
+        """Verify the piece or the trailer at the start of ``data``, and return its size; None = it is not complete."""
+        if self._is_whole or len(data) < _PIECE.size:
+            return None
+        length, checksum = _PIECE.unpack_from(data)
+        if length == 0:
+            if len(data) < _TRAILER.size:
+                return None
+            if data[: _TRAILER.size] != self._sum.trailer():
+                raise _damage(_Bytes(self._path, b""), self._at, "the trailer of these pieces", "something else")
+            self._is_whole = True
+            return _TRAILER.size
+        size = _PIECE.size + int(length)
+        if len(data) < size:
+            return None
+        if crc32c(data[_PIECE.size : size], crc32c(data[:4])) != checksum:
+            raise _damage(_Bytes(self._path, b""), self._at, "an intact piece", "another checksum")
+        self._sum.add(length, checksum)
+        return size
+
+
+class _Bytes:
+    """Bytes with the calls of a file that :func:`read_header` uses."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
+
+    def size(self) -> int:
+        return len(self._data)
+
+
+class _Readable(Protocol):
+    """The calls of a file that reading a header needs."""
+
+    path: str
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from ``offset``."""
+        ...
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+
 def _read_piece(file: File, at: int, size: int) -> tuple[bytes | None, int]:
     """Return the piece whose head is at ``at``, and its checksum; None = an intact trailer may be there."""
     head = file.read(at, _PIECE.size)
@@ -338,7 +453,7 @@ def _header_checksum(header: bytes) -> int:
     return checksum
 
 
-def _damage(file: File, location: int, expected: str, found: str) -> CorruptionError:
+def _damage(file: _Readable, location: int, expected: str, found: str) -> CorruptionError:
     return CorruptionError(
         f"the snapshot {file.path} is damaged at byte {location}: expected {expected}, found {found}",
         path=file.path,

@@ -1,0 +1,158 @@
+"""The source of a backup: the members of a running cluster, one at a time, or the files of stopped ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from viewstamp.client.aio import Client
+from viewstamp.consensus.term_history import TermHistory
+from viewstamp.errors import FrameError, PeerError, RequestError, UnavailableError
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.brief_repr import brief_repr
+
+__all__ = ["BackupSource", "ClusterSource", "LogPoint", "OfferedSnapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedSnapshot:
+    """A snapshot that a source has: the state before index ``end``, whose last record has ``term``; ``size`` bytes."""
+
+    end: int
+    term: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPoint:
+    """The committed log of a node at one moment: indices from ``first_index`` up to ``end`` (exclusive).
+
+    ``term`` and ``log_time`` are those of the last record. For ``chain``, ``lineage``, ``topics``, ``sinks`` and
+    ``actors`` see :class:`viewstamp.backup.manifest.Manifest`.
+    """
+
+    cluster: str
+    node: str
+    first_index: int
+    end: int
+    term: int
+    log_time: int
+    history: TermHistory
+    snapshots: tuple[OfferedSnapshot, ...]
+    chain: int | None = None
+    lineage: int | None = None
+    topics: tuple[Mapping[str, Any], ...] = ()
+    sinks: tuple[Mapping[str, Any], ...] = ()
+    actors: tuple[Mapping[str, Any], ...] = ()
+
+
+class BackupSource(Protocol):
+    """Returns committed batches and snapshots, without the incarnations of members."""
+
+    async def describe(self) -> LogPoint:
+        """Choose a node, and describe its log, which has every record that was acknowledged before the call.
+
+        Raises:
+          UnavailableError: no node answers, or there is no leader.
+        """
+        ...
+
+    async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
+        """Return batches from index ``start`` on, none beyond ``point.end``, with verified checksums; [] = not yet.
+
+        Raises:
+          TrimmedError: the log begins above ``start`` by now.
+          UnavailableError, PeerError: the node does not answer, or wrongly.
+        """
+        ...
+
+    async def read_snapshot(
+        self, point: LogPoint, snapshot: OfferedSnapshot, offset: int, bytes_max: int
+    ) -> tuple[int, int, bytes]:
+        """Return size and identity of a snapshot's file, and bytes of it; raises as :meth:`read_log`."""
+        ...
+
+    def failed(self, node: str) -> None:
+        """Prefer another node from now on."""
+        ...
+
+
+class ClusterSource:
+    """A running cluster, read through a client. It takes a follower if there is one, to spare the leader."""
+
+    def __init__(self, client: Client, *, node: str | None = None, stale: bool = False, timeout: float = 10.0) -> None:
+        """Use ``client``, which the caller closes.
+
+        Args:
+          client: of the cluster.
+          node: the id of the only member to read from; None = any.
+          stale: take what a member has without asking a leader; acknowledged records may be missing then.
+          timeout: seconds for one request.
+        """
+        self._client = client
+        self._node = node
+        self._stale = stale
+        self._timeout = timeout
+        self._failed: list[str] = []
+
+    async def describe(self) -> LogPoint:
+        """Choose a node, and describe its log; as :class:`BackupSource`."""
+        return _point(await self._client.describe_log(await self._choose(), stale=self._stale, timeout=self._timeout))
+
+    async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
+        """Return batches; as :class:`BackupSource`."""
+        return await self._client.copy_log(point.node, start, point.end, bytes_max=bytes_max, timeout=self._timeout)
+
+    async def read_snapshot(
+        self, point: LogPoint, snapshot: OfferedSnapshot, offset: int, bytes_max: int
+    ) -> tuple[int, int, bytes]:
+        """Return a piece of a snapshot; as :class:`BackupSource`."""
+        return await self._client.copy_snapshot(
+            point.node, snapshot.end, snapshot.term, offset=offset, bytes_max=bytes_max, timeout=self._timeout
+        )
+
+    def failed(self, node: str) -> None:
+        """Prefer another node from now on; as :class:`BackupSource`."""
+        self._failed.append(node)
+
+    async def _choose(self) -> str:
+        if self._node is not None:
+            return self._node
+        statuses = await self._client.status(timeout=self._timeout)
+        reachable = [status for status in statuses if status["reachable"]]
+        running = [each for each in reachable if self._stale or each.get("lifecycle") == "running"]
+        if not running:
+            where = ", ".join(str(status.get("address")) for status in statuses)
+            raise UnavailableError(
+                f"no member of the cluster is running and answers (tried {where})",
+                remedy="start the nodes; or take the backup from the files of stopped nodes, with --from",
+            )
+        chosen = min(
+            running,
+            key=lambda each: (self._failed.count(str(each["id"])), each.get("role") == "leader", str(each["id"])),
+        )
+        return str(chosen["id"])
+
+
+def _point(fields: Mapping[str, Any]) -> LogPoint:
+    """Return the answer to DescribeLog as a point; the client has checked the types."""
+    try:
+        history = TermHistory([(term, begin) for term, begin in fields["history"]])
+        snapshots = tuple(
+            OfferedSnapshot(each["index"] + 1, each["term"], each["bytes"]) for each in fields["snapshots"]
+        )
+    except (PeerError, ValueError, RequestError) as error:
+        raise FrameError(f"a node described its log as {brief_repr(fields)}") from error
+    lists: dict[str, Sequence[Mapping[str, Any]]] = {key: fields[key] for key in ("topics", "sinks", "actors")}
+    numbers = {key: int(fields[key]) for key in ("first_index", "end", "term", "log_time", "chain", "lineage")}
+    return LogPoint(
+        cluster=fields["cluster"],
+        node=fields["node"],
+        history=history,
+        snapshots=snapshots,
+        topics=tuple(lists["topics"]),
+        sinks=tuple(lists["sinks"]),
+        actors=tuple(lists["actors"]),
+        **numbers,
+    )

@@ -1,0 +1,174 @@
+"""A drill: restores a backup into a temporary directory, starts it, and compares it with its source.
+
+The cluster of the drill has one node on the loopback interface, in this process. It has another cluster id than the
+source and than every other drill, so it can neither reach the source nor be taken for it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.store import BackupStore
+from viewstamp.client.aio import Client
+from viewstamp.config import node_file
+from viewstamp.embed import open_node
+from viewstamp.embed.actor_classes import Actors
+from viewstamp.embed.connect import connect
+from viewstamp.errors import ConfigError
+from viewstamp.host.clock import RealClock
+from viewstamp.host.disk import RealDisk
+from viewstamp.local.restore import RestorePlan, restore_cluster
+from viewstamp.node.applier import Applier
+from viewstamp.node.replay import point_of
+from viewstamp.node.snapshots.file import read_header, read_pieces
+from viewstamp.streams.machine import Streams
+from viewstamp.terminal.loop import run_async
+from viewstamp.wal.offline import read_batches
+from viewstamp.wire.batch import Batch
+
+__all__ = ["DrillResult", "drill"]
+
+_PENDING_MAX: Final = 1000
+
+
+@dataclass(slots=True)
+class DrillResult:
+    """The result of a drill. ``differences`` is empty if the restored state is that of the source.
+
+    ``is_state_compared``: whether the source's checksum of the state is known and was computed by the same code of
+    actors. ``records`` counts those that the started node returned, by topic.
+    """
+
+    backup: str
+    is_state_compared: bool = False
+    records: dict[str, int] = field(default_factory=dict)
+    sinks: int = 0
+    actors: dict[str, int] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+
+
+def drill(
+    store: BackupStore,
+    manifest: Manifest,
+    actors: Actors,
+    *,
+    on_step: Callable[[str, int], None] = lambda text, size: None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+    temporary: str | None = None,
+) -> DrillResult:
+    """Restore a backup, start it, compare it, stop it and remove it; blocking.
+
+    Args:
+      store: with the backup.
+      manifest: of the backup.
+      actors: the classes of all actors in it: name to class.
+      on_step: called with a text and a number of bytes when a long step begins.
+      on_bytes: called with the bytes that were done since the last call.
+      temporary: the directory in which a temporary one is made; None = that of the system.
+
+    Raises:
+      ConfigError: the class of an actor is not given.
+      ViewstampError: the backup is damaged, or the restored cluster does not start.
+    """
+    missing = sorted({str(each["name"]) for each in manifest.actors} - actors.keys())
+    if missing:
+        raise ConfigError(
+            f"the classes of {', '.join(missing)} are not known here, and the node has to run them",
+            remedy="name each one: --actor NAME=module:Class, as in the settings [actors]",
+        )
+    result = DrillResult(manifest.id)
+    with tempfile.TemporaryDirectory(prefix="viewstamp-drill-", dir=temporary) as directory:
+        cluster = f"{directory}/cluster"
+        plan = RestorePlan(target=store.where, backup=manifest.id, nodes=1)
+        restore_cluster(store, cluster, plan, on_step=on_step, on_bytes=on_bytes)
+        on_step("computing the state", manifest.size)
+        _compare_state(f"{cluster}/n1", manifest, actors, result, on_bytes)
+        on_step("reading from the started cluster", manifest.size)
+        run_async(_compare_answers(node_file(cluster, "n1"), manifest, actors, result, on_bytes))
+    return result
+
+
+def _compare_state(
+    directory: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
+) -> None:
+    """Apply the log up to the end of the backup, and compare the checksum of the state."""
+    machine = Streams(classes=actors)
+    disk, applier = RealDisk(), Applier(machine, RealClock())
+    for name in sorted(disk.list_directory(f"{directory}/snapshots"), reverse=True)[:1]:
+        file = disk.open_read(f"{directory}/snapshots/{name}")
+        try:
+            header = read_header(file)
+            applier.adopt(machine.prepare(read_pieces(file, header)), point_of(header.meta))
+        finally:
+            file.close()
+    pending: deque[Batch] = deque()
+    for batch in read_batches(disk, directory):
+        if batch.first_index >= applier.applied_end + sum(each.count for each in pending):
+            if batch.end > manifest.end:
+                break
+            pending.append(batch)
+        on_bytes(batch.size)
+        if len(pending) >= _PENDING_MAX:
+            applier.apply_to(pending, manifest.end)
+    applier.apply_to(pending, manifest.end)
+    if applier.applied_end != manifest.end:
+        result.differences.append(
+            f"the restored log ends at index {applier.applied_end - 1}, the backup at {manifest.end - 1}"
+        )
+    elif manifest.chain is not None and manifest.lineage == machine.lineage:
+        result.is_state_compared = True
+        if manifest.chain != machine.chain:
+            result.differences.append(
+                f"the checksum of the state at index {manifest.end - 1} is {machine.chain:016x}, in the source it was"
+                f" {manifest.chain:016x}"
+            )
+
+
+async def _compare_answers(
+    file: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
+) -> None:
+    """Start the node, and compare its answers with the description of the source."""
+    async with open_node(file, actors=actors) as node, connect(node.address) as client:
+        await _compare_topics(client, manifest, result, on_bytes)
+        sinks = {sink.name: sink.batch for sink in await client.list_sinks()}
+        result.sinks = len(sinks)
+        for sink in manifest.sinks:
+            if sinks.get(sink["name"]) != sink["batch"]:
+                result.differences.append(
+                    f"sink {sink['name']} has batch {sinks.get(sink['name'])}, in the source {sink['batch']}"
+                )
+        listed: dict[str, Any] = {each.name: each for each in await client.list_actors()}
+        for actor in manifest.actors:
+            found = listed.get(actor["name"])
+            result.actors[actor["name"]] = found.instances if found is not None else 0
+            if found is None or (found.instances, found.digest) != (actor["instances"], actor["digest"]):
+                result.differences.append(f"the state of actor {actor['name']} is not that of the source")
+
+
+async def _compare_topics(
+    client: Client, manifest: Manifest, result: DrillResult, on_bytes: Callable[[int], None]
+) -> None:
+    source: dict[str, Mapping[str, Any]] = {each["name"]: each for each in manifest.topics}
+    for topic in await client.list_topics():
+        count = 0
+        async for batch in client.read_batches(topic.name):
+            count += batch.count
+            on_bytes(batch.size)
+        result.records[topic.name] = topic.last_position - topic.first_position + 1
+        if count < result.records[topic.name]:
+            result.differences.append(f"topic {topic.name} returns {count} of {result.records[topic.name]} records")
+        described = source.pop(topic.name, None)
+        # Records may have been deleted by age since, so the first position may be higher.
+        if described is not None and (
+            topic.last_position != described["last_position"] or topic.first_position < described["first_position"]
+        ):
+            result.differences.append(
+                f"topic {topic.name} has positions {topic.first_position} to {topic.last_position}, in the source"
+                f" {described['first_position']} to {described['last_position']}"
+            )
+    result.differences += [f"topic {name} is missing" for name in source]
