@@ -44,21 +44,23 @@ def test_another_node_and_another_incarnation_are_refused_by_name(found: dict[st
     assert "--cluster a:1" in caught.value.remedy
 
 
-def test_a_node_that_runs_on_a_copy_of_the_directory_is_refused_and_both_directories_are_named() -> None:
-    """An older release does not report its directory, and is accepted as before."""
+def test_a_node_that_runs_on_a_copy_of_the_directory_is_refused() -> None:
+    """An older release sends its directory's path too; a still older one proves nothing, and is accepted."""
     here = replace(N1, directory="d/n1", directory_id="8:1")
 
-    def runs_on(directory_id: str, path: str, *, key: str = "aa") -> dict[str, object]:
-        proof = directory_proof(key, directory_id, path, CHALLENGE)
-        return {**welcome(), "directory": path, "directory_proof": proof}
+    def runs_on(directory_id: str, path: str = "", *, key: str = "aa") -> dict[str, object]:
+        shown = {"directory": path} if path else {}
+        return {**welcome(), **shown, "directory_proof": directory_proof(key, directory_id, path, CHALLENGE)}
+
+    assert check_identity("a:1", here, runs_on("8:1"), CHALLENGE) is None
 
     assert check_identity("a:1", here, runs_on("8:1", "d/n1"), CHALLENGE) is None
     assert check_identity("a:1", here, runs_on("8:1", "moved/n1"), CHALLENGE) is None
     assert check_identity("a:1", here, welcome(), CHALLENGE) is None, "an older release"
     assert check_identity("a:1", N1, runs_on("8:2", "copy/n1"), CHALLENGE) is None, "a caller that has no directory"
     forged = {**runs_on("8:1", "d/n1"), "directory": "copy/n1"}
-    for found in (runs_on("8:2", "copy/n1"), runs_on("8:1", "copy/n1", key="bb"), forged):
-        with pytest.raises(WrongNodeError, match="runs on copy/n1, not on d/n1") as caught:
+    for found in (runs_on("8:2"), runs_on("8:2", "copy/n1"), runs_on("8:1", "copy/n1", key="bb"), forged):
+        with pytest.raises(WrongNodeError, match="does not run on d/n1, but on a copy or") as caught:
             check_identity("a:1", here, found, CHALLENGE)
         assert "--cluster a:1" in caught.value.remedy
 

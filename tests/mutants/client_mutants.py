@@ -30,7 +30,7 @@ def forget_identities() -> AbstractContextManager[None]:
 
 
 def take_a_copy() -> AbstractContextManager[None]:
-    return patched(identity, _directory_elsewhere=lambda *_: "")
+    return patched(identity, _runs_elsewhere=lambda *_: False)
 
 
 def count_any_process() -> AbstractContextManager[None]:

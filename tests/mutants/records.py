@@ -744,9 +744,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "take-a-copy",
-        Case(
-            "tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused_and_both_directories_are_named"
-        ),
+        Case("tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused"),
     ),
     Record(
         "count-any-process", Case("tests/local/test_copied.py::test_start_does_not_count_the_processes_of_the_original")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from viewstamp.cli.config import NewSetOption, overrides_of
+from viewstamp.cli.fork import fork
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ViewstampError
@@ -20,6 +21,8 @@ __all__ = ["app"]
 app = typer.Typer(cls=CommandGroup, help="Start and stop a cluster of processes on this machine.", no_args_is_help=True)
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node: n1, n2, ...")]
+
+app.command()(fork)
 
 
 @app.command()

@@ -22,6 +22,7 @@ from viewstamp.cli import (
     members,
     node,
     read,
+    recover,
     replay,
     sim,
     sink,
@@ -91,6 +92,7 @@ app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 app.add_typer(wal.app, name="wal")
 app.command("replay")(replay.replay)
+app.command("recover")(recover.recover)
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.command("completion")(completion.completion)

@@ -9,7 +9,6 @@ from typing import Any
 from viewstamp.client.routing import ExpectedNode
 from viewstamp.errors import UnavailableError, ViewstampError, WrongNodeError
 from viewstamp.ids import name_of
-from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import directory_proof, identity_proof
 
 __all__ = ["check_identity"]
@@ -42,10 +41,9 @@ def check_identity(
             remedy=f"if the directory of {file} is a copy, stop its nodes, which act as the original's; if {found} was"
             f" moved, write {recorded} into its settings and restart it",
         )
-    elsewhere = _directory_elsewhere(welcome, expected, challenge)
-    if elsewhere:
+    if _runs_elsewhere(welcome, expected, challenge):
         raise WrongNodeError(
-            f"{found} at {address} runs on {elsewhere}, not on {expected.directory}, and one is a copy of the other; "
+            f"{found} at {address} does not run on {expected.directory}, but on a copy or on the original of it; "
             "nothing was sent to it",
             remedy=f"name the directory on which it runs by --dir, or name the node by --cluster {address}; to start "
             "the node of this directory, stop that one first",
@@ -53,18 +51,16 @@ def check_identity(
     return None
 
 
-def _directory_elsewhere(welcome: Mapping[str, Any], expected: ExpectedNode, challenge: bytes) -> str:
-    """Return the directory of a node if it is not the expected one; "" = it is, or the node does not name it.
+def _runs_elsewhere(welcome: Mapping[str, Any], expected: ExpectedNode, challenge: bytes) -> bool:
+    """Return whether a node runs on another directory than the expected one; False if the node does not prove it.
 
-    Nodes of older releases do not name it, nor does a node on a disk without an id that copies lack.
+    A node on a disk without an id that copies lack proves nothing, nor does one of an old release.
     """
-    path, proof = welcome.get("directory"), welcome.get("directory_proof")
-    if not expected.incarnation or not expected.directory_id or not isinstance(path, str):
-        return ""
+    path, proof = welcome.get("directory", ""), welcome.get("directory_proof")
+    if not expected.incarnation or not expected.directory_id or not isinstance(path, str) or proof is None:
+        return False
     own = directory_proof(expected.incarnation, expected.directory_id, path, challenge)
-    if isinstance(proof, bytes) and hmac.compare_digest(proof, own):
-        return ""
-    return path if path.isprintable() else brief_repr(path)
+    return not (isinstance(proof, bytes) and hmac.compare_digest(proof, own))
 
 
 def _is_proof(proof: object, incarnation: str, challenge: bytes) -> bool:

@@ -19,6 +19,7 @@ The pieces
   ``create.py``  the files of a new local cluster, and of a node that joins one
   ``machines.py``  the same for nodes on several machines, with a comment on each setting that an operator decides
   ``certificates.py``  an authority and certificates for both
+  ``rewrite.py``  another cluster in an existing file
 
 Sizes and durations are numbers in the unit of the key (``heartbeat_ms = 50``), or text with a unit (``"50ms"``,
 ``bytes_max = "20GiB"``); ``viewstamp.quantities`` has the units.
@@ -44,7 +45,7 @@ Deliberate omissions
 """
 
 from viewstamp.config.certificates import make_certificates
-from viewstamp.config.create import create_cluster, create_node, free_addresses, node_file
+from viewstamp.config.create import create_cluster, create_node, free_addresses, node_file, write_file
 from viewstamp.config.load import LoadedSettings, load_settings
 from viewstamp.config.machines import create_machine_files, create_machine_like
 from viewstamp.config.model import (
@@ -58,6 +59,7 @@ from viewstamp.config.model import (
     TlsSection,
     WalSection,
 )
+from viewstamp.config.rewrite import with_cluster
 
 __all__ = [
     "ClusterSection",
@@ -78,4 +80,6 @@ __all__ = [
     "load_settings",
     "make_certificates",
     "node_file",
+    "with_cluster",
+    "write_file",
 ]

@@ -32,6 +32,7 @@ __all__ = [
     "member_table",
     "new_cluster_id",
     "node_file",
+    "write_file",
     "write_new_files",
 ]
 
@@ -98,8 +99,7 @@ def write_new_files(directory: str, texts: Mapping[NodeId, str], *, taken: re.Pa
                 remedy="choose another directory, or remove these files if no cluster needs them",
             )
         for node in reversed(list(texts)):
-            _write(node_file(directory, node), texts[node])
-        _sync_directory(directory)
+            write_file(node_file(directory, node), texts[node])
     except OSError as error:
         raise StorageError(
             f"cannot write to {directory}: {error.strerror}; the cluster was not created",
@@ -132,8 +132,7 @@ def create_node(directory: str, node: str, like: NodeSettings, like_file: str, m
         with open(like_file, encoding="utf-8") as stream:
             text += common_sections(stream.read())
         settle(tomllib.loads(text), file, environment={}, overrides={})
-        _write(file, text)
-        _sync_directory(directory)
+        write_file(file, text)
     except OSError as error:
         raise StorageError(
             f"cannot write {file}: {error.strerror}", remedy="let this user write there, and free space on the disk"
@@ -245,12 +244,14 @@ def _section_text(loaded: LoadedSettings, settings: Mapping[str, str]) -> Iterat
             yield f"{json.dumps(name) if '.' in name else name} = {json.dumps(value, ensure_ascii=False)}\n"
 
 
-def _write(path: str, text: str) -> None:
+def write_file(path: str, text: str) -> None:
+    """Replace a settings file as a whole; durable on return."""
     with open(path + ".new", "w", encoding="utf-8", opener=open_private) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     os.rename(path + ".new", path)
+    _sync_directory(os.path.dirname(path) or ".")
 
 
 def _sync_directory(directory: str) -> None:

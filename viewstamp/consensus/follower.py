@@ -216,7 +216,7 @@ def install(core: Core, point: SnapshotPoint) -> bool | None:
     log.reset(point.end)
     core.first_index = point.end
     core.base = (point.end, point.last_term)
-    core.memberships = [point.membership]
+    core.memberships = [core.readdressing.entry(point.membership)]
     core.log_time = max(core.log_time, point.log_time)
     core.output.writes.append(ResetLog(point.end, point.last_term))
     core.store_history(point.history)

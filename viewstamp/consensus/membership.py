@@ -18,7 +18,7 @@ from functools import cached_property
 from viewstamp.errors import PeerError, RequestError
 from viewstamp.ids import Index, NodeId, Term
 
-__all__ = ["AddMember", "Change", "Membership", "MembershipEntry", "RemoveMember"]
+__all__ = ["NOT_MOVED", "AddMember", "Change", "Membership", "MembershipEntry", "Readdressing", "RemoveMember"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,14 @@ class Membership:
     def left(self) -> Membership:
         """Return the membership after a joint one, in which only the voters after the change count."""
         return replace(self, outgoing={}, generation=self.generation + 1).naming({})
+
+    def at(self, addresses: Mapping[NodeId, str]) -> Membership:
+        """Return this membership with other addresses for some of its members."""
+        voters, outgoing, learners = (
+            {member: addresses.get(member, address) for member, address in members.items()}
+            for members in (self.voters, self.outgoing, self.learners)
+        )
+        return replace(self, voters=voters, outgoing=outgoing, learners=learners)
 
     def naming(self, incarnations: Mapping[NodeId, str]) -> Membership:
         """Return this membership with the disk names of ``incarnations`` added, and without those of other nodes.
@@ -241,6 +249,27 @@ class MembershipEntry:
     index: Index
     term: Term
     membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class Readdressing:
+    """Addresses that an operator set while no majority could commit them; stored on this member's disk.
+
+    They replace the addresses in memberships up to ``generation``. The next leader writes the membership in force into
+    the log, with these addresses, so all members get them. A later change has a higher generation and is not affected.
+    """
+
+    generation: int = -1
+    addresses: Mapping[NodeId, str] = field(default_factory=dict)
+
+    def entry(self, entry: MembershipEntry) -> MembershipEntry:
+        """Return a membership as it is in force on this member."""
+        if not self.addresses or entry.membership.generation > self.generation:
+            return entry
+        return replace(entry, membership=entry.membership.at(self.addresses))
+
+
+NOT_MOVED = Readdressing()
 
 
 def _without(members: Mapping[NodeId, str], node: NodeId) -> dict[NodeId, str]:

@@ -16,7 +16,7 @@ from typing import ClassVar, NoReturn, Protocol
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.log import RaftLog
-from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.consensus.membership import NOT_MOVED, Membership, MembershipEntry, Readdressing
 from viewstamp.consensus.messages import Announcement, Message, TermResponse, VoteResponse
 from viewstamp.consensus.patience import Patience
 from viewstamp.consensus.progress import Progress
@@ -112,6 +112,8 @@ class Stored:
     intact."""
     promised_us: int = 0
     """The longest promise that a process on this disk may have given to a leader; see ``lease``."""
+    readdressing: Readdressing = NOT_MOVED
+    """Addresses that replace those of ``memberships`` and of records that are appended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +249,8 @@ class Core:
         )
         self.log_time = stored.log_time
         """The log time of the newest batch, microseconds; the next is never earlier."""
-        self.memberships = list(stored.memberships)
+        self.readdressing = stored.readdressing
+        self.memberships = [self.readdressing.entry(entry) for entry in stored.memberships]
         self.first_index = stored.first_index
         """The first index of the log on disk. Earlier records are only in a snapshot."""
         self.incarnations: dict[NodeId, str] = {}
@@ -462,7 +465,8 @@ class Core:
         self.log_time = max(self.log_time, batch.log_time)
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
-            self.memberships.append(MembershipEntry(batch.first_index, batch.term, membership))
+            entry = MembershipEntry(batch.first_index, batch.term, membership)
+            self.memberships.append(self.readdressing.entry(entry))
         if not (self.output.writes and isinstance(self.output.writes[-1], AppendLog)):
             self.output.writes.append(AppendLog([]))
         write = self.output.writes[-1]

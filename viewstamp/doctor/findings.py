@@ -239,8 +239,8 @@ def _other_address(report: Report) -> Iterator[Finding]:
             remedy = f"if it was moved: run {report.command(f'members add {name}')}, which starts it there; else {back}"
         else:
             remedy = (
-                f"{back}, because without a majority a move cannot be recorded; a copy of a cluster cannot run at "
-                "other addresses yet"
+                f"{back}; or, if all members have moved, stop them and run `viewstamp node readdress"
+                " --without-majority` on each; or, if this is a copy, `viewstamp cluster fork` begins a new cluster"
             )
         yield Finding(code="moved", node=name, sentence=f"{sentence}{_cost(report, name)}", remedy=remedy)
 

@@ -22,8 +22,8 @@ Assumes
 
 How
 
-    `judge.py`    which log to take, its base snapshot, and what it may lack
-    `loss.py`     what the new cluster may lack, if the files are of fewer members than a majority
+    `judge.py`    the log to begin with, and its snapshots
+    `loss.py`     the possible loss, if the files are of fewer members than a majority
     `build.py`    the complete files of one new member, in ``new-cluster/`` of its directory
     `fork.py`     the order of the steps over all directories: mark, build, decide, move, unmark
 

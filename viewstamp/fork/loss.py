@@ -1,4 +1,4 @@
-"""What a cluster that is forked from too few members may lose, by the rules of counting. Pure."""
+"""The possible loss of a cluster that is forked from fewer members than a majority, by the rules of counting. Pure."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from viewstamp.host.tls import TlsFiles
 
 
-__all__ = ["LocalCluster"]
+__all__ = ["REMOVED", "LocalCluster", "settings_files"]
 
 STATUS_SECONDS: Final = 0.1
 POLL_SECONDS: Final = 0.02
@@ -331,6 +331,11 @@ def _names(directory: str) -> list[str]:
         return []
     names = [name.removesuffix(".toml") for name in os.listdir(directory) if name.endswith(".toml")]
     return sorted(filter(_NAME.fullmatch, names), key=lambda name: int(name[1:]))
+
+
+def settings_files(directory: str) -> list[str]:
+    """Return the settings files of the nodes in a local cluster's directory, in the order of their numbers."""
+    return [node_file(directory, name) for name in _names(directory)]
 
 
 def _check_actors(settings: Mapping[str, str], directory: str) -> None:

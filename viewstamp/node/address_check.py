@@ -47,7 +47,8 @@ async def check_address(options: NodeOptions, recovered: Recovered, network: Net
       MovedError: the membership has it at another one; see the table above.
     """
     own = options.advertise or options.listen
-    membership = recovered.stored.memberships[-1].membership
+    stored = recovered.stored
+    membership = stored.readdressing.entry(stored.memberships[-1]).membership
     member = recovered.member_id
     recorded = membership.addresses.get(member)
     if recorded is None or recorded == own or parse_address(own)[1] == 0:
@@ -71,20 +72,14 @@ async def check_address(options: NodeOptions, recovered: Recovered, network: Net
             each.cancel()
     raise MovedError(
         f"the membership has {member} at {recorded}, but [node] advertise or listen says {own}; nothing was started",
-        remedy=_remedy(member, recorded, own, is_alone=not others),
+        remedy=_remedy(recorded, own),
     )
 
 
-def _remedy(member: str, recorded: str, own: str, *, is_alone: bool) -> str:
-    back = f"put {recorded} back into the settings, and start it"
-    if is_alone:
-        return (
-            f"{back}; to move it, then: viewstamp members add {member} {own}, stop it, write {own} into the settings, "
-            "start it. A copy cannot run at another address yet"
-        )
+def _remedy(recorded: str, own: str) -> str:
     return (
-        f"{back}; where it was moved and a majority of the others runs: viewstamp members add {member} {own}, then "
-        "start it. A copy of a cluster cannot run at other addresses yet"
+        f"put {recorded} back into the settings; or, if this node has moved to {own}: viewstamp node readdress --config"
+        " FILE, then start it; or, if this directory is a copy: viewstamp cluster fork begins a new cluster with it"
     )
 
 

@@ -22,17 +22,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from viewstamp.consensus.membership import Membership, MembershipEntry
+from viewstamp.consensus.membership import Membership, MembershipEntry, Readdressing
 from viewstamp.consensus.ready import AppendLog, EndRecovery, ResetLog, TruncateLog, Write, WriteHistory, WriteTerm
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import CorruptionError
-from viewstamp.ids import Index, Term
+from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.running_mark import mark_stopped
 from viewstamp.wal.completion import Done, ignore, resolve
 from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal
 
-__all__ = ["LogStore", "check_history", "stored_membership"]
+__all__ = ["LogStore", "check_history", "readdressing_of", "stored_membership"]
 
 
 class LogStore:
@@ -171,6 +171,11 @@ def stored_membership(state: ControlState, hint: Membership) -> MembershipEntry:
     """Return the membership at the start of the log: the stored one, or the settings' hint if none is stored."""
     membership = Membership.decode(state.membership) if state.membership else hint
     return MembershipEntry(Index(0), Term(0), membership)
+
+
+def readdressing_of(state: ControlState) -> Readdressing:
+    """Return the addresses that an operator has set on this disk."""
+    return Readdressing(state.moved_generation, {NodeId(member): address for member, address in state.moved})
 
 
 def check_history(history: TermHistory, wal: Wal, scan_from: Index, directory: str) -> None:

@@ -37,7 +37,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.applier import Applier
 from viewstamp.node.data_dir import DataDir
-from viewstamp.node.log_store import LogStore, check_history, stored_membership
+from viewstamp.node.log_store import LogStore, check_history, readdressing_of, stored_membership
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.running_mark import mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta
@@ -173,6 +173,7 @@ def replay(
             recovering_until=_pair(state.recovering_until),
             lost_power=state.lost_power,
             promised_us=state.promise_us,
+            readdressing=readdressing_of(state),
         ),
         wal=wal,
         applier=applier,

@@ -270,8 +270,7 @@ class _ServerConnection:
     def identity(self, challenge: bytes) -> dict[str, object]:
         """Return the answer to a challenge; as :meth:`Caller.identity`."""
         lock = self.service.lock
-        directory_id, directory = (lock.directory_id, lock.directory) if lock is not None else ("", "")
-        return identity_fields(challenge, self.service.incarnation, directory_id, directory)
+        return identity_fields(challenge, self.service.incarnation, lock.directory_id if lock is not None else "")
 
     def tell_members(self) -> None:
         """Send the members of the group to a client; see :meth:`Server.tell_members`."""

@@ -79,6 +79,8 @@ class ControlState:
       promise_us: the longest promise that a process of this node may have given to a leader, in microseconds: the next
         process keeps it from its start (docs/design/0018). Written only if it is not 0, because older versions refuse
         the field.
+      moved, moved_generation: (member, address) pairs that replace the addresses in memberships up to that generation,
+        set while no majority could commit them.
     """
 
     cluster_id: str
@@ -97,6 +99,8 @@ class ControlState:
     lost_power: bool = False
     log_id: bytes = NO_LOG_ID
     promise_us: int = 0
+    moved: tuple[tuple[str, str], ...] = ()
+    moved_generation: int = 0
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -118,6 +122,7 @@ class ControlState:
                 "lost_power": self.lost_power,
                 "log_id": self.log_id,
                 **({"promise_us": self.promise_us} if self.promise_us else {}),
+                **({"moved": self.moved, "moved_generation": self.moved_generation} if self.moved else {}),
             }
         )
         return packed
@@ -141,7 +146,7 @@ class ControlState:
         for name, value in fields.items():
             if type(value) not in _FIELDS[name] or (type(value) is int and not 0 <= value < 1 << 63):
                 raise ValueError(f"{name} is none")
-        for name in {"history", "peers"} & fields.keys():
+        for name in {"history", "peers", "moved"} & fields.keys():
             fields[name] = tuple(_pair(each, int if name == "history" else str) for each in fields[name])
         for name in ("silent_until", "installing"):
             if fields.get(name) is not None:
@@ -171,6 +176,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "lost_power": (bool,),
     "log_id": (bytes,),
     "promise_us": (int,),
+    "moved": (list,),
+    "moved_generation": (int,),
 }
 
 

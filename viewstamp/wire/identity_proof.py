@@ -28,11 +28,12 @@ IDENTITY_FIELDS = ("proof", "directory", "directory_proof")
 """The fields of WELCOME, and of the OK to STATUS, that answer a challenge."""
 
 
-def identity_fields(challenge: bytes, incarnation: str, directory_id: str, directory: str) -> dict[str, object]:
+def identity_fields(challenge: bytes, incarnation: str, directory_id: str) -> dict[str, object]:
     """Return the answer to a challenge; {} if there is none.
 
-    ``proof`` is None for a node that replays its log, because its ``incarnation`` is not known yet (""). The answer
-    contains the directory if that has an id that a copy lacks.
+    ``proof`` is None for a node that replays its log, because its ``incarnation`` is not known yet (""). There is a
+    ``directory_proof`` if the directory has an id that a copy lacks. Neither shows anything to a caller that cannot
+    read the directory; older releases sent the directory's path too.
     """
     if not challenge:
         return {}
@@ -40,8 +41,7 @@ def identity_fields(challenge: bytes, incarnation: str, directory_id: str, direc
         return {"proof": None}
     fields: dict[str, object] = {"proof": identity_proof(incarnation, challenge)}
     if directory_id:
-        fields["directory"] = directory
-        fields["directory_proof"] = directory_proof(incarnation, directory_id, directory, challenge)
+        fields["directory_proof"] = directory_proof(incarnation, directory_id, "", challenge)
     return fields
 
 
@@ -84,7 +84,7 @@ def directory_proof(incarnation: str, directory_id: str, path: str, challenge: b
     Args:
       incarnation: as for :func:`identity_proof`.
       directory_id: an id that no copy of the directory has (``Lock.directory_id``).
-      path: the directory's path as the node shows it, so that no message can show another one.
+      path: the directory's path as a node of an older release sends it; "" = it is not sent.
       challenge: as for :func:`identity_proof`.
     """
     said = "\n".join((directory_id, path)).encode(errors="replace")

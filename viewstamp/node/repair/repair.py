@@ -27,13 +27,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 
 from viewstamp.consensus import standing
-from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.ids import ClusterId, Index, NodeId, Term
+from viewstamp.node.log_store import readdressing_of
 from viewstamp.node.peers.identity import name_of, reborn
 from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
 from viewstamp.node.repair.salvage import SalvagedLog
@@ -248,8 +249,9 @@ class Repairer:
 
     def _refetcher(self, state: ControlState, membership: Membership, progress: RepairProgress) -> Refetcher:
         own = _id_of(state)
+        present = readdressing_of(state).entry(MembershipEntry(Index(0), Term(0), membership)).membership
         return Refetcher(
-            membership.addresses,
+            present.addresses,
             generation=membership.generation,
             me=own,
             node=self._node,
