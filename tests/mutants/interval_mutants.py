@@ -13,9 +13,12 @@ from viewstamp.consensus.state import Core
 from viewstamp.host.blocking import in_thread
 from viewstamp.ids import NodeId
 from viewstamp.node import running_mark
+from viewstamp.node.health import digests
 from viewstamp.node.node import Node
 from viewstamp.node.parts import Parts
+from viewstamp.wal import writer
 from viewstamp.wal.control_file import ControlState
+from viewstamp.wire.batch import Kind
 
 __all__ = ["INTERVAL_MUTANTS"]
 
@@ -68,6 +71,14 @@ def cut_instead_of_set_aside() -> AbstractContextManager[None]:
     return patched(follower, on_announcement=on_announcement)
 
 
+def lose_names() -> AbstractContextManager[None]:
+    return patched(writer, _INTERVAL_KINDS=frozenset(Kind))
+
+
+def judge_at_once() -> AbstractContextManager[None]:
+    return patched(digests, _PATIENCE_LOOKS=0)
+
+
 INTERVAL_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -95,6 +106,18 @@ INTERVAL_MUTANTS: dict[str, Mutant] = {
             "in interval mode a member cuts below its own commit end and keeps its log",
             cut_instead_of_set_aside,
             rule="interval, rule 4",
+        ),
+        Mutant(
+            "lose-names",
+            "in interval mode sessions and topics are acknowledged before they are durable",
+            lose_names,
+            rule="interval",
+        ),
+        Mutant(
+            "judge-at-once",
+            "a leader decides alone about a member that differs, before others have reported",
+            judge_at_once,
+            rule="digests",
         ),
     )
 }

@@ -813,6 +813,16 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "lose-names",
+        Case("tests/wal/test_interval.py::test_a_batch_that_gives_out_a_name_is_complete_when_it_is_durable"),
+    ),
+    Record(
+        "judge-at-once",
+        Case(
+            "tests/node/test_digests.py::test_a_leader_that_stalls_between_two_reports_stops_no_member_with_the_right_state"
+        ),
+    ),
+    Record(
         "backup-of-a-late-member",
         Case("tests/sim/test_backups.py::test_a_restored_backup_holds_what_was_acknowledged_and_nothing_else"),
     ),
