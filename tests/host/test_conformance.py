@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from viewstamp.host import boot
-from viewstamp.host.boot import UNKNOWN_BOOT, read_boot_id
-from viewstamp.host.clock import RealClock
+from viewstamp.host import clock
+from viewstamp.host.clock import UNKNOWN_BOOT, RealClock, read_boot_id
 from viewstamp.host.conformance import (
     BOOT_BEHAVIOURS,
     CLOCK_BEHAVIOURS,
@@ -130,5 +129,5 @@ def test_a_simulated_power_cut_ends_a_boot_and_a_kill_does_not() -> None:
 
 def test_a_machine_without_a_boot_id_reports_it_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_boot_id() != UNKNOWN_BOOT or not sys.platform.startswith("linux")
-    monkeypatch.setattr(boot, "_PATH", "/proc/there/is/no/such/file")
+    monkeypatch.setattr(clock, "_BOOT_ID_PATH", "/proc/there/is/no/such/file")
     assert read_boot_id() == UNKNOWN_BOOT

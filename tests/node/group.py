@@ -15,8 +15,7 @@ from tests.node.hooked_disk import HookedDisk
 from tests.node.switchboard import CLIENT, Switchboard
 from viewstamp.client import Client, ClientOptions
 from viewstamp.consensus.state import RaftOptions
-from viewstamp.host.boot import read_boot_id
-from viewstamp.host.clock import RealClock
+from viewstamp.host.clock import RealClock, read_boot_id
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId

@@ -49,47 +49,25 @@ State, and the order of its cursors
   * ``first_index``: the first index of the log on disk; ``history`` describes it from there on, and the record before.
   * ``state``: a ``Following``, a ``Campaign`` or a ``Leading``, replaced as a whole at each change of role or term.
 
-The rules in short (numbers: protocol rules; each has its tests in ``tests/consensus``)
-  * **Advertise and commit are a pair** (1, 7). Because the advertised history includes its boundary, a quorum that
-    has *reached* the leader's term start commits everything up to its end, records of old terms included, without a
-    record of the own term. Reached means: durable to there, and acknowledged after the member durably accepted this
-    term's announcement. Ends in vote responses never count. Neither half is safe with the other half of plain Raft.
-  * **The winner extends its advertised history** (3), durably, and only then announces.
-  * **The common point** of two logs is at the highest term present in both histories (4): the smaller of the two ends
-    of that term. Leader and member compute it independently; the member from its own present state. A difference is
-    refused, harmlessly; a point below the own commit end is fatal.
-  * **An announcement is three durable steps in one order** (5): term, truncation, history. Meanwhile the member answers
-    nothing.
-  * **Appends** are accepted only under the accepted announcement, only exactly at the end (6). An append before the end
-    is answered with the end. One beyond it is rejected with the end, and the leader probes from there, one append at a
-    time.
-  * **The commit end** of a leader is adopted under the announcement only, as far as the own log reaches, and never
-    moves back (8).
-  * **A leader that steps down keeps its tail** (10); only an announcement cuts it. Cut is not "did not happen" (12).
-  * **Pre-vote and check-quorum together** (13): a member with a live leader gives no votes; a leader without answers of
-    a quorum steps down; a request of a lower term is always answered with the present one.
-  * **Members do not wait for a leader that seems dead**: after ``lost_leader`` a member gives its votes to others,
-    and the voters campaign one after the other, by pre-vote as always. Only a wait is shorter; see
-    ``docs/design/0005``.
-  * **Timeouts adapt**: twice the longest delay of the last moments, from the setting up to ten times that. So a network
-    with round trips longer than the setting costs a few terms and then keeps a leader; ``docs/design/0010``.
-  * **A snapshot** (19) is offered if no common point is at or behind the log's begin; it is installed with no write
-    under way, the log reset first and the history stored then. At or below the own commit end it is ignored.
-  * **The rules of counting** are in :mod:`~viewstamp.consensus.standing` and nowhere else: majorities, plain and joint,
-    which members may vote and campaign, and which votes and ends count (14, 15, 17, 18). Node repair and the offline
-    replay call them too.
-  * **Learners** acknowledge, read and answer votes; they never count (14).
-  * **A member with a damaged disk is recovering** (17). It accepts batches and answers its leader; its ends, its
-    heartbeats for reads and its vote do not count until its durable pair is at least the one from before the damage,
-    and the end of its recovery is durable.
-  * **The membership** in the newest membership record of the log is in force, committed or not (15). Each new leader
-    replicates the one it finds as its first record; RUNNING means that this record is committed. A change of voters is
-    joint: two records, and both majorities in between. One change at a time, and only by a leader that is RUNNING.
-  * **Disks have names** (18). The membership names the disk of each member that was met; messages of a disk that no
-    record names count nowhere. If the owner names none (``Raft.note_incarnation``), all count.
-  * **Leases** are off by default. With them a member elects no other leader for a time after each message of its
-    leader, and that leader answers reads without a round meanwhile; see ``lease`` and ``docs/design/0018``.
-  * **Leadership moves** by ``TimeoutNow``, to a member that holds everything; its vote requests pass check-quorum.
+The rules by their numbers; ``docs/protocol.md`` explains them, and each has its tests in ``tests/consensus``
+  | rule | text |
+  | --- | --- |
+  | 1, 7 | a quorum that has durably reached the term start commits everything up to its end, of old terms too |
+  | 3 | the winner extends its advertised history, durably, and only then announces |
+  | 4 | the common point of two logs is in the highest term of both histories, computed by both sides |
+  | 5 | an announcement is three durable steps in one order: term, truncation, history; no answers meanwhile |
+  | 6 | appends are accepted under the accepted announcement, exactly at the end |
+  | 8 | a commit end is adopted under the announcement, as far as the own log reaches, and never moves back |
+  | 10, 12 | a leader that steps down keeps its tail; cut is not "did not happen" |
+  | 13 | pre-vote and check-quorum together; a request of a lower term is answered with the present one |
+  | 14 | learners acknowledge, read and answer votes; they never count |
+  | 15 | the newest membership record is in force, committed or not; changes of voters are joint, one at a time |
+  | 17 | a member with a damaged disk is recovering: it does not count until it has regained its pair, durably |
+  | 18 | the membership names each member's disk; messages of other disks count nowhere, if it names one |
+  | 19 | a snapshot is installed with no write under way: the log is reset first, and the history stored then |
+
+Without a number: members do not wait for a leader that seems dead (``docs/design/0005``), timeouts adapt
+(``docs/design/0010``), leases are off by default (``docs/design/0018``).
 
 Files
   ``raft``: the inputs, the one output, and the table of which function handles which message. ``state``: the stored

@@ -16,8 +16,7 @@ from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.errors import TlsError
-from viewstamp.host.boot import read_boot_id
-from viewstamp.host.clock import RealClock
+from viewstamp.host.clock import RealClock, read_boot_id
 from viewstamp.host.descriptors import descriptor_limit
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Buffer, Host

@@ -15,7 +15,7 @@ them from one seed.
                    TLS over any connection
 ``tls_network``    ``TlsNetwork``: TLS around a network          around either network
 ``address``        an address as text: check, split, join        the same
-``boot``           ``read_boot_id``: changes when the machine    simulated: in ``sim.world``
+``clock``, too     ``read_boot_id``: changes when the machine    simulated: in ``sim.world``
                    starts again, not when a process does
 ``chaos``          ``Chaos``: injects faults into a running      around a real network and a real disk
                    node of a local cluster

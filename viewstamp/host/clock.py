@@ -1,4 +1,4 @@
-"""The real clock. The simulated one is in ``viewstamp.sim.loop``."""
+"""The real clocks, and the id of the machine's boot, after which they begin anew. Simulated: ``viewstamp.sim``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from viewstamp.host.interfaces import Clock
 
-__all__ = ["RealClock"]
+__all__ = ["UNKNOWN_BOOT", "RealClock", "read_boot_id"]
 
 _BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
@@ -24,3 +24,23 @@ class RealClock(Clock):
     def wall_us(self) -> int:
         """Return microseconds since 1970, UTC, by the clock of the machine."""
         return time.time_ns() // 1000
+
+
+UNKNOWN_BOOT = ""
+"""The machine gives no boot id. Callers must then assume that the machine has restarted, and lost unsynced bytes."""
+
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+def read_boot_id() -> str:
+    """Return an id that changes each time the machine starts; :data:`UNKNOWN_BOOT` on systems other than Linux.
+
+    Bytes that were written and not synced survive the death of every process, because the kernel holds them, but not
+    the end of that kernel: a power cut, a reset, a panic. All containers of a machine share its kernel, and its boot
+    id. Blocks for one read of ``/proc``.
+    """
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError):
+        return UNKNOWN_BOOT

@@ -345,4 +345,4 @@ class Host:
     boot_id: Callable[[], str] = str
     """Returns an id of this run of the machine, because unsynced bytes survive its processes but not a power cut.
 
-    "" = unknown (``host.boot``): then the machine may have lost power since any earlier moment."""
+    "" = unknown (``host.clock``): then the machine may have lost power since any earlier moment."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.host.boot import UNKNOWN_BOOT
+from viewstamp.host.clock import UNKNOWN_BOOT
 from viewstamp.ids import Index
 from viewstamp.wal.control_file import ControlState
 

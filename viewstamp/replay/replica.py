@@ -16,7 +16,7 @@ from viewstamp.consensus.membership import Membership, MembershipEntry
 from viewstamp.consensus.standing import Claim, Pair
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageError
-from viewstamp.host.boot import read_boot_id
+from viewstamp.host.clock import read_boot_id
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
