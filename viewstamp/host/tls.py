@@ -48,7 +48,10 @@ __all__ = ["LoadedTls", "Tls", "TlsFiles", "TlsStream", "Validity", "shown_time"
 
 _LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the files."""
-_READ_BYTES: Final = 256 * 1024
+_RECORD_BYTES: Final = 16 * 1024
+"""The most that one record of TLS holds, and so the most that one call of OpenSSL encrypts or decrypts."""
+_COPIED_BYTES: Final = 4096
+"""Buffers below this size are joined, because a record of its own costs more than a copy of the bytes."""
 _HANDSHAKE_BYTE: Final = 0x16
 """The first byte of every TLS connection. A frame of viewstamp begins with another one."""
 _NO_CHECK_TIME: Final = 0x200000
@@ -480,27 +483,21 @@ class TlsStream:
         if not self._is_open_or_shakes(data):
             return
         read, pending, incoming = self._tls.read, self._tls.pending, self._incoming
-        pieces: list[bytes] = []
-        error: BaseException | None = None
-        try:
-            while incoming.pending or pending():
-                piece = read(_READ_BYTES)
-                if not piece:
-                    self._closes_when_open = True  # The other side has closed.
-                    break
-                pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass  # The rest of a record has not arrived yet.
-        except ssl.SSLError as failure:
-            error = self._explain(failure)
-        if self._outgoing.pending:
+        assert self.handler is not None, "it is set in on_open at the latest"
+        # Pieces are not joined here, because the handler has to join them with those of other chunks anyway.
+        while (incoming.pending or pending()) and not self._is_closing:
+            try:
+                piece = read(_RECORD_BYTES)
+            except ssl.SSLWantReadError:
+                break  # The rest of a record has not arrived yet.
+            except ssl.SSLError as error:
+                raise self._explain(error) from error
+            if not piece:  # The other side has closed.
+                self.close()
+                break
+            self.handler.on_bytes(piece)
+        if self._outgoing.pending and not self._is_closing:
             self._flush()  # For example the answer to a request for new keys.
-        if pieces and self.handler is not None:
-            self.handler.on_bytes(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        if error is not None:
-            raise error
-        if self._closes_when_open:
-            self.close()
 
     def on_closed(self, error: BaseException | None) -> None:
         """Report the end."""
@@ -522,7 +519,7 @@ class TlsStream:
         if self._is_closing:
             return
         if self.is_open:
-            self._encrypt(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+            self._encrypt(buffers)
         else:
             self._queued += buffers
 
@@ -590,7 +587,7 @@ class TlsStream:
         self._on_open(None)
         queued, self._queued = self._queued, []
         if queued:
-            self._encrypt(b"".join(queued))
+            self._encrypt(queued)
         if self._closes_when_open:
             self.close()
         return not self._is_closing
@@ -659,19 +656,33 @@ class TlsStream:
 
     # Bytes.
 
-    def _encrypt(self, data: Buffer) -> None:
-        if not data:
-            return
-        write, size = self._tls.write, len(data)
+    def _encrypt(self, buffers: Sequence[Buffer]) -> None:
+        """Encrypt and send buffers. Small ones are joined, and large ones are not copied."""
         try:
-            done = write(data)
-            while done < size:  # One call takes one record, which is 16 KiB.
-                done += write(memoryview(data)[done:])
+            small: list[Buffer] = []
+            for buffer in buffers:
+                if len(buffer) < _COPIED_BYTES:
+                    small.append(buffer)
+                    continue
+                if small:
+                    self._write(b"".join(small))
+                    small = []
+                self._write(buffer)
+            if small:
+                self._write(small[0] if len(small) == 1 else b"".join(small))
         except ssl.SSLError as error:
             self._error = self._explain(error)
             self.abort()
             return
         self._flush()
+
+    def _write(self, data: Buffer) -> None:
+        if not data:
+            return  # OpenSSL does not define what happens with no bytes.
+        write, size = self._tls.write, len(data)
+        done = write(data)
+        while done < size:  # One call takes one record.
+            done += write(memoryview(data)[done:])
 
     def _flush(self) -> None:
         data = self._outgoing.read()
