@@ -16,6 +16,7 @@ from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
+from tests.mutants.tls_mutants import TLS_MUTANTS
 from tests.mutants.token_mutants import TOKEN_MUTANTS
 
 __all__ = ["CATALOGUE", "HARMLESS"]
@@ -78,6 +79,7 @@ _ALL = {
     **MESSAGE_MUTANTS,
     **INTERVAL_MUTANTS,
     **BACKUP_MUTANTS,
+    **TLS_MUTANTS,
 }
 
 

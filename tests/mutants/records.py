@@ -854,5 +854,25 @@ RECORDS: tuple[Record, ...] = (
         "backup-verifies-nothing",
         Case("tests/backup/test_damage.py::test_a_damaged_object_is_named_and_a_full_backup_does_without_it"),
     ),
+    Record("peer-without-a-name", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
+    Record("client-as-peer", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
+    Record("member-as-another", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
+    Record(
+        "certificate-of-any-cluster", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")
+    ),
+    Record("server-of-any-name", Case("tests/host/test_tls.py::test_a_wrong_certificate_is_an_error_on_both_sides")),
+    Record(
+        "answer-under-any-name",
+        Case("tests/wire/test_certificate_names.py::test_an_answer_under_another_name_is_refused"),
+    ),
+    Record(
+        "first-of-two-names",
+        Case(
+            "tests/wire/test_certificate_names.py::test_a_certificate_without_exactly_one_well_formed_name_names_nothing"
+        ),
+    ),
+    Record(
+        "certificate-of-another-node", Case("tests/host/test_tls.py::test_the_certificate_of_another_node_is_refused")
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""
