@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from viewstamp.errors import ConfigError
-from viewstamp.spark.options import _SINK, _SOURCE, _WAL, COLUMNS, SinkOptions, SourceOptions, WalSourceOptions
+from viewstamp.host.tls import TlsFiles
+from viewstamp.spark.options import (
+    _SINK,
+    _SOURCE,
+    _WAL,
+    COLUMNS,
+    TLS_VARIABLES,
+    SinkOptions,
+    SourceOptions,
+    WalSourceOptions,
+)
 
 CLUSTER = "127.0.0.1:7001,127.0.0.1:7002"
 NAMED = {"cluster": CLUSTER, "topic": "flights"}
@@ -112,7 +122,8 @@ def test_an_option_like_none_gets_the_list() -> None:
         sink(zzz="1")
     assert (
         raised.value.remedy
-        == "there are cluster, topic, sinkId, sinkReset, txnId, txnKeepDays, batchId, format, connectSeconds"
+        == "there are cluster, topic, sinkId, sinkReset, txnId, txnKeepDays, batchId, format, connectSeconds,"
+        " tlsAuthority, tlsCertificate, tlsKey"
     )
 
 
@@ -238,6 +249,20 @@ def test_the_cluster_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match="no cluster is named") as raised:
         SinkOptions.parse({}, streaming=True)
     assert "VIEWSTAMP_CLUSTER" in raised.value.remedy
+
+
+def test_the_files_of_tls_are_options_or_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = TlsFiles(authority="/a.pem", certificate="/c.pem", key="/c.key")
+    options = {"tlsAuthority": "/a.pem", "tlsCertificate": "/c.pem", "tlsKey": "/c.key"}
+    assert sink(**options).tls == source(**options).tls == files
+    assert sink().tls is None
+    with pytest.raises(ConfigError, match="missing: tlsCertificate, tlsKey"):
+        source(tlsAuthority="/a.pem")
+    for name, file in zip(TLS_VARIABLES, options.values(), strict=True):
+        monkeypatch.setenv(name, file)
+    assert sink().tls == source().tls == files
+    table = SourceOptions.table_of({"cluster": CLUSTER, "topic": "orders", **options})
+    assert SinkOptions.parse({}, streaming=False, table=table).tls == files
 
 
 def test_directories_are_what_load_was_given() -> None:
