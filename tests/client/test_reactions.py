@@ -50,6 +50,7 @@ EXPECTED = {
     "StaleSessionError": FINAL,
     "StorageError": UNKNOWN,
     "StorageFullError": FINAL,
+    "TlsError": UNKNOWN,
     "TopicExistsError": FINAL,
     "TrimmedError": FINAL,
     "UnavailableError": LATER,
