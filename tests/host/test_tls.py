@@ -21,8 +21,9 @@ from viewstamp.errors import ConfigError, TlsError
 from viewstamp.host.conformance import NETWORK_BEHAVIOURS
 from viewstamp.host.interfaces import Connection, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.tls import Tls, TlsFiles, TlsStream, inspect, load
+from viewstamp.host.tls import Tls, TlsFiles, inspect, load
 from viewstamp.host.tls_network import TlsNetwork
+from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.host import tls
-from viewstamp.host.tls import LoadedTls, TlsStream
+from viewstamp.host.tls import LoadedTls
+from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.handshake import Hello, Opening

@@ -11,8 +11,9 @@ them from one seed.
 ``executor``       ``ThreadExecutor``: one thread, or several    simulated: in ``sim.disk``
                    that take turns
 ``network``        ``RealNetwork``: TCP on asyncio               simulated: ``sim.network.SimulatedNetwork``
-``tls``            ``Tls``, ``TlsStream``: certificates, and     real only
-                   TLS over any connection
+``tls``            ``Tls``: certificates, loaded again when      real only
+                   their files change
+``tls_stream``     ``TlsStream``: TLS over one connection        over either network
 ``tls_network``    ``TlsNetwork``: TLS around a network          around either network
 ``address``        an address as text: check, split, join        the same
 ``clock``, too     ``read_boot_id``: changes when the machine    simulated: in ``sim.world``

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.tls import Tls, TlsFiles, TlsStream
+from viewstamp.host.tls import Tls, TlsFiles
+from viewstamp.host.tls_stream import TlsStream
 
 __all__ = ["TlsNetwork", "client_network"]
 

@@ -15,7 +15,8 @@ import trio
 from viewstamp.client.runtime import Dialer, Wire
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer, ConnectionHandler
-from viewstamp.host.tls import Tls, TlsStream
+from viewstamp.host.tls import Tls
+from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName
 
 __all__ = ["TrioNetwork", "TrioTlsNetwork"]
