@@ -13,7 +13,7 @@ import pytest
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import wins
 from viewstamp.doctor.findings import CODES, Finding, ProcessReport, Report, findings
-from viewstamp.doctor.status import summary
+from viewstamp.doctor.status import nobody_leads, summary
 from viewstamp.ids import NodeId
 
 MIB = 1024 * 1024
@@ -347,6 +347,17 @@ def test_member_is_behind_if_it_lacks_records_that_were_committed_at_the_first_l
     assert look(late, earlier=[node("n1", commit_index=60)]) == []
     finding = only(look(late, earlier=[node("n1", commit_index=61)]), "behind")
     assert finding.sentence == "n3 is behind: it has 60 of 100 records of the log"
+
+
+def test_node_that_rejects_the_command_is_not_taken_for_one_that_is_down() -> None:
+    """The remedy is a certificate, and not a restart."""
+    answer = {"error": "only connections with TLS", "error_class": "TlsError", "remedy": "give it its certificate"}
+    nodes = [{"id": None, "address": ADDRESSES["n1"], "reachable": False, **answer}]
+    [finding] = findings(Report(nodes=summary(nodes, {})["nodes"]))
+    assert (finding.code, finding.remedy) == ("rejected", "give it its certificate")
+    assert finding.sentence.endswith("rejects this command: only connections with TLS")
+    error = nobody_leads(summary(nodes, {})["nodes"], "", is_read=True)
+    assert (type(error).__name__, error.remedy) == ("TlsError", "give it its certificate")
 
 
 def test_member_that_applies_too_slowly_is_reported_with_the_reason_of_its_health_check() -> None:

@@ -49,11 +49,10 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def test_exit_codes_that_need_a_person_are_not_restarted() -> None:
-    from viewstamp.errors import ConfigError, CorruptionError, StorageError, UnavailableError
+    from viewstamp.errors import CorruptionError, StorageError, UnavailableError
 
     [codes] = re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
     assert [int(code) for code in codes.split()] == [
-        ConfigError.exit_code,
         StorageError.exit_code,
         CorruptionError.exit_code,
     ]

@@ -331,7 +331,9 @@ class ConnectionPool:
             return await self._runtime.within(seconds, ask())
         except (ViewstampError, TimeoutError) as error:
             reason = str(error) or f"no answer within {seconds:g} s"
-            return {"address": address, "reachable": False, "error": reason, "error_class": type(error).__name__}
+            remedy = error.remedy if isinstance(error, ViewstampError) else ""
+            answer = {"address": address, "reachable": False, "error": reason, "remedy": remedy}
+            return {**answer, "error_class": type(error).__name__}
 
 
 class Owner(Protocol):

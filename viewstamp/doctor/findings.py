@@ -14,7 +14,7 @@ from viewstamp.consensus.standing import majority, wins
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
 from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leader_of, node_name
 from viewstamp.doctor.security import security_trouble
-from viewstamp.doctor.status import FULL, divergences, member_id
+from viewstamp.doctor.status import FULL, divergences, is_rejected, member_id
 from viewstamp.ids import NodeId, name_of
 
 __all__ = ["CODES", "Finding", "ProcessReport", "Report", "findings"]
@@ -41,7 +41,7 @@ def findings(report: Report) -> list[Finding]:
 
 
 def _no_answer(report: Report) -> Iterator[Finding]:
-    if not report.up:
+    if not report.up and not any(map(is_rejected, report.nodes)):
         where = ", ".join(
             f"{node['id']} at {node['address']}" if node["id"] else node["address"] for node in report.nodes
         )
@@ -174,6 +174,13 @@ def _unreachable(report: Report) -> Iterator[Finding]:
                 sentence=f"another node than expected answers at {node['address']}: {node['error']}",
                 remedy="correct the address, or start the member that belongs there",
             )
+        elif is_rejected(node):
+            yield Finding(
+                code="rejected",
+                node=name,
+                sentence=f"{node['id'] or 'the node'} at {node['address']} rejects this command: {node['error']}",
+                remedy=str(node.get("remedy") or "give the command the certificate of a client"),
+            )
         elif not node["id"] and report.membership:
             yield Finding(
                 code="no_member",
@@ -187,7 +194,8 @@ def _unreachable(report: Report) -> Iterator[Finding]:
                 code="down",
                 node=name,
                 sentence=f"{subject} at {node['address']}: {node.get('error') or 'no response'}{_cost(report, name)}",
-                remedy="start it on its machine: `viewstamp node run --config FILE`; or repair the network to it",
+                remedy="start it on its machine, by its service or `viewstamp node run --config FILE`; or repair the "
+                "network to it",
             )
         elif process.pid is None:
             yield Finding(

@@ -25,6 +25,7 @@ CODES: Final = (
     "paused",
     "hung",
     "wrong_cluster",
+    "rejected",
     "refused",
     "repairing",
     "silent",

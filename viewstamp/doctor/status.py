@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from viewstamp.doctor.clocks import in_words, seconds_ahead
-from viewstamp.errors import ViewstampError, WrongNodeError, unanswered
+from viewstamp.errors import AccessDeniedError, TlsError, ViewstampError, WrongNodeError, unanswered
 from viewstamp.ids import name_of
 from viewstamp.terminal.flags import program
 
-__all__ = ["FULL", "divergences", "log_size", "member_id", "nobody_leads", "summary", "warnings_of"]
+__all__ = ["FULL", "divergences", "is_rejected", "log_size", "member_id", "nobody_leads", "summary", "warnings_of"]
 
 KEYS: Final = (
     "id",
@@ -38,6 +38,11 @@ FULL: Final = 0.8
 """Share of its limit above which a log is reported, because it can reach the limit before a person looks again."""
 
 
+def is_rejected(node: Mapping[str, Any]) -> bool:
+    """Return whether a node rejects this command, because its certificate or its token is missing or wrong."""
+    return node.get("error_class") in (TlsError.__name__, AccessDeniedError.__name__)
+
+
 def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str, *, is_read: bool) -> ViewstampError:
     """Return the error if none of the statuses, as ``summary`` has them, is a leader's; see ``unanswered``."""
     membership: Mapping[str, Any] = next((node["membership"] for node in nodes if node.get("membership")), {})
@@ -49,6 +54,10 @@ def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str, *, is_read: boo
         return WrongNodeError(
             str(other["error"]), remedy=f"run `{program()} doctor{where}`: it has a remedy for each node"
         )
+    refused = next(filter(is_rejected, nodes), None)
+    if refused is not None and not here:
+        kind = TlsError if refused["error_class"] == TlsError.__name__ else AccessDeniedError
+        return kind(str(refused["error"]), remedy=str(refused.get("remedy") or ""))
     reasons = dict.fromkeys(str(node["error"]) for node in nodes if node.get("error"))
     return unanswered(
         members,
