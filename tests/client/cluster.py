@@ -232,6 +232,8 @@ class Cluster:
     def client(self, *nodes: int, cluster_id: str = "", seed: int = 1, **options: Any) -> Client:
         """Make a client with the addresses of the given nodes, or of all of them."""
         known = [self.nodes[n] for n in nodes] if nodes else self.nodes
+        # Otherwise more batches would be in flight on a machine that answers slowly.
+        options.setdefault("batches_in_flight_far", options.get("batches_in_flight", ClientOptions().batches_in_flight))
         client = Client(
             [node.address for node in known],
             network=self.network("client"),

@@ -9,7 +9,7 @@ from functools import partial
 
 from viewstamp.client.batches import Request
 from viewstamp.client.link import Link
-from viewstamp.client.runtime import Future, Runtime
+from viewstamp.client.runtime import Future, Runtime, TimerHandle
 from viewstamp.errors import ConfigError, PeerError, ResultTooLargeError, UnavailableError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Buffer
@@ -100,6 +100,9 @@ class NodeConnection:
         self._link = link
         self._waiting: dict[_Question, None] = {}
         """Unanswered questions."""
+        self._timer: TimerHandle | None = None
+        self._timer_due = math.inf
+        """The time at which ``_timer`` looks for late questions: not after the earliest deadline."""
         self._unsent: deque[_Question] = deque()
         self._on_members: Callable[[dict[str, str], int], None] | None = None
         link.join(self)
@@ -138,8 +141,11 @@ class NodeConnection:
         question = _Question(request_id, request.kind, frame, future, wait)
         self._waiting[question] = None
         self._unsent.append(question)
-        self.wake()
-        timer = self._runtime.call_later(timeout, _expire, future)
+        if not self.is_ready:
+            self.wake()
+        question.deadline = deadline = self._runtime.time() + timeout
+        if deadline < self._timer_due:
+            self._set_timer(deadline)
         try:
             return await future
         except TimeoutError:
@@ -147,8 +153,24 @@ class NodeConnection:
                 self._link.suspect(question.sent_at + wait)
             raise
         finally:
-            timer.cancel()
             self._waiting.pop(question, None)
+
+    def _set_timer(self, deadline: float) -> None:
+        """Have late questions expired at ``deadline``. They share a timer, because nearly all are answered before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_due = deadline
+        if deadline < math.inf:
+            self._timer = self._runtime.call_later(max(0.0, deadline - self._runtime.time()), self._expire)
+
+    def _expire(self) -> None:
+        now = self._runtime.time()
+        for question in self._waiting:
+            if question.deadline <= now and not question.future.done():
+                question.future.set_exception(TimeoutError())
+        left = (question.deadline for question in self._waiting if not question.future.done())
+        self._set_timer(min(left, default=math.inf))
 
     def leave_silent(self, since: float) -> None:
         """End the connection because the node owes an answer since ``since`` and has sent this client nothing.
@@ -210,6 +232,7 @@ class NodeConnection:
         self.was_owed = is_owed
         self._link.leave(self)
         self.closed.set_result(reason)
+        self._set_timer(math.inf)
         for question in self._waiting:
             if not question.future.done():
                 question.future.set_exception(reason)
@@ -218,7 +241,7 @@ class NodeConnection:
 class _Question:
     """A request of :meth:`NodeConnection.ask`."""
 
-    __slots__ = ("frame", "future", "kind", "request_id", "sent_at", "wait")
+    __slots__ = ("deadline", "frame", "future", "kind", "request_id", "sent_at", "wait")
 
     def __init__(
         self, request_id: int, kind: FrameKind, frame: Sequence[Buffer], future: Future[Frame], wait: float
@@ -228,6 +251,7 @@ class _Question:
         self.frame = frame
         self.future = future
         self.wait = wait
+        self.deadline = math.inf
         self.sent_at: float | None = None
         """None = it was not sent."""
 
@@ -255,11 +279,6 @@ def too_large(size: int) -> ResultTooLargeError:
         f"the answer takes {size:,} bytes, more than this client takes; the request was carried out",
         remedy=TOO_LARGE_REMEDY,
     )
-
-
-def _expire(future: Future[Frame]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
 
 
 def _ignore(connection: NodeConnection, frame: Frame) -> None:

@@ -207,6 +207,9 @@ class ConnectionPool:
 
     def open_to(self, node: str) -> NodeConnection | None:
         """Return the open connection to the member with this id, or to the node of this name; None = there is none."""
+        preferred = self.preferred
+        if preferred is not None and preferred.node == node and preferred.is_usable:
+            return preferred
         for connection in self._connections.values():
             if connection.is_usable and (node == connection.node or node == name_of(connection.node)):
                 return connection

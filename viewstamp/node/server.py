@@ -30,6 +30,7 @@ from viewstamp.node.crowd import Complaints, Crowd
 from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.read_index import Barrier
+from viewstamp.node.reading import Reading
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, Limits, Service
 from viewstamp.node.state_machine import Query, Result
 from viewstamp.wire.answers import error_fields
@@ -365,8 +366,8 @@ class _ServerConnection:
 
     def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer a linearizable query without a task; as :meth:`Caller.read`."""
-        read = _Read(self, request, asked, key, query)
         reading = self.service.reading
+        read = _Read(self, request, asked, key, query, reading)
         self._count_request()
         try:
             read.barrier = reading.join(read)
@@ -379,15 +380,14 @@ class _ServerConnection:
         """Query the state, which is fresh enough now, or answer with ``error``."""
         del self.reads[read]
         self._server.crowd.requests -= 1
-        service = self.service
         if error is None:
             try:
                 self.check(read.asked)
-                result = service.reading.query_now(read.query)
+                result = read.reading.query_now(read.query)
             except ViewstampError as refusal:
                 error = refusal
             else:
-                self.ok(read.request, {read.key: result, "age": 0.0, "applied_index": service.applied_index})
+                self.ok(read.request, {read.key: result, "age": 0.0, "applied_index": self.service.applied_index})
                 return
         self._error(read.request, error)
 
@@ -501,13 +501,20 @@ class _ServerConnection:
 class _Read:
     """A linearizable query of a connection that waits for a leader. Called as a ``Reader`` when it may be answered."""
 
-    __slots__ = ("_connection", "asked", "barrier", "key", "query", "request")
+    __slots__ = ("_connection", "asked", "barrier", "key", "query", "reading", "request")
 
     def __init__(
-        self, connection: _ServerConnection, request: int, asked: RequestBody, key: str, query: Query[object]
+        self,
+        connection: _ServerConnection,
+        request: int,
+        asked: RequestBody,
+        key: str,
+        query: Query[object],
+        reading: Reading,
     ) -> None:
         self._connection = connection
         self.asked = asked
+        self.reading = reading
         self.request = request
         self.key = key
         self.query = query

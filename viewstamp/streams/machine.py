@@ -497,6 +497,8 @@ class Streams:
     def _answer(self, query: Query[Any]) -> object:
         state = self._ledger.state
         match query:
+            case ActorQuery(name, key, method, arguments):  # First, because it is the most frequent one.
+                return self._actors.query(name, key, method, arguments)
             case CommitEffectQuery(index):
                 return index not in state.staging.idle_commits
             case LocationQuery(topic_id, position):
@@ -529,8 +531,6 @@ class Streams:
                 return self._actors.list()
             case InterfaceQuery(name):
                 return self._actors.describe(name)
-            case ActorQuery(name, key, method, arguments):
-                return self._actors.query(name, key, method, arguments)
             case ActorChangesQuery(name, instance, index):
                 return self._actors.changes(name, instance, index)
             case _:

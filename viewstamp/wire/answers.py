@@ -134,7 +134,10 @@ def error_from(body: Mapping[str, Any]) -> ViewstampError:
 
 def is_answer(kind: FrameKind, body: dict[str, Any]) -> bool:
     """Return whether ``body`` has the fields that an OK to a request of this kind must have."""
-    return all(check(body.get(key)) for key, check in _ANSWERS[kind].items())
+    for key, check in _ANSWERS[kind].items():  # noqa: SIM110  # A generator would take twice as long.
+        if not check(body.get(key)):
+            return False
+    return True
 
 
 def _is_int(value: object) -> bool:

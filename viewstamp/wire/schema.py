@@ -85,6 +85,8 @@ class RequestBody:
     record: ClassVar[Kind | None]
     """The kind of batch that holds the body as its record, for requests that the leader writes into the log."""
     fields: ClassVar[tuple[BodyField, ...]]
+    sent: ClassVar[tuple[tuple[str, Any], ...]]
+    """Name and default of each field, for :meth:`to_map`."""
     only: ClassVar[Any]
     """The one instance of a request without fields, whatever its body holds; None = it has fields, and is decoded."""
 
@@ -107,10 +109,10 @@ class RequestBody:
     def to_map(self) -> dict[str, object]:
         """Return the fields to send, in their order, without the id."""
         body: dict[str, object] = {}
-        for field in self.fields:
-            value = getattr(self, field.name)
-            if field.default is MISSING or value != field.default:
-                body[field.name] = value
+        for name, default in self.sent:
+            value = getattr(self, name)
+            if default is MISSING or value != default:
+                body[name] = value
         return body
 
 
@@ -135,6 +137,7 @@ def request(
         made.payload = payload
         made.record = record
         made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
+        made.sent = tuple((field.name, field.default) for field in made.fields)
         made.only = None if made.fields else made()
         return cast("type[RequestT]", made)
 
