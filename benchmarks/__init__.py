@@ -17,5 +17,6 @@ to ``viewstamp-data/`` under the current directory, on a real disk, and removed 
 | latency | how long do appends take at a given load, in viewstamp and in the peers |
 | rounds | how much processor time does a commit take, by process |
 | snapshot | how much slower are appends during a snapshot of a gigabyte |
+| backup | how much slower are appends during a backup of a gigabyte |
 | sync_threads | which threads should sync the log |
 """

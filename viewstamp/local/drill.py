@@ -6,6 +6,7 @@ source and than every other drill, so it can neither reach the source nor be tak
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,10 +19,10 @@ from viewstamp.client.aio import Client
 from viewstamp.config import node_file
 from viewstamp.embed import open_node
 from viewstamp.embed.actor_classes import Actors
-from viewstamp.embed.connect import connect
 from viewstamp.errors import ConfigError
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
+from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.restore import RestorePlan, restore_cluster
 from viewstamp.node.applier import Applier
 from viewstamp.node.replay import point_of
@@ -133,7 +134,8 @@ async def _compare_answers(
     file: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
 ) -> None:
     """Start the node, and compare its answers with the description of the source."""
-    async with open_node(file, actors=actors) as node, connect(node.address) as client:
+    cluster = LocalCluster.open(os.path.dirname(file))
+    async with open_node(file, actors=actors), cluster.target.connect() as client:
         await _compare_topics(client, manifest, result, on_bytes)
         sinks = {sink.name: sink.batch for sink in await client.list_sinks()}
         result.sinks = len(sinks)

@@ -1,0 +1,216 @@
+"""Restoring: everything is there, at the end of a backup and at an earlier moment, in a cluster of any size."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.backup.cases import SMALL, Counter, back_up, cluster_of, fill, records_of, store_in
+from viewstamp.backup.files_source import FilesSource
+from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.store import DirectoryStore
+from viewstamp.backup.verify import BackupReader
+from viewstamp.client import Client, SinkCommit
+from viewstamp.config import node_file
+from viewstamp.embed import open_node
+from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.network import RealNetwork
+from viewstamp.local.cluster import LocalCluster
+from viewstamp.local.drill import drill
+from viewstamp.local.restore import Restored, RestorePlan, restore_cluster
+from viewstamp.wire.batch import Record
+
+pytestmark = pytest.mark.slow
+
+Contents = dict[str, list[Record]]
+
+
+async def restored(store: DirectoryStore, directory: Path, **plan: object) -> Restored:
+    return await asyncio.to_thread(
+        restore_cluster,
+        store,
+        str(directory),
+        RestorePlan(target=store.where, **plan),  # type: ignore[arg-type]  # one of its fields
+    )
+
+
+async def commit(client: Client, batch: int) -> None:
+    sink = client.sink("etl")
+    attempt = await sink.begin(batch, "one")
+    assert not isinstance(attempt, SinkCommit)
+    await attempt.stage_records("orders", [b"staged %d" % batch])
+    await sink.commit(batch, [await attempt.seal()])
+
+
+async def contents_of(directory: Path) -> tuple[Contents, int, dict[str, int]]:
+    """Start the nodes of a directory; return the records, the sum of a counter, and the last batch of each sink."""
+    cluster = LocalCluster.open(directory)
+    nodes = [open_node(node_file(str(directory), name), actors={"counter": Counter}) for name in cluster.nodes]
+    entered = await asyncio.gather(*(node.__aenter__() for node in nodes))
+    try:
+        async with cluster.target.connect() as client:
+            total = await client.actor("counter", Counter, key="orders").value()
+            sinks = {each.name: each.batch for each in await client.list_sinks()}
+            await client.append("orders", b"the new cluster takes appends")
+            found = await records_of(client)
+            assert found["orders"].pop().value == b"the new cluster takes appends"
+            return found, total, sinks
+    finally:
+        assert entered
+        await asyncio.gather(*(node.__aexit__(None, None, None) for node in nodes))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+async def test_all_topics_sinks_and_actors_are_in_a_new_cluster_of_any_size(tmp_path: Path, nodes: int) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster") as cluster:
+        client = cluster.client()
+        await fill(client)
+        await fill(client, topic="bills")
+        for batch in range(3):
+            await commit(client, batch)
+        manifest = await back_up(store, client)
+        live = await records_of(client)
+        result = await restored(store, tmp_path / "new", nodes=nodes)
+    assert (result.old, result.backup) == (manifest.cluster, manifest.id)
+    assert result.cluster != manifest.cluster
+    found, total, sinks = await contents_of(tmp_path / "new")
+    assert found == live
+    assert (total, sinks) == (45, {"etl": 2})
+
+
+async def test_a_client_of_the_old_cluster_reaches_nothing_of_the_new_one(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        client = cluster.client()
+        await fill(client)
+        manifest = await back_up(store, client)
+    await restored(store, tmp_path / "new", nodes=1)
+    addresses = LocalCluster.open(tmp_path / "new").target.addresses
+    async with open_node(node_file(str(tmp_path / "new"), "n1"), actors={"counter": Counter}):
+        async with Client(
+            addresses, network=RealNetwork(), entropy=random.Random(1), cluster_id=manifest.cluster
+        ) as old:
+            with pytest.raises(ViewstampError, match=manifest.cluster):
+                await old.append("orders", b"of the old cluster", timeout=2.0)
+        async with LocalCluster.open(tmp_path / "new").target.connect() as new:
+            assert b"of the old cluster" not in [record.value async for record in new.read("orders")]
+
+
+async def test_every_moment_since_the_first_backup_can_be_restored(tmp_path: Path) -> None:
+    """Also between two backups, and although the log was trimmed meanwhile."""
+    store = store_in(tmp_path / "target")
+    moments: list[tuple[int, int, list[bytes]]] = []
+    async with cluster_of(tmp_path / "cluster", nodes=1, settings=SMALL) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        manifests: list[Manifest] = []
+        kept: list[bytes] = []
+        for step in range(6):
+            for number in range(5):
+                value = b"%d %d " % (step, number) + bytes(20_000)
+                receipt = await client.append("orders", value)
+                kept.append(value)
+                moments.append((receipt.index, receipt.timestamp, list(kept)))
+                await asyncio.sleep(0.03)  # Another log time for each, which has the resolution of a tick.
+            if step == 2:
+                orders = await client.describe_topic("orders")
+                await client.trim_topic("orders", orders.last_position - 1)
+                kept = kept[-2:]
+                for _ in range(2):
+                    await client.create_snapshot("n1")
+            manifests.append(await back_up(store, client))
+    for number, (index, time, values) in enumerate(moments):
+        if number % 4:
+            continue
+        for cut in ({"until": index}, {"until_time": time}):
+            target = tmp_path / f"at {number} {next(iter(cut))}"
+            await restored(store, target, nodes=1, **cut)
+            async with open_node(node_file(str(target), "n1")), LocalCluster.open(target).target.connect() as client:
+                found = await records_of(client)
+                assert [record.value for record in found["orders"]] == values, (number, cut)
+
+
+async def test_a_cut_in_records_that_were_deleted_before_any_backup_is_refused(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1, settings=SMALL) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        receipts = [await client.append("orders", bytes(20_000)) for _ in range(20)]
+        await client.create_snapshot("n1")
+        await client.trim_topic("orders", 18)
+        for _ in range(3):
+            await client.append("orders", bytes(20_000))
+            await client.create_snapshot("n1")
+        manifest = await back_up(store, client)
+    assert manifest.begin > 1
+    with pytest.raises(RequestError, match="do not reach back to the cut"):
+        await restored(store, tmp_path / "new", until=receipts[2].index)
+    assert not (tmp_path / "new" / "n1.toml").exists()
+
+
+def test_a_drill_finds_a_state_that_differs(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+
+    async def prepare() -> Manifest:
+        async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+            client = cluster.client()
+            await fill(client)
+            await commit(client, 0)
+            return await back_up(store, client)
+
+    manifest = asyncio.run(prepare())
+    actors = {"counter": Counter}
+    assert manifest.chain is not None
+    found = drill(store, manifest, actors, temporary=str(tmp_path))
+    assert (found.differences, found.is_state_compared) == ([], True)
+    assert (found.records, found.actors, found.sinks) == ({"orders": 51}, {"counter": 1}, 1)
+    wrong = replace(
+        manifest,
+        chain=manifest.chain ^ 1,
+        topics=tuple({**each, "last_position": each["last_position"] + 1} for each in manifest.topics),
+        sinks=tuple({**each, "batch": 7} for each in manifest.sinks),
+        actors=tuple({**each, "digest": "0"} for each in manifest.actors),
+    )
+    found = drill(store, wrong, actors, temporary=str(tmp_path))
+    assert len(found.differences) == 4, found.differences
+    with pytest.raises(ConfigError, match="the classes of counter are not known here"):
+        drill(store, manifest, {})
+    assert list(tmp_path.glob("viewstamp-drill-*")) == []
+
+
+async def test_files_of_stopped_nodes_are_a_source(tmp_path: Path) -> None:
+    """From a majority all of it; from one of three the part that is known to be committed. Then a cluster goes on."""
+    async with cluster_of(tmp_path / "cluster") as cluster:
+        client = cluster.client()
+        await fill(client)
+        await client.create_snapshot("n2")
+        last = await client.append("orders", b"last")
+        live = await records_of(client)
+    paths = [str(tmp_path / "cluster" / name) for name in ("n1", "n2", "n3")]
+    for chosen, is_majority in ((paths, True), (paths[1:], True), (paths[1:2], False)):
+        store = store_in(tmp_path / f"target {len(chosen)}")
+        source = await asyncio.to_thread(FilesSource.open, RealDisk(), chosen)
+        assert source.is_majority == is_majority
+        manifest = await back_up(store, source)
+        assert BackupReader(store).verify(manifest).errors == []
+        assert manifest.end > last.index or not is_majority
+        await restored(store, tmp_path / f"new {len(chosen)}", nodes=1)
+        found, total, _ = await contents_of(tmp_path / f"new {len(chosen)}")
+        assert total == 45
+        assert found == live
+
+
+async def test_a_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        await back_up(store, cluster.client())
+    before = sorted((tmp_path / "cluster").rglob("*"))
+    with pytest.raises(ConfigError, match="is not empty; nothing was changed"):
+        await restored(store, tmp_path / "cluster")
+    assert sorted((tmp_path / "cluster").rglob("*")) == before
