@@ -140,7 +140,7 @@ class Node:
     listener: Listener | None = None
     address: str = ""
     incarnation: str | None = ""
-    """The incarnation that it proves when it is challenged; None = it is replaying its log."""
+    """The incarnation with which it answers a challenge, as a member does once it is up; None = it replays its log."""
     connections: list[Peer] = field(default_factory=list)
     is_silent: bool = False
     """It receives everything and answers nothing."""

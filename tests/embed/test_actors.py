@@ -17,7 +17,7 @@ SETTINGS = {"wal.bytes_max": 16 * 2**20, "snapshots.kept_max": 3}
 
 
 class Short(vs.CommandError):
-    """There is not enough of it."""
+    """An item is asked for in a greater quantity than there is."""
 
 
 class Inventory(vs.ReplicatedActor):

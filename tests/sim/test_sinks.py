@@ -88,7 +88,7 @@ def lose_all(history: History) -> None:
 
 
 def name_a_part(history: History) -> None:
-    """All named attempts are there, but one task's part was not named."""
+    """Every attempt that a driver named was recorded, but one task's part never became part of a named attempt."""
     del history.second.attempts[1]
     for position in (8, 9):
         del history.seen["a"][position]

@@ -91,7 +91,7 @@ def array(kind: pa.DataType, items: list[Any]) -> pa.Array:
 
 
 def plain(value: Any, form: str) -> Any:
-    """The value that a reader of the format should get: the table of the module in its simplest form."""
+    """Return the value that a reader of ``form`` should get, computed without the code that is tested."""
     match value:
         case dict():
             return {key: plain(each, form) for key, each in value.items()}

@@ -21,7 +21,7 @@ topics = (f"topic{n}" for n in count())
 
 
 class Short(vs.CommandError):
-    """There is not enough of it."""
+    """An item is asked for in a greater quantity than there is."""
 
 
 class Account(vs.ReplicatedActor):

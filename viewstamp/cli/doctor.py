@@ -53,7 +53,7 @@ def doctor(
             "--wait",
             metavar="TIME",
             parser=duration(),
-            help="Ask again for up to this time, until there is no error and no member starts or catches up.",
+            help="Repeat the checks for this time at most, until there is no error and no member starts or catches up.",
         ),
     ] = 0.0,
     output: OutputOption = Output.TABLE,

@@ -176,7 +176,7 @@ class Token(NamedTuple):
         found = _TOKEN.fullmatch(text.strip())
         if found is None:
             raise RequestError(
-                f"{len(text.strip())} characters that are no token",
+                f"the text given is no token ({len(text.strip())} characters)",
                 remedy="give the whole text that `viewstamp token create` printed: vst_ID_SECRET",
             )
         return cls(found[1], bytes.fromhex(found[2]))
