@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import socket
 import stat
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from tests.guides.guide import blocks, pattern
 
-__all__ = ["ROOT", "Machines"]
+__all__ = ["ROOT", "Machines", "unit_in"]
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PORT, HEALTH_PORT = 7001, 7101
@@ -147,6 +146,7 @@ class Machines:
     def __init__(self, directory: Path, older: Path = ROOT) -> None:
         self._directory = directory
         self._ports = {SETTINGS_PORT: free_port(), HEALTH_PORT: free_port()}
+        self._unit = ""
         self._exported: dict[str, dict[str, str]] = {}
         bin_directory = directory / "bin"
         bin_directory.mkdir()
@@ -172,6 +172,7 @@ class Machines:
           AssertionError: an output differs; the message shows both.
         """
         typed = 0
+        self._unit = unit_in(text)
         for language, block in blocks(text):
             if language != "console":
                 continue
@@ -202,7 +203,12 @@ class Machines:
         }
         environment |= exported
         if command.startswith("export "):
-            exported.update(word.split("=", 1) for word in shlex.split(command)[1:])
+            names = re.findall(r"(\w+)=", command)
+            script = f"{command} && printenv {' '.join(names)}"
+            said = subprocess.run(
+                ["sh", "-c", script], cwd=root / "home", env=environment, capture_output=True, check=True
+            )
+            exported.update(zip(names, said.stdout.decode().splitlines(), strict=True))
             return ""
         done = subprocess.run(
             ["sh", "-c", command],
@@ -240,9 +246,14 @@ class Machines:
             for name in ("home", "run", "etc/systemd/system", "var/lib/viewstamp"):
                 (root / name).mkdir(parents=True)
             (root / "var/lib/viewstamp").chmod(stat.S_IRWXU)
-            unit = ROOT / "docs" / "systemd" / "viewstamp@.service"
-            (root / "home" / unit.name).write_text(unit.read_text(encoding="utf-8"), encoding="utf-8")
+            (root / "home" / "viewstamp@.service").write_text(self._unit, encoding="utf-8")
         return root
+
+
+def unit_in(text: str) -> str:
+    """Return the unit for systemd that a guide shows."""
+    [unit] = [block for language, block in blocks(text) if language == "ini"]
+    return unit
 
 
 def terminals(text: str) -> Iterator[tuple[str, str, str]]:

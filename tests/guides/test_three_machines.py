@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.guides.machines import ROOT, Machines
+from tests.guides.machines import ROOT, Machines, unit_in
 
 PAGE = ROOT / "docs" / "three-machines.md"
-UNIT = ROOT / "docs" / "systemd" / "viewstamp@.service"
+UNIT = unit_in(PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def test_the_guide_works_as_shown(machines: Machines) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/viewstamp/bin/viewstamp", sys.executable))
+    unit = tmp_path / "viewstamp@.service"
+    unit.write_text(UNIT.replace("/opt/viewstamp/bin/viewstamp", sys.executable), encoding="utf-8")
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "viewstamp@n1.service")],
         capture_output=True,
@@ -51,7 +51,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_exit_codes_that_need_a_person_are_not_restarted() -> None:
     from viewstamp.errors import CorruptionError, StorageError, UnavailableError
 
-    [codes] = re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE)
+    [codes] = re.findall(r"^RestartPreventExitStatus=(.*)$", UNIT, re.MULTILINE)
     assert [int(code) for code in codes.split()] == [
         StorageError.exit_code,
         CorruptionError.exit_code,
