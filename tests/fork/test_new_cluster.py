@@ -14,6 +14,7 @@ from viewstamp.errors import ConfigError, OutcomeToken, WrongClusterError
 from viewstamp.fork import Basis, ForkResult, NewMember, fork, judge_source
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, NodeId, Sequence, TopicId
+from viewstamp.node.fork_mark import ForkMark, ForkPhase
 from viewstamp.streams import Streams
 
 FORKED = ClusterId("forked")
@@ -119,3 +120,19 @@ async def test_members_of_a_fork_at_the_addresses_of_the_original_are_not_taken_
             assert node.replica.raft.core.log.end == node.replica.applier.applied_end
             values = [record.value async for record in old.client("n1", "n2").read("orders")]
             assert values == [b"a", b"b"]
+
+
+async def test_node_does_not_start_on_a_directory_with_an_unfinished_fork(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        await group.stop("n1")
+        directory = str(tmp_path / "n1")
+        mark = ForkMark(
+            fork="f", source="c1", cluster="c2", phase=ForkPhase.BUILDING, aside="old", directories=(directory,)
+        )
+        mark.place(RealDisk(), directory)
+        with pytest.raises(ConfigError, match=r"was interrupted in .* \(building\); nothing was started") as caught:
+            await group.start("n1")
+        assert f"remove {directory}/fork.mark" in caught.value.remedy
+        (tmp_path / "n1" / "fork.mark").unlink()
+        await group.run("n1")

@@ -9,6 +9,7 @@ from tests.explore.mutants import EXPLORED
 from tests.mutants.backup_mutants import BACKUP_MUTANTS
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.fork_mutants import FORK_MUTANTS
 from tests.mutants.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
@@ -80,6 +81,7 @@ _ALL = {
     **INTERVAL_MUTANTS,
     **BACKUP_MUTANTS,
     **TLS_MUTANTS,
+    **FORK_MUTANTS,
 }
 
 

@@ -743,8 +743,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/local/test_cluster.py::test_target_expects_the_node_and_incarnation_of_the_files_at_each_address"),
     ),
     Record(
-        "take-a-copy",
-        Case("tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused"),
+        "take-a-copy", Case("tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused")
     ),
     Record(
         "count-any-process", Case("tests/local/test_copied.py::test_start_does_not_count_the_processes_of_the_original")
@@ -842,10 +841,7 @@ RECORDS: tuple[Record, ...] = (
         "backup-believes-digests",
         Case("tests/backup/test_damage.py::test_a_damaged_object_is_named_and_a_full_backup_does_without_it"),
     ),
-    Record(
-        "backup-shows-incarnations",
-        Case("tests/backup/test_create.py::test_a_backup_has_no_incarnation"),
-    ),
+    Record("backup-shows-incarnations", Case("tests/backup/test_create.py::test_a_backup_has_no_incarnation")),
     Record(
         "restore-cuts-too-late",
         Case("tests/backup/test_damage.py::test_a_cut_before_the_oldest_or_after_the_newest_backup_is_refused"),
@@ -873,6 +869,34 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "certificate-of-another-node", Case("tests/host/test_tls.py::test_the_certificate_of_another_node_is_refused")
+    ),
+    Record(
+        "fork-in-an-old-term", Case("tests/fork/test_fork.py::test_new_cluster_has_all_records_behind_a_new_identity")
+    ),
+    Record(
+        "fork-with-the-old-disks",
+        Case("tests/fork/test_fork.py::test_new_cluster_has_all_records_behind_a_new_identity"),
+    ),
+    Record(
+        "fork-keeps-sessions",
+        Case("tests/fork/test_new_cluster.py::test_new_cluster_serves_topics_and_actors_and_ends_the_old_sessions"),
+    ),
+    Record("fork-of-any-log", Case("tests/fork/test_fork.py::test_minority_is_refused_and_nothing_is_written")),
+    Record(
+        "fork-without-marks",
+        Case("tests/fork/test_fork.py::test_death_at_each_disk_call_leaves_the_old_files_or_a_refused_directory"),
+    ),
+    Record(
+        "start-on-half-a-fork",
+        Case("tests/fork/test_new_cluster.py::test_node_does_not_start_on_a_directory_with_an_unfinished_fork"),
+    ),
+    Record(
+        "recover-promises-everything",
+        Case("tests/fork/test_loss.py::test_one_of_three_may_lack_acknowledged_records_above_its_log"),
+    ),
+    Record(
+        "readdress-for-ever",
+        Case("tests/fork/test_loss.py::test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generation"),
     ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

@@ -1,0 +1,138 @@
+"""Planted mistakes in forks, and in the addresses that an operator sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.consensus.membership import MembershipEntry, Readdressing
+from viewstamp.fork import judge
+from viewstamp.fork.build import Blueprint
+from viewstamp.fork.judge import Basis, ForkSource
+from viewstamp.fork.loss import PossibleLoss
+from viewstamp.host.interfaces import Disk
+from viewstamp.ids import Term
+from viewstamp.node import data_dir
+from viewstamp.node.fork_mark import ForkMark
+from viewstamp.streams.machine import Streams
+
+__all__ = ["FORK_MUTANTS"]
+
+forking = import_module("viewstamp.fork.fork")  # The package has a function of this name.
+
+
+def fork_in_an_old_term() -> AbstractContextManager[None]:
+    original = forking._blueprint
+
+    def blueprint(source: ForkSource, *arguments: Any) -> Blueprint:
+        return replace(original(source, *arguments), term=Term(source.term))
+
+    return patched(forking, _blueprint=blueprint)
+
+
+def fork_with_the_old_disks() -> AbstractContextManager[None]:
+    original = forking._blueprint
+
+    def blueprint(source: ForkSource, *arguments: Any) -> Blueprint:
+        made = original(source, *arguments)
+        same = dict.fromkeys(made.membership.incarnations, "same")
+        return replace(made, membership=replace(made.membership, incarnations=same))
+
+    return patched(forking, _blueprint=blueprint)
+
+
+def fork_keeps_sessions() -> AbstractContextManager[None]:
+    return patched(Streams, _apply_fork=lambda self: {})
+
+
+def fork_of_any_log() -> AbstractContextManager[None]:
+    original = judge._choose
+
+    def choose(disk: Disk, replicas: Sequence[Any], basis: Basis) -> Any:
+        return original(disk, replicas, Basis.SURVIVORS)
+
+    return patched(judge, _choose=choose)
+
+
+def fork_without_marks() -> AbstractContextManager[None]:
+    return patched(ForkMark, place=lambda self, disk, directory: None)
+
+
+def start_on_half_a_fork() -> AbstractContextManager[None]:
+    return patched(data_dir, check_not_forking=lambda disk, directory: None)
+
+
+def recover_promises_everything() -> AbstractContextManager[None]:
+    original = PossibleLoss.__init__
+
+    def init(self: PossibleLoss, **fields: Any) -> None:
+        original(self, **{**fields, "acknowledged": False})
+
+    return patched(PossibleLoss, __init__=init)
+
+
+def readdress_for_ever() -> AbstractContextManager[None]:
+    def entry(self: Readdressing, entry: MembershipEntry) -> MembershipEntry:
+        return replace(entry, membership=entry.membership.at(self.addresses)) if self.addresses else entry
+
+    return patched(Readdressing, entry=entry)
+
+
+FORK_MUTANTS = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "fork-in-an-old-term",
+            "the new cluster's first records are in the last term of the old one",
+            fork_in_an_old_term,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-with-the-old-disks",
+            "the new members have one incarnation",
+            fork_with_the_old_disks,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-keeps-sessions",
+            "a client of the old cluster gets results from the new one",
+            fork_keeps_sessions,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-of-any-log",
+            "a fork takes the log of a minority",
+            fork_of_any_log,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-without-marks",
+            "nothing keeps a node from starting on a half-written directory",
+            fork_without_marks,
+            rule="§10a",
+        ),
+        Mutant(
+            "start-on-half-a-fork",
+            "a node starts although a fork of its directory is unfinished",
+            start_on_half_a_fork,
+            rule="§10a",
+        ),
+        Mutant(
+            "recover-promises-everything",
+            "a recovery from a minority reports that nothing acknowledged is lost",
+            recover_promises_everything,
+            rule="§10a",
+        ),
+        Mutant(
+            "readdress-for-ever",
+            "an operator's addresses replace those of later committed changes",
+            readdress_for_ever,
+            rule="§10a",
+        ),
+    )
+}
+"""The mutants by name."""
