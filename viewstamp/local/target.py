@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from viewstamp.local.token import TOKEN_FILE
 from viewstamp.terminal.flags import program
 from viewstamp.terminal.loop import run_async
+from viewstamp.terminal.output import say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -48,9 +49,13 @@ class ClusterTarget:
         from viewstamp.client.aio import Client
         from viewstamp.client.options import ClientOptions
         from viewstamp.client.token_file import find_token
+        from viewstamp.config.model import is_loopback
         from viewstamp.host.tls_network import client_network
 
         options = options or (ClientOptions() if timeout is None else ClientOptions(timeout=timeout))
+        token = options.token or find_token(TOKEN_FILE.get())
+        if token and self.tls is None and not all(map(is_loopback, self.addresses)):
+            say("the token is sent without TLS: other processes on the network can read it")
         return Client(
             self.addresses,
             network=client_network(self.tls),
@@ -58,7 +63,7 @@ class ClusterTarget:
             cluster_id=self.cluster_id,
             options=replace(
                 options,
-                token=options.token or find_token(TOKEN_FILE.get()),
+                token=token,
                 expected=self.expected,
                 doctor=f"{program()} doctor{self.where}",
             ),

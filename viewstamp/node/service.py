@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -522,6 +523,8 @@ def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: F
 
 @_in_a_task(CreateSnapshot)
 async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) -> None:
+    with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
+        await _note(caller, "snapshot create", "")
     caller.ok(request, {"snapshot": await caller.service.create_snapshot()})
 
 

@@ -13,6 +13,7 @@ from viewstamp.client.results import Members
 from viewstamp.errors import RequestError
 from viewstamp.ids import NodeId, name_of
 from viewstamp.sim.cluster import Member
+from viewstamp.sim.tokens import with_token
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.world import World
 
@@ -87,7 +88,7 @@ class Operator:
             self._world.addresses,
             network=self._world.network.view("operator"),
             entropy=self._entropy,
-            options=ClientOptions(timeout=2.0),
+            options=with_token(self._world, ClientOptions(timeout=2.0)),
         )
 
     # -- Tasks -----------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ __all__ = ["SeedVerdict", "run_seed"]
 
 _LEASES_CHANCE = 0.3
 """The share of seeds with leases, if the swarm is drawn."""
+_TOKENS_CHANCE = 0.2
+"""The share of seeds with access control, if the swarm is drawn and no majority loses acknowledged records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,10 @@ def run_seed(
     if swarm is None:
         loop = SimulatedLoop(seed)
         swarm = draw_swarm(loop.entropy("swarm"))
-        # From a stream of its own, so that each seed has the faults that it had without leases.
+        # From a stream of its own, so that each seed has the faults that it had without leases and tokens.
         swarm = replace(swarm, leases=loop.entropy("leases").random() < _LEASES_CHANCE)
+        has_tokens = loop.entropy("tokens").random() < _TOKENS_CHANCE and not swarm.majority_loses_power
+        swarm = replace(swarm, tokens=has_tokens)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))

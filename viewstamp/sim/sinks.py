@@ -35,6 +35,7 @@ from viewstamp.errors import (
 from viewstamp.ids import Position
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.history import Fate
+from viewstamp.sim.tokens import with_token
 from viewstamp.sim.topics import PASSING, Topics
 from viewstamp.sim.violation import Violation
 
@@ -167,7 +168,10 @@ class SinkWorkload:
             self.cluster.addresses,
             network=self.cluster.network.view(name),
             entropy=self.cluster.loop.entropy(f"client {name}"),
-            options=ClientOptions(timeout=self.cluster.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
+            options=with_token(
+                self.cluster,
+                ClientOptions(timeout=self.cluster.swarm.timeout, batch_bytes=2048, stage_bytes_in_flight=4096),
+            ),
         )
 
     async def _supervise(self, sink: str) -> None:

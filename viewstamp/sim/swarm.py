@@ -124,6 +124,8 @@ class Swarm:
     """
     wait_all_seconds: float = 600.0
     """Time for which an election waits for voters that do not answer, before it counts those that lost power."""
+    tokens: bool = False
+    """Whether access control is on: all clients have an administrator's token, and others have tokens that end."""
     leases: bool = False
     """Whether leaders answer reads by leases. The clocks are wrong by at most a tenth (the fault ``drift``)."""
     majority_loses_power: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 
 from viewstamp.client.aio import Client
@@ -13,6 +13,7 @@ from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Outcome, Receipt
 from viewstamp.client.runtime import Dialer
 from viewstamp.errors import (
+    AccessDeniedError,
     OutcomeUnknownError,
     StorageFullError,
     TrimmedError,
@@ -25,6 +26,7 @@ from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.history import Fate, Operation, ReadEnd
 from viewstamp.sim.journal import Journal, TornError
 from viewstamp.sim.sinks import SinkWorkload
+from viewstamp.sim.tokens import TokenHolders, with_token
 from viewstamp.sim.topics import PASSING, Topics
 
 __all__ = ["Call", "ClientAppend", "Workload", "journal_of"]
@@ -77,9 +79,44 @@ class Workload:
         self._callers: list[asyncio.Task[None]] = []
         self._clients: list[Client] = []
         self.sinks = SinkWorkload(cluster, self.topics)
+        self.tokens = TokenHolders(cluster, self._append_as_holder)
 
     def start(self) -> None:
-        """Start the clients."""
+        """Start the clients; with access control, once it is on."""
+        if not self._cluster.swarm.tokens:
+            self._start()
+            return
+        process = self._cluster.loop.process("administrator")
+        task = process.spawn(self._administer(process.name))
+        task.add_done_callback(self._on_end)
+        self._callers.append(task)
+
+    async def _administer(self, name: str) -> None:
+        """Turn access control on, start the others, and create and revoke tokens."""
+        network = self._cluster.network.view(name)
+        async with self._client(name, network) as admin:
+            await self.tokens.begin(admin)
+            if self._is_over:
+                return
+            self._start()
+            if self.topics.names and self._cluster.swarm.callers:
+                await self.topics.create(admin, self.topics.names[0])
+                await self.tokens.run(admin, lambda holder, token: self._client(holder, network, token))
+
+    async def _append_as_holder(self, client: Client, caller: str) -> bool:
+        """Append one value to the first topic; return whether it was acknowledged. Raises AccessDeniedError."""
+        topic = self.topics.names[0]
+        value = f"{caller}-{len(self.appends)}".encode()
+        append = ClientAppend(topic, value, caller, self.history.call(topic, history.Append((value,))))
+        self.appends.append(append)
+        try:
+            await self._append(client, append)
+        except AccessDeniedError:
+            self._end_never(append)
+            raise
+        return append.fate is Fate.APPLIED
+
+    def _start(self) -> None:
         for number in range(self._cluster.swarm.clients):
             process = self._cluster.loop.process(f"c{number}")
             task = process.spawn(self._run_client(f"c{number}"))
@@ -89,7 +126,7 @@ class Workload:
 
     def stop(self) -> None:
         """Let every caller end after its present append."""
-        self._is_over = True
+        self._is_over = self.tokens.is_over = True
         self.sinks.stop()
 
     @property
@@ -142,12 +179,13 @@ class Workload:
         for client in clients:
             await client.close()
 
-    def _client(self, name: str, network: Dialer) -> Client:
+    def _client(self, name: str, network: Dialer, token: str = "") -> Client:
+        options = ClientOptions(timeout=self._cluster.swarm.timeout, batch_bytes=2048)
         return Client(
             self._cluster.addresses,
             network=network,
             entropy=self._cluster.loop.entropy(f"client {name}"),
-            options=ClientOptions(timeout=self._cluster.swarm.timeout, batch_bytes=2048),
+            options=replace(options, token=token) if token else with_token(self._cluster, options),
         )
 
     async def _come_and_go(self, name: str, network: Dialer, entropy: random.Random) -> None:
