@@ -27,7 +27,7 @@ from benchmarks.rows.turns import Contender, Side, Turn, alternate, open_session
 from viewstamp.bench.load import Call, keep_going
 from viewstamp.client.options import ClientOptions
 
-__all__ = ["LARGE", "PIPELINED", "TOPIC", "fill", "measure_pipelined", "puts_of"]
+__all__ = ["LARGE", "PIPELINED", "TOPIC", "fill", "measure_large", "puts_of"]
 
 TOPIC = "pipelined"
 _GROUP_BYTES = 256 * 1024
@@ -66,7 +66,7 @@ async def fill(peer: Peer, value: bytes, records: int, in_flight: int) -> None:
         await keep_going(put, max(1, in_flight // each), count=-(-records // each))
 
 
-async def measure_pipelined(
+async def _measure(
     options: Options,
     directory: Path,
     value: bytes,
@@ -110,12 +110,15 @@ async def _contender(stack: AsyncExitStack, peer: Peer, value: bytes, in_flight:
 
 
 async def _measure_records(options: Options, directory: Path) -> RowResult:
-    return await measure_pipelined(options, directory, VALUE, in_flight=4096, unit="/s")
+    return await _measure(options, directory, VALUE, in_flight=4096, unit="/s")
 
 
-async def _measure_megabytes(options: Options, directory: Path) -> RowResult:
+async def measure_large(options: Options, directory: Path, *, peers: Sequence[Peer] = ()) -> RowResult:
+    """Measure 1,024 records of 4 KiB in flight; ``peers``: these only, all of them in each round."""
     megabytes = len(_LARGE_VALUE) / 1e6
-    return await measure_pipelined(options, directory, _LARGE_VALUE, in_flight=1024, unit="MB/s", per_record=megabytes)
+    return await _measure(
+        options, directory, _LARGE_VALUE, in_flight=1024, unit="MB/s", per_record=megabytes, peers=peers
+    )
 
 
 PIPELINED = Row(
@@ -132,7 +135,7 @@ LARGE = Row(
     title="4 KiB records, pipelined",
     unit="MB/s",
     goals=[Goal(subject=Ours.name, peer=Nats.name, at_least=4.5)],
-    measure=_measure_megabytes,
+    measure=measure_large,
     compares="megabytes a second of one client with 1,024 records of 4 KiB in flight; each system alone on the machine",
     rounds=5,
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from viewstamp.consensus.invariants import Durable, Facts, check, check_sent, check_stored
 from viewstamp.consensus.membership import Change, Membership, MembershipEntry
-from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
+from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import (
     AppendLog,
@@ -542,18 +542,7 @@ class Group:
         member = self[me]
         fetches, member.fetches = member.fetches, []
         for fetch, batches in fetches:
-            self.step(
-                me,
-                BatchesRead(
-                    source=member.me,
-                    target=member.me,
-                    term=fetch.term,
-                    member=fetch.member,
-                    number=fetch.number,
-                    start=fetch.start,
-                    batches=tuple(batches),
-                ),
-            )
+            self.step(me, fetch.answer(member.me, batches))
 
     # -- Snapshots ------------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from viewstamp.consensus.messages import Message, SnapshotOffer
+from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
@@ -69,13 +70,25 @@ Write = WriteTerm | WriteHistory | EndRecovery | TruncateLog | ResetLog | Append
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Read batches from disk for a member that is far behind; answer with ``BatchesRead`` of the same numbers."""
+    """Read batches from disk for a member that is far behind; the answer has the same numbers."""
 
     member: NodeId
     term: Term
     number: int
     start: Index
     bytes_max: int
+
+    def answer(self, me: NodeId, batches: Sequence[Batch]) -> BatchesRead:
+        """Return the answer to the core of ``me``, the member that asked."""
+        return BatchesRead(
+            source=me,
+            target=me,
+            term=self.term,
+            member=self.member,
+            number=self.number,
+            start=self.start,
+            batches=tuple(batches),
+        )
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

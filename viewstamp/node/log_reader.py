@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from viewstamp.consensus.log import RaftLog
-from viewstamp.consensus.messages import BatchesRead
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, TrimmedError, UnavailableError
 from viewstamp.host.interfaces import Disk, SerialExecutor
@@ -206,16 +205,7 @@ class LogFetches:
             # Every other error stops the node, because without an answer the core would wait for ever.
             self._fail(error)
             return
-        message = BatchesRead(
-            source=self._me,
-            target=self._me,
-            term=fetch.term,
-            member=fetch.member,
-            number=fetch.number,
-            start=fetch.start,
-            batches=tuple(batches),
-        )
-        self._inbox.put(FromPeer(message))
+        self._inbox.put(FromPeer(fetch.answer(self._me, batches)))
 
 
 class _Found:
