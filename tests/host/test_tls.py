@@ -278,6 +278,31 @@ async def test_expired_certificates_of_the_other_side_are_refused_with_both_time
     await server.listener.close()
 
 
+async def test_the_expired_certificate_of_a_client_is_refused_and_its_owner_gets_the_dates(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server(tls(authority.sign(member("n1"))))
+    address = await server.listen()
+    network = tls(authority.sign(client()))
+    monkeypatch.setattr(network._tls, "loaded", inspect(authority.sign(client(), begins=-5, ends=-1)))
+    mine: list[Ear] = []
+
+    def accept(connection: Connection) -> Ear:
+        mine.append(Ear(connection))
+        return mine[-1]
+
+    await network.connect(address, accept)
+    error = await mine[0].end
+    assert isinstance(error, TlsError)
+    assert "refuses the certificate of viewstamp://shop/client/alice: it has expired" in error.message
+    assert error.message.count("UTC") == 3
+    error = await server.last_error()
+    assert isinstance(error, TlsError)
+    assert "was refused: certificate has expired; " in error.message
+    assert server.ears[0].heard == b""
+    await server.listener.close()
+
+
 async def test_a_plain_connection_is_answered_and_refused(authority: Authority) -> None:
     server = Server(tls(authority.sign(member("n1"))))
     address = await server.listen()

@@ -5,7 +5,7 @@ it: nodes and clients use OpenSSL through the standard library.
 
 The files, in the directory of the nodes' settings files::
 
-    DIR/tls/ca.pem, ca.key        the authority; who has ca.key can make a certificate of any member
+    DIR/tls/ca.pem, ca.key        the authority; with ca.key one can make a certificate of any member
     DIR/tls/NODE.pem, NODE.key    for each settings file: viewstamp://CLUSTER/member/NODE
     DIR/tls/NAME.pem, NAME.key    for each client: viewstamp://CLUSTER/client/NAME
 
