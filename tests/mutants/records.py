@@ -733,6 +733,12 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("log-before-failed", Case("tests/node/test_fail_stop.py::test_failed_is_set_before_anything_is_logged")),
     Record(
+        "dead-without-leader", Case("tests/node/test_health.py::test_node_without_a_majority_is_alive_and_not_ready")
+    ),
+    Record(
+        "hold-every-probe", Case("tests/node/test_health.py::test_connections_that_send_nothing_do_not_hide_the_node")
+    ),
+    Record(
         "ask-anybody",
         Case(
             "tests/client/test_roster.py::test_a_leader_at_an_address_that_the_directory_does_not_have_is_sent_nothing"

@@ -9,8 +9,11 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.actors import Failure
 from viewstamp.actors.replicated import ActorHost
+from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import Position
+from viewstamp.node.health.checks import Check
+from viewstamp.node.health.port import HealthPort
 from viewstamp.node.node import Node
 from viewstamp.node.repair.refetch import Refetcher
 from viewstamp.node.snapshots.policy import Snapshotter
@@ -77,6 +80,28 @@ def grow_without_snapshot() -> AbstractContextManager[None]:
     return patched(Snapshotter, is_behind=property(is_behind))
 
 
+def dead_without_leader() -> AbstractContextManager[None]:
+    original = Node.check_alive
+
+    def check_alive(self: Node) -> list[Check]:
+        return [*original(self), *(check for check in self.check_ready() if check.name == "leader")]
+
+    return patched(Node, check_alive=check_alive)
+
+
+def hold_every_probe() -> AbstractContextManager[None]:
+    original = HealthPort.accept
+
+    def accept(self: HealthPort, connection: Connection) -> ConnectionHandler:
+        kept, self.requests = self.requests, {}
+        try:
+            return original(self, connection)
+        finally:
+            self.requests |= kept
+
+    return patched(HealthPort, accept=accept)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -101,6 +126,8 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
             rule="§8",
         ),
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
+        Mutant("dead-without-leader", "/livez fails while there is no leader", dead_without_leader, rule="§10"),
+        Mutant("hold-every-probe", "the health port holds any number of connections", hold_every_probe, rule="§10"),
     )
 }
 """The mutants by name."""

@@ -91,7 +91,10 @@ ClusterOption = Annotated[
 TimeoutOption = Annotated[
     float,
     typer.Option(
-        "--timeout", metavar="TIME", parser=duration(minimum=0.1), help="Fail after this time, e.g. 500ms, 10s or 2m."
+        "--timeout",
+        metavar="TIME",
+        parser=duration(minimum=0.1),
+        help="Fail after this time, e.g. 500ms, 10s or 2m; a plain number is in seconds.",
     ),
 ]
 MaxStalenessOption = Annotated[
