@@ -87,7 +87,12 @@ class CertificateName(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"viewstamp://{self.cluster}/{'member' if self.is_member else 'client'}/{self.name}"
+        return f"viewstamp://{self.cluster}/{self.part}"
+
+    @property
+    def part(self) -> str:
+        """The part without the cluster: ``member/NODE`` or ``client/NAME``."""
+        return f"{'member' if self.is_member else 'client'}/{self.name}"
 
     @classmethod
     def find(cls, uris: Iterable[str]) -> CertificateName | None:

@@ -237,7 +237,7 @@ def test_a_proof_of_a_data_directory_is_as_good_as_an_administrators_token() -> 
         guarded.machine.admit(trim_topic("orders", 1), credentials)
     credentials.prove_directory("n1")
     assert isinstance(guarded.machine.admit(trim_topic("orders", 1), credentials), Accepted)
-    assert guarded.machine.gate.who(credentials) == "data directory of n1"
+    assert guarded.machine.gate.who(credentials) == "directory of n1"
 
 
 def requests() -> list[RequestBody]:
@@ -369,3 +369,12 @@ def test_a_change_of_tokens_is_seen_by_a_connection_at_its_next_request() -> Non
         guarded.machine.admit(records(guarded.bills, session, 2), credentials)
     assert credentials.granted == set()
     assert guarded.machine.gate.who(Credentials()) == ANONYMOUS
+
+
+def test_a_fork_is_in_the_audit_log_and_keeps_the_tokens() -> None:
+    guarded = Guarded()
+    origin = {"from": "old", "cluster": "new", "end": 9}
+    guarded.log.enter(build_batch([msgpack.packb(origin)], kind=Kind.FORK))
+    assert guarded.machine.query(AuditQuery(0))[-1][2:] == ["owner of the files", "fork", "from cluster old"]
+    with pytest.raises(AccessDeniedError):
+        guarded.admit(READER, create_topic("orders-2"))

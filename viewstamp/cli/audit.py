@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,7 +13,14 @@ from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, Timeou
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.output import Output, print_json, print_table
 
+if TYPE_CHECKING:
+    from viewstamp.client.results import AuditEntry
+
 __all__ = ["audit"]
+
+_BY_MAX: Final = 20
+_SUBJECT_MAX: Final = 23
+"""Beside 16 characters of time, at most 15 of the action, and the gaps."""
 
 
 def audit(
@@ -31,12 +39,17 @@ def audit(
     if output is Output.JSON:
         print_json({"entries": [entry._asdict() for entry in entries]})
         return
-    rows = [
-        (f"{datetime.fromtimestamp(entry.log_time / 1e6, UTC):%Y-%m-%d %H:%M:%S}", *_words(entry)) for entry in entries
-    ]
-    print_table(["time (UTC)", "action", "on", "by"], rows, empty="no actions are recorded")
+    rows = [_row(entry) for entry in entries]
+    print_table(["time (UTC)", "by", "action", "on"], rows, empty="no actions are recorded")
 
 
-def _words(entry: tuple[int, int, str, str, str]) -> tuple[str, str, str]:
-    _, _, by, action, subject = entry
-    return action, subject, by or "anyone (access control was off)"
+def _row(entry: AuditEntry) -> tuple[str, str, str, str]:
+    """Return an entry within 80 columns: without ids, and with the first name of the caller. JSON has all of it."""
+    by = re.sub(r" \([0-9a-f]{12}\)", "", entry.by).split(", ")[0] or "anyone"
+    time = f"{datetime.fromtimestamp(entry.log_time / 1e6, UTC):%Y-%m-%d %H:%M}"
+    subject = re.sub(r" \([0-9a-f]{12}\)$", "", entry.subject)
+    return time, _cut(by, _BY_MAX), entry.action, _cut(subject, _SUBJECT_MAX)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

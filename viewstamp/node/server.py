@@ -238,7 +238,8 @@ class _ServerConnection:
                     parse_address(hello.address)
                 self._may_read = self.service.meet(NodeId(self._peer), hello)
             else:
-                self.credentials = Credentials(hello.token, str(self._connection.identity or ""))
+                named = self._connection.identity
+                self.credentials = Credentials(hello.token, named.part if named is not None else "")
             self._server.crowd.greeted(self, self._peer)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))

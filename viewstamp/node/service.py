@@ -369,7 +369,7 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     """Write the body into the log, with keys that a newer client may have added: all members read it there."""
     assert asked.record is not None
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
-    if asked.needs.is_administrative:
+    if asked.needs.is_administrative or asked.record is Kind.CREATE_TOPIC:
         by = caller.service.gate.who(caller.credentials)
         if by != ANONYMOUS:
             fields["by"] = by

@@ -146,13 +146,13 @@ class Access:
         self._changed()
         return {"token": token.describe(is_on=self.is_on)}
 
-    def note(self, batch: Batch, action: str, detail: str) -> None:
-        """Add an entry to the audit log, which begins with the first token."""
+    def note(self, batch: Batch, action: str, detail: str, by: str = "") -> None:
+        """Add an entry to the audit log, which begins with the first token. ``by`` "" = as the record says."""
         if not self.is_used:
             return
         fields = msgpack.unpackb(batch.values()[0])
-        by = fields.get("by")
-        by = by if type(by) is str else ""
+        said = fields.get("by")
+        by = by or (said if type(said) is str else "")
         entry = [batch.log_time, batch.first_index, by[:_DETAIL_MAX], action[:_DETAIL_MAX], detail[:_DETAIL_MAX]]
         self.audit.append(cast("bytes", msgpack.packb(entry)))
 
@@ -203,7 +203,7 @@ class Access:
         token.expires = batch.log_time + expire_seconds * 1_000_000 if expire_seconds else 0
         self.tokens[token_id] = token
         self.is_on = self.is_on or token.is_administrator
-        self.note(batch, "token create", f"{name} ({token_id}): {', '.join(map(str, roles))}")
+        self.note(batch, "token create", f"{name}: {', '.join(map(str, roles))} ({token_id})")
         return token
 
     def _rotate(self, batch: Batch) -> TokenState:
@@ -219,7 +219,7 @@ class Access:
         token.rotation = rotation
         token.secrets = [*(token.secrets[-1:] if keep else []), hashed]
         token.old_until = batch.log_time + keep * 1_000_000 if keep else 0
-        self.note(batch, "token rotate", f"{token.name} ({token_id}): the older secret is valid for {keep} s")
+        self.note(batch, "token rotate", f"{token.name}: keep the older secret for {keep} s ({token_id})")
         return token
 
     def _revoke(self, batch: Batch) -> TokenState:
@@ -234,7 +234,7 @@ class Access:
             token.old_until = 0
         else:
             self._end(token, batch.log_time)
-        self.note(batch, "token revoke", f"{token.name} ({token_id})" + (": its older secret" if only_old else ""))
+        self.note(batch, "token revoke", f"{token.name}{': its older secret' if only_old else ''} ({token_id})")
         return token
 
     def _alive(self, token_id: str) -> TokenState:

@@ -84,7 +84,7 @@ class StateGate:
         """Return the caller's name for the audit log."""
         token = self._token(credentials)
         names = [f"token {token.name} ({token.id})"] if token is not None and not token.ended else []
-        names += [f"data directory of {credentials.directory}"] * bool(credentials.directory)
+        names += [f"directory of {credentials.directory}"] * bool(credentials.directory)
         names += [f"certificate {credentials.certificate}"] * bool(credentials.certificate)
         return ", ".join(names) or ANONYMOUS
 

@@ -42,6 +42,7 @@ class Ledger:
             Kind.ABORT_ATTEMPTS: lambda batch: self.state.staging.abort(batch),
             Kind.FORGET_SINK: self._forget_sink,
             Kind.COMMIT: self._commit,
+            Kind.FORK: self._fork,
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
 
@@ -97,6 +98,7 @@ class Ledger:
             topic = Topic(TopicId(len(state.topics) + 1), settings.name)
             topic.configure(settings.retain_bytes or 0, settings.retain_seconds or 0.0)
             state.add_topic(topic)
+            state.access.note(batch, "topic create", settings.name)
         state.note(topic.id, len(state.topics))
         return {"topic": topic.describe()}
 
@@ -136,6 +138,11 @@ class Ledger:
         answer = self.state.access.apply(batch)
         self.state.note(batch.first_index)
         return answer
+
+    def _fork(self, batch: Batch) -> Answer:
+        (source,) = decode_fields(batch, **{"from": str})
+        self.state.access.note(batch, "fork", f"from cluster {source}", by="owner of the files")
+        return {}
 
     # Sinks.
 
