@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -82,7 +83,10 @@ def print_new_cluster(
     for place in result.aside.values():
         print(f"old files: {place}")
     if forking.tls is not None:
-        print(f"Make new certificates, because these name cluster {result.source}: {program()} tls new")
+        where = os.path.relpath(directory) if not config else "DIR"
+        print(
+            f"Make new certificates, as these name cluster {result.source}: {program()} tls new --dir {where} --renew"
+        )
     if config:
         print(f"Start each node: {program()} node run --config FILE")
     else:

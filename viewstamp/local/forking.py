@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.config import NodeSettings, load_settings, with_cluster, write_file
 from viewstamp.errors import ConfigError, UnavailableError
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.local.cluster import REMOVED, settings_files
 from viewstamp.local.target import ClusterTarget
 
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     from viewstamp.fork import ForkResult, ForkSource
     from viewstamp.host.tls import TlsFiles
 
-__all__ = ["Forking", "NodeFiles", "members_that_answer", "refuse_while_any_answers", "refuse_while_majority_answers"]
+__all__ = [
+    "Forking",
+    "NodeFiles",
+    "members_target",
+    "members_that_answer",
+    "refuse_while_any_answers",
+    "refuse_while_majority_answers",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +218,22 @@ class Forking:
         return any(mark is not None and mark.is_decided for mark in marks)
 
 
+def members_target(membership: Membership, cluster: str, tls: TlsFiles | None) -> ClusterTarget:
+    """Return the members of a record as a target: each has to prove that it runs on the disk that the record names."""
+    from viewstamp.client.routing import ExpectedNode
+
+    expected = {
+        address: ExpectedNode(node=name_of(member), incarnation=membership.incarnations.get(member, ""))
+        for member, address in membership.addresses.items()
+    }
+    return ClusterTarget(list(expected), cluster, expected=expected, tls=tls)
+
+
 def members_that_answer(
     membership: Membership, cluster: str, tls: TlsFiles | None, *, seconds: float
 ) -> Mapping[str, str]:
-    """Return the members of a cluster that answer, with their addresses; asks at the recorded addresses."""
-    target = ClusterTarget(list(membership.addresses.values()), cluster, tls=tls)
+    """Return the members that answer at their recorded addresses and prove the recorded disk, with the addresses."""
+    target = members_target(membership, cluster, tls)
 
     async def ask() -> dict[str, str]:
         async with target.connect(seconds) as client:

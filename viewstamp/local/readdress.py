@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from viewstamp.config import NodeSettings, load_settings
 from viewstamp.errors import ConfigError, MovedError, NoQuorumError
 from viewstamp.ids import NodeId, name_of
-from viewstamp.local.forking import members_that_answer
-from viewstamp.local.target import ClusterTarget
+from viewstamp.local.forking import members_target, members_that_answer
 from viewstamp.terminal.loop import run_async
 
 if TYPE_CHECKING:
@@ -118,11 +117,10 @@ def _check_gone(answering: Mapping[str, str], moved: Mapping[str, tuple[str, str
 
 
 def _commit(membership: Membership, member: NodeId, settings: NodeSettings, *, seconds: float) -> None:
-    others = [at for each, at in membership.addresses.items() if each != member]
     is_voter = member in membership.electors or member in membership.joining
 
     async def change() -> None:
-        async with ClusterTarget(others, settings.cluster.id, tls=settings.tls.files).connect() as client:
+        async with members_target(membership, settings.cluster.id, settings.tls.files).connect() as client:
             await client.add_member(member, settings.node.advertise, voter=is_voter, timeout=max(seconds, 10.0))
 
     run_async(change())
