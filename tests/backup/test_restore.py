@@ -214,3 +214,22 @@ async def test_a_directory_with_anything_in_it_is_left_alone(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="is not empty; nothing was changed"):
         await restored(store, tmp_path / "cluster")
     assert sorted((tmp_path / "cluster").rglob("*")) == before
+
+
+async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit_log(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        await client.create_token("root", ["administer"])
+        with pytest.raises(RequestError, match="token"):
+            await back_up(store_in(tmp_path / "other"), client)
+        async with LocalCluster.open(tmp_path / "cluster").target.connect() as administrator:
+            manifest = await back_up(store, administrator)
+    await restored(store, tmp_path / "new", nodes=1)
+    async with open_node(node_file(str(tmp_path / "new"), "n1"), actors={"counter": Counter}):
+        async with LocalCluster.open(tmp_path / "new").target.connect() as administrator:
+            assert [token.name for token in await administrator.list_tokens()] == ["root"]
+            last = (await administrator.list_audit())[-1]
+    assert last.action == "cluster fork"
+    assert last.subject == f"from the files of cluster {manifest.cluster}, up to index {manifest.end - 1}"

@@ -107,7 +107,7 @@ Decisions per kind of batch
   REVOKE_TOKEN    | Accepted                                               | the token or its older secret has ended
   AUDIT           | Accepted                                               | an entry of the audit log
   MEMBERSHIP      | Accepted                                               | no effect
-  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; {}
+  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

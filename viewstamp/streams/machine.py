@@ -363,7 +363,7 @@ class Streams:
                 return self._apply_expire_sessions(batch)
             case Kind.FORK:
                 self._ledger.apply(batch)
-                return self._apply_fork()
+                return self._apply_fork(batch)
             case _:
                 return self._ledger.apply(batch)
 
@@ -454,8 +454,10 @@ class Streams:
             self._view.expired()
         return {}
 
-    def _apply_fork(self) -> Result:
+    def _apply_fork(self, batch: Batch) -> Result:
         """End all sessions, because their clients belong to the cluster from which this one was forked."""
+        origin, end = decode_fields(batch, **{"from": str, "end": int})
+        self._state.access.note(batch, "cluster fork", f"from the files of cluster {origin}, up to index {end - 1}")
         ended = self._state.sessions.clear()
         self._state.note(Kind.FORK, ended)
         return {}
