@@ -227,9 +227,9 @@ async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit
         async with LocalCluster.open(tmp_path / "cluster").target.connect() as administrator:
             manifest = await back_up(store, administrator)
     await restored(store, tmp_path / "new", nodes=1)
-    async with open_node(node_file(str(tmp_path / "new"), "n1"), actors={"counter": Counter}):
-        async with LocalCluster.open(tmp_path / "new").target.connect() as administrator:
-            assert [token.name for token in await administrator.list_tokens()] == ["root"]
-            last = (await administrator.list_audit())[-1]
+    node = open_node(node_file(str(tmp_path / "new"), "n1"), actors={"counter": Counter})
+    async with node, LocalCluster.open(tmp_path / "new").target.connect() as administrator:
+        assert [token.name for token in await administrator.list_tokens()] == ["root"]
+        last = (await administrator.list_audit())[-1]
     assert last.action == "cluster fork"
     assert last.subject == f"from the files of cluster {manifest.cluster}, up to index {manifest.end - 1}"

@@ -11,8 +11,8 @@ Promises
       between leaves objects that no manifest names, which the next pruning removes.
     * Every byte is covered by a SHA-256 in a manifest, and the manifest by its own. Damage is an error that names the
       object. Nothing is restored from an object that has not been verified.
-    * Incarnations of members are replaced by zeros before the bytes leave a node, so nobody can pose as a member with a
-      backup. The records themselves are there, so the files are readable for their owner only.
+    * Incarnations of members are replaced by zeros before the bytes leave a node, so no process can pose as a member
+      with a backup. The records themselves are there, so the files are readable for their owner only.
 
 Assumes
     * The target keeps its bytes. It is used by one cluster; several processes are kept apart by a lock.

@@ -55,7 +55,7 @@ __all__ = ["BackupOptions", "BackupTaker"]
 ResultT = TypeVar("ResultT")
 
 _SMALL_BYTES: Final = 1024 * 1024
-"""A last piece below this size is copied again together with what follows, so that many backups leave few pieces."""
+"""A last piece below this size is copied again with the records after it, so that many backups leave few pieces."""
 _EMPTY_MAX: Final = 40
 _EMPTY_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 0.5
@@ -343,7 +343,7 @@ class BackupTaker:
             raise UnavailableError(
                 f"{len(missing)} objects of this backup have disappeared from {self._store.where}, the first is"
                 f" {missing[0].name}; the backup was not completed",
-                remedy="run it again, and see who removes objects there",
+                remedy="run it again, and find the program that removes objects there",
             )
         await self._in_store(self._store.check_held)
         await self._in_store(self._store.write, manifest_name(manifest.id), manifest.encode())

@@ -206,8 +206,8 @@ class FsspecStore:
                     raise UnavailableError(
                         f"{self.where} did not {action} in {attempt} attempts of {self._timeout:g} s:"
                         f" {str(error) or type(error).__name__}",
-                        remedy="run it again when the store answers; the earlier backups are unchanged, and what was"
-                        " sent is found there",
+                        remedy="run it again when the store answers; the earlier backups are unchanged, and the objects"
+                        " that were sent are used",
                     ) from error
                 time.sleep(pause)
                 pause *= 2

@@ -31,7 +31,7 @@ def prune(store: BackupStore, keep: int) -> Pruned:
     Raises:
       ConfigError: ``keep`` is below 1, or a manifest cannot be read: the objects that it needs are unknown then.
         Nothing was removed.
-      StorageError, UnavailableError: the target refused; what was removed was not needed.
+      StorageError, UnavailableError: the target refused; no object that is needed was removed.
     """
     if keep < 1:
         raise ConfigError(f"{keep} backups cannot be kept", remedy="keep at least 1")

@@ -87,7 +87,7 @@ class ClusterSource:
         Args:
           client: of the cluster.
           node: the id of the only member to read from; None = any.
-          stale: take what a member has without asking a leader; acknowledged records may be missing then.
+          stale: take the log of a member without asking a leader; acknowledged records may be missing then.
           timeout: seconds for one request.
         """
         self._client = client

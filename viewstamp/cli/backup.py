@@ -53,7 +53,10 @@ def create(
         int, typer.Option("--rate", metavar="SIZE", parser=size(minimum=1), help="Read at most this much per second.")
     ] = _RATE,  # type: ignore[assignment]  # the parser turns it into a number
     stale: Annotated[
-        bool, typer.Option("--stale", help="Take what one member has if there is no majority; newest records may lack.")
+        bool,
+        typer.Option(
+            "--stale", help="Without a majority: take the log of one member; the newest records may be missing."
+        ),
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Use nothing of earlier backups.")] = False,
     keep: KeepOption = None,
