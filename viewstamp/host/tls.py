@@ -39,10 +39,11 @@ _ISSUER_UNKNOWN: Final = (2, 18, 19, 20, 21)
 class TlsFiles:
     """The files by which one side of a TLS connection proves its name and checks the other side. All are PEM.
 
+    Pass them to :func:`viewstamp.connect` as ``tls=``.
+
     Example::
 
         tls = viewstamp.TlsFiles(authority="tls/ca.pem", certificate="tls/alice.pem", key="tls/alice.key")
-        client = viewstamp.connect("n1.example.net:7001", tls=tls)
 
     Attributes:
       authority: the certificates of the authorities whose certificates are accepted. Two, while one replaces the other.
@@ -190,8 +191,8 @@ def _check_name(loaded: LoadedTls, expected: CertificateName) -> None:
     if loaded.name != expected:
         raise ConfigError(
             f"{loaded.files.certificate} is the certificate of {loaded.name}, and this is {expected}",
-            remedy="set [tls] certificate and key to those of this node or client; `viewstamp tls show` prints the name"
-            " in a certificate",
+            remedy="set [tls] certificate and key to those of this node or client. After a fork or a restore, which"
+            " make a new cluster, make new certificates: `viewstamp tls new --dir DIR --renew`",
         )
 
 
