@@ -13,6 +13,7 @@ from tests.node.group import Group, wait_for
 from tests.wire.test_requests import a_body
 from viewstamp.client import Client
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.sinks import Attempt
 from viewstamp.errors import AccessDeniedError, OutcomeUnknownError, UnavailableError
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
 from viewstamp.node.service import FROM_CLIENTS
@@ -194,6 +195,25 @@ async def test_administrative_actions_are_in_the_audit_log_with_the_token_that_a
     assert all(entry.by.startswith("token ops (") for entry in entries[1:])
     assert [entry.log_index for entry in entries] == sorted(entry.log_index for entry in entries)
     assert await guarded.admin.list_audit(since=entries[-1].log_time + 1) == []
+
+
+async def test_a_sink_needs_the_right_to_append_to_its_topics_and_to_its_name(guarded: Guarded) -> None:
+    _, whole = await guarded.admin.create_token("etl", ["append:orders", "append:etl"])
+    _, half = await guarded.admin.create_token("half", ["append:etl"])
+    for text, is_enough in ((whole, True), (half, False)):
+        sink = guarded.client(text).sink("etl", owner=text[:16], run="r", reset=True)
+        attempt = await sink.begin(0, "part")
+        assert isinstance(attempt, Attempt)
+        await attempt.stage_records("orders", [b"x"])
+        if not is_enough:
+            with pytest.raises(AccessDeniedError, match="append on 'orders'"):
+                await attempt.seal()
+            continue
+        assert (await sink.commit(0, [await attempt.seal()])).ranges
+    with pytest.raises(AccessDeniedError):
+        await guarded.client(whole).sink("other", owner="o", run="r").begin(0, "part")
+    with pytest.raises(AccessDeniedError):
+        await guarded.client(whole).forget_sink("etl")
 
 
 async def test_a_request_cannot_name_another_caller_for_the_audit_log(guarded: Guarded) -> None:

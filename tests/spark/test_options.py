@@ -122,8 +122,8 @@ def test_an_option_like_none_gets_the_list() -> None:
         sink(zzz="1")
     assert (
         raised.value.remedy
-        == "there are cluster, topic, sinkId, sinkReset, txnId, txnKeepDays, batchId, format, connectSeconds,"
-        " tlsAuthority, tlsCertificate, tlsKey"
+        == "there are cluster, tokenFile, topic, sinkId, sinkReset, txnId, txnKeepDays, batchId, format,"
+        " connectSeconds, tlsAuthority, tlsCertificate, tlsKey"
     )
 
 
