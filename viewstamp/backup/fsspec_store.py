@@ -134,7 +134,7 @@ class FsspecStore:
         """Take the lease of the target; as :class:`BackupStore`."""
         lease = self._lease()
         if lease is not None:
-            age = time.time() - float(lease.get("refreshed", 0))
+            age = time.time() - lease["refreshed"]
             if age < _TAKE_OVER_SECONDS:
                 raise DirectoryInUseError(
                     f"{lease.get('holder')} writes to {self.where}, as of {max(0.0, age):.0f} s ago",
@@ -166,7 +166,8 @@ class FsspecStore:
             lease = json.loads(self.read(_LEASE))
         except (FileNotFoundError, ValueError):
             return None
-        return lease if isinstance(lease, dict) else None
+        # A lease that was not written by this code holds nothing.
+        return lease if isinstance(lease, dict) and isinstance(lease.get("refreshed"), float) else None
 
     def _write_lease(self) -> None:
         holder = f"process {threading.get_native_id()} on {socket.gethostname()}"

@@ -159,9 +159,13 @@ def list_backups(target: TargetArgument, output: OutputOption = Output.TABLE) ->
     if output is Output.JSON:
         print_json({"backups": [_fields(each) for each in catalogue.manifests], "problems": problems})
         return
-    rows = [(each.id, each.end - 1, _time(each.log_time), each.size, each.sent_bytes) for each in catalogue.manifests]
+    # The id has the time of the backup and the last index, so that the table fits into 80 columns.
+    rows = [
+        (each.id, _time(each.log_time), f"{each.size / 1e6:,.1f}", f"{each.sent_bytes / 1e6:,.1f}")
+        for each in catalogue.manifests
+    ]
     empty = f"{target} has no backup; take one with `viewstamp backup create {target}`"
-    print_table(["backup", "index", "log time", "bytes", "sent"], rows, empty=empty)
+    print_table(["backup", "last log time", "MB", "MB sent"], rows, empty=empty)
     for problem in problems:
         say(f"not readable: {problem['error']}")
 
