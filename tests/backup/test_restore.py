@@ -103,7 +103,7 @@ async def test_a_client_of_the_old_cluster_reaches_nothing_of_the_new_one(tmp_pa
 
 
 async def test_every_moment_since_the_first_backup_can_be_restored(tmp_path: Path) -> None:
-    """Also between two backups, and although the log was trimmed meanwhile."""
+    """That includes moments between two backups, although the log was trimmed meanwhile."""
     store = store_in(tmp_path / "target")
     moments: list[tuple[int, int, list[bytes]]] = []
     async with cluster_of(tmp_path / "cluster", nodes=1, settings=SMALL) as cluster:
@@ -185,7 +185,7 @@ def test_a_drill_finds_a_state_that_differs(tmp_path: Path) -> None:
 
 
 async def test_files_of_stopped_nodes_are_a_source(tmp_path: Path) -> None:
-    """From a majority all of it; from one of three the part that is known to be committed. Then a cluster goes on."""
+    """Files of a majority give all records; those of one node of three give the part that is known to be committed."""
     async with cluster_of(tmp_path / "cluster") as cluster:
         client = cluster.client()
         await fill(client)

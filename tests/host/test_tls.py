@@ -433,7 +433,7 @@ def test_the_network_with_tls_conforms(
 
 @pytest.mark.parametrize("behaviour", NETWORK_BEHAVIOURS, ids=lambda each: each.__name__)
 def test_tls_over_the_simulated_network_conforms(behaviour: Behaviour, tmp_path: Path) -> None:
-    """With links that split every chunk, so that records and handshakes arrive in pieces."""
+    """The links split every chunk, so that records and handshakes arrive in pieces."""
     tls = Tls(Authority(tmp_path).sign(member("n1")))
     loop = SimulatedLoop(1)
     network = SimulatedNetwork(loop, options=LinkOptions(split=0.5, delay_mean=0.01))

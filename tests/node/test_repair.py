@@ -175,7 +175,7 @@ async def test_a_record_lost_by_all_members_blocks_them_until_one_copy_returns(t
         starting = [await start_in_background(group, name) for name in ("n1", "n2", "n3")]
         for node, task in starting:
             # Until each has scanned its log, the others only know that it is being repaired.
-            sentence = await repair_sentence(node, "repairing its log as well", times=2)
+            sentence = await repair_sentence(node, "repairs its log too", times=2)
             assert sentence.count("has lost index") == 2, "the losses of both others, once each"
             assert len(sentence) < 400
             assert not task.done()

@@ -59,7 +59,7 @@ def test_any_text_is_a_role_or_is_refused(text: str) -> None:
     ],
 )
 def test_other_texts_are_no_roles(text: str) -> None:
-    with pytest.raises(RequestError, match="no role"):
+    with pytest.raises(RequestError, match="is no role"):
         read_role(text)
 
 

@@ -102,7 +102,9 @@ class FilesSource:
             self._next = next(self._batches, None)
         if not found or found[0].first_index != start:
             raise TrimmedError(
-                f"the files have no batch that begins at index {start}", first=self._source.start, remedy="take it anew"
+                f"the files have no batch that begins at index {start}",
+                first=self._source.start,
+                remedy="take the backup again",
             )
         self._end = int(found[-1].end)
         return found

@@ -65,7 +65,9 @@ def new(
     ] = None,
     like: Annotated[
         Path | None,
-        typer.Option("--like", metavar="FILE", help="The --member joins the cluster of this member's settings file."),
+        typer.Option(
+            "--like", metavar="FILE", help="Settings file of a member: --member names a node that joins its cluster."
+        ),
     ] = None,
     data_dir: Annotated[
         str | None,

@@ -302,7 +302,7 @@ def _highest_term(chain: Chain) -> int:
 def _gap(chain: Chain) -> CorruptionError:
     lost = ", ".join(f"{gap.first} to {gap.end - 1}" for gap in chain.gaps) or f"1 to {chain.begin - 1}"
     return CorruptionError(
-        f"no directory holds the indices {lost}, and no intact snapshot replaces them",
+        f"no directory holds the records at the indices {lost}, and no intact snapshot replaces them",
         path=chain.replicas[0].directory,
         expected="a log from its beginning, or from a snapshot on",
         found=f"no indices {lost}",

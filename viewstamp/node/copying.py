@@ -131,4 +131,4 @@ def _conceal(value: bytes) -> bytes:
 
 
 def _not_kept(end: int) -> TrimmedError:
-    return TrimmedError(f"the snapshot up to index {end - 1} is not kept any more", remedy="take a newer one")
+    return TrimmedError(f"the snapshot up to index {end - 1} is not kept any more", remedy="fetch a newer one")

@@ -180,13 +180,13 @@ class Access:
         roles = check_roles(texts)
         if not _ID.fullmatch(token_id) or len(hashed) != _HASH_BYTES or expire_seconds > _SECONDS_MAX:
             raise RequestError(
-                f"a token of id {brief_repr(token_id)} that ends after {expire_seconds} s",
+                f"a token cannot have the id {brief_repr(token_id)} and end after {expire_seconds} s",
                 remedy=f"create it with `viewstamp token create`; it may end after up to {_SECONDS_MAX} s",
             )
         if not name or not name.isprintable() or len(name) > _NAME_MAX or name.startswith("-") or _ID.fullmatch(name):
             raise RequestError(
                 f"a token cannot be named {brief_repr(name)}",
-                remedy=f"take 1 to {_NAME_MAX} printable characters, no hyphen first, unlike the id of a token",
+                remedy=f"take 1 to {_NAME_MAX} printable characters, the first no hyphen, and not the id of a token",
             )
         found = self.tokens.get(token_id)
         if found is not None:
@@ -278,6 +278,4 @@ class Access:
 
 
 def _unknown(token_id: str) -> RequestError:
-    return RequestError(
-        f"no token that has not ended has the id {brief_repr(token_id)}", remedy="look with `viewstamp token list`"
-    )
+    return RequestError(f"no valid token has the id {brief_repr(token_id)}", remedy="look with `viewstamp token list`")

@@ -98,7 +98,7 @@ def read_role(text: object) -> TokenRole:
         or not pattern.isprintable()
     ):
         raise RequestError(
-            f"no role: {brief_repr(text)}",
+            f"{brief_repr(text)} is no role",
             remedy="give read:NAME, append:NAME or call:NAME, where NAME is one topic, sink or actor, or the beginning"
             " of their names followed by *; or administer",
         )
@@ -112,7 +112,7 @@ def check_roles(texts: object) -> tuple[TokenRole, ...]:
       RequestError: there is none, there are too many, or one is no role.
     """
     if not isinstance(texts, list) or not 1 <= len(texts) <= ROLES_MAX:
-        raise RequestError(f"a token with the roles {brief_repr(texts)}", remedy=f"give 1 to {ROLES_MAX} roles")
+        raise RequestError(f"a token cannot have the roles {brief_repr(texts)}", remedy=f"give 1 to {ROLES_MAX} roles")
     return tuple(dict.fromkeys(read_role(text) for text in texts))
 
 

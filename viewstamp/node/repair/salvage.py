@@ -53,11 +53,11 @@ class SalvagedLog:
         """
         parts = [part for part in self._parts if any(first <= start < behind for first, behind in part.runs)]
         if not parts:
-            raise LostError(f"it is repairing its log as well, and has lost index {start}", remedy="ask another member")
+            raise LostError(f"this member repairs its log too, and has lost index {start}", remedy="ask another member")
         batches = [] if end > self._commit_end else self._read(parts[-1], start, end, bytes_max)
         if not batches:
             raise UnavailableError(
-                f"it is repairing its log as well, where index {start} is not known to be committed",
+                f"this member repairs its log too, and does not know whether index {start} is committed",
                 remedy="ask another member",
             )
         return batches
