@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +46,7 @@ def new(
         return
     print_table(
         ["name", "ends", "certificate", ""],
-        [(row["name"], row["ends"], row["certificate"], "made" if row["made"] else "kept") for row in rows],
+        [(_short(row), row["ends"], _path(row), "made" if row["made"] else "kept") for row in rows],
     )
     print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
     print("Nodes that run without TLS have to be stopped first, all of them: TLS and plain connections do not mix.")
@@ -60,7 +61,10 @@ def show(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the name in each certificate, when it begins and ends, and whether it is valid now."""
+    """Print the name in each certificate, when it ends, and whether it is valid now.
+
+    With ``--output json`` also the cluster, the begin, and the addresses in it.
+    """
     from viewstamp.config import load_settings
     from viewstamp.config.certificates import certificates_in
     from viewstamp.errors import ConfigError
@@ -81,9 +85,19 @@ def show(
         print_json({"certificates": rows})
     else:
         print_table(
-            ["name", "begins", "ends", "", "certificate"],
-            [(row["name"], row["begins"], row["ends"], row["state"], row["certificate"]) for row in rows],
+            ["name", "ends", "", "certificate"],
+            [(_short(row), row["ends"], row["state"], _path(row)) for row in rows],
         )
+
+
+def _short(row: dict[str, Any]) -> str:
+    """Return the name without the cluster, because a terminal has 80 columns: "member/n1"."""
+    return str(row["name"]).split("/", 3)[3]
+
+
+def _path(row: dict[str, Any]) -> str:
+    path = str(row["certificate"])
+    return min(path, os.path.relpath(path), key=len)
 
 
 def _fields(tls: LoadedTls) -> dict[str, Any]:
