@@ -260,7 +260,7 @@ def delay(
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delay each message between a node and other nodes by TIME, in both directions, as a long way does."""
+    """Delay each message between a node and other nodes by TIME, in both directions, as if they were far apart."""
     from viewstamp.host.chaos import Fault, FaultKind
 
     cluster, chosen, far = _open_and_others(directory, node, others)

@@ -27,16 +27,16 @@ class ClientOptions:
     batch_bytes: int = 256 * 1024
     """A batch takes no more records once it holds this many bytes."""
     batches_in_flight: int = 8
-    """Limit of batches of one topic (or of commands) that are sent and not answered, 1 to 64, on a short way.
+    """Limit of batches of one topic (or of commands) that are sent and not answered, 1 to 64, if the leader is near.
 
     All topics of a client together may have 64, because a session keeps no more results for retries.
     """
     batches_in_flight_far: int = 48
-    """The same limit on a long way, from ``batches_in_flight`` to 64.
+    """The same limit if the leader is far away (a high latency), from ``batches_in_flight`` to 64.
 
     Between the two it is in proportion to the quickest answer of the leader, 5 ms for ``batches_in_flight``. For
-    example, 20 ms allow 32 batches. The quickest answer and not the usual one decides, because answers of a busy
-    leader are late, too, and more batches would make them later.
+    example, 20 ms allow 32 batches. The quickest answer decides, because a busy leader usually answers late, and more
+    batches would make its answers later.
     """
     batches_eager: int = 2
     """A batch that is not full is sent at once while fewer than this many of its topic are unanswered; else it waits

@@ -277,7 +277,8 @@ class ChaosNetwork(Network):
 class _LateConnection(Connection):
     """A connection whose bytes leave late while a delay is in force: all of them, in their order, before it closes.
 
-    Bytes that wait here do not count as unsent, because they stand for bytes on a long way, which the system has taken.
+    Bytes that wait here do not count as unsent, because they stand for bytes on their way to a distant node, which the
+    system has taken.
     """
 
     def __init__(self, connection: Connection, seconds: Callable[[], float]) -> None:
