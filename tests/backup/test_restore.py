@@ -117,7 +117,7 @@ async def test_every_moment_since_the_first_backup_can_be_restored(tmp_path: Pat
                 receipt = await client.append("orders", value)
                 kept.append(value)
                 moments.append((receipt.index, receipt.timestamp, list(kept)))
-                await asyncio.sleep(0.03)  # Another log time for each, which has the resolution of a tick.
+                await asyncio.sleep(0.03)  # Mostly another log time for each, which has the resolution of a tick.
             if step == 2:
                 orders = await client.describe_topic("orders")
                 await client.trim_topic("orders", orders.last_position - 1)
@@ -128,12 +128,13 @@ async def test_every_moment_since_the_first_backup_can_be_restored(tmp_path: Pat
     for number, (index, time, values) in enumerate(moments):
         if number % 4:
             continue
-        for cut in ({"until": index}, {"until_time": time}):
+        same = [each for _, other, each in moments if other == time]  # More than one if the loop was slow.
+        for cut, expected in (({"until": index}, values), ({"until_time": time}, same[-1])):
             target = tmp_path / f"at {number} {next(iter(cut))}"
             await restored(store, target, nodes=1, **cut)
             async with open_node(node_file(str(target), "n1")), LocalCluster.open(target).target.connect() as client:
                 found = await records_of(client)
-                assert [record.value for record in found["orders"]] == values, (number, cut)
+                assert [record.value for record in found["orders"]] == expected, (number, cut)
 
 
 async def test_a_cut_in_records_that_were_deleted_before_any_backup_is_refused(tmp_path: Path) -> None:
@@ -231,5 +232,5 @@ async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit
     async with node, LocalCluster.open(tmp_path / "new").target.connect() as administrator:
         assert [token.name for token in await administrator.list_tokens()] == ["root"]
         last = (await administrator.list_audit())[-1]
-    assert last.action == "cluster fork"
-    assert last.subject == f"from the files of cluster {manifest.cluster}, up to index {manifest.end - 1}"
+    assert last.action == "fork"
+    assert last.subject == f"up to index {manifest.end - 1} of cluster {manifest.cluster}"

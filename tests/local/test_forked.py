@@ -144,6 +144,9 @@ def test_survivor_of_three_begins_a_cluster_and_the_lost_members_cannot_come_bac
     assert f"--yes-lose-data {old}" in told["remedy"]
     made = shell.ok("recover", "--dir", prod, "--yes-lose-data", old)
     assert [member["id"] for member in made["members"]] == ["n1"]
+    # With their old settings two empty nodes would be a majority of the listed members, and elect an empty log.
+    assert not [name for name in ("n2", "n3") if (prod / f"{name}.toml").exists()]
+    assert "n2" not in (prod / "n1.toml").read_text()
     shell.ok("cluster", "start", "--dir", prod)
     assert shell.values(prod) == ["a", "b", "c"]
     shell.ok("append", "t", prod.parent / "more", "--dir", prod)

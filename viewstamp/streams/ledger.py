@@ -140,8 +140,9 @@ class Ledger:
         return answer
 
     def _fork(self, batch: Batch) -> Answer:
-        (source,) = decode_fields(batch, **{"from": str})
-        self.state.access.note(batch, "fork", f"from cluster {source}", by="owner of the files")
+        source, end = decode_fields(batch, **{"from": str, "end": int})
+        what = f"up to index {end - 1} of cluster {source}"
+        self.state.access.note(batch, "fork", what, by="owner of the files")
         return {}
 
     # Sinks.

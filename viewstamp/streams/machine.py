@@ -456,8 +456,6 @@ class Streams:
 
     def _apply_fork(self, batch: Batch) -> Result:
         """End all sessions, because their clients belong to the cluster from which this one was forked."""
-        origin, end = decode_fields(batch, **{"from": str, "end": int})
-        self._state.access.note(batch, "cluster fork", f"from the files of cluster {origin}, up to index {end - 1}")
         ended = self._state.sessions.clear()
         self._state.note(Kind.FORK, ended)
         return {}
