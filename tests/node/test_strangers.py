@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from pathlib import Path
 
 from tests.node.caller import Caller, call
@@ -11,7 +12,7 @@ from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node import Node
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.wire.frame import FrameKind, encode_frame
-from viewstamp.wire.identity_proof import hello_proof
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES, hello_proof
 
 
 def frame_of(message: Message) -> bytes:
@@ -107,6 +108,24 @@ async def test_a_stranger_reads_neither_log_nor_snapshots(tmp_path: Path) -> Non
                 assert (await caller.hello(node="n9~x", incarnation="i")).kind == FrameKind.WELCOME
                 caller.send(kind, {"id": 1, **fields})
                 assert await caller.is_ended(), kind
+
+
+async def test_the_answer_to_a_challenge_opens_no_log(tmp_path: Path) -> None:
+    """A client can choose a challenge, and every node answers it with a function of its incarnation."""
+    async with Group(tmp_path, 3) as group:
+        await group.run()
+        node = await group.leader()
+        assert node.replica is not None
+        core = node.replica.raft.core
+        await wait_for(lambda: not core.is_newcomer or None, group.journal.tail)
+        hello: dict[str, object] = {"node": "n9~x", "incarnation": "i", "address": "127.0.0.1:1"}
+        said = "\n".join(("c1", *map(str, hello.values()))).encode()
+        async with call(group, str(node.me), greet=False) as caller:
+            answer = (await caller.hello(challenge=blake2b(said, digest_size=CHALLENGE_BYTES).digest())).body["proof"]
+        async with call(group, str(node.me), greet=False) as caller:
+            assert (await caller.hello(**hello, proof=answer)).kind == FrameKind.WELCOME
+            caller.send(FrameKind.READ_LOG, {"id": 1, "start": 1, "end": 2, "bytes_max": 1000})
+            assert await caller.is_ended()
 
 
 async def test_a_verdict_of_a_stranger_stops_no_node(tmp_path: Path) -> None:

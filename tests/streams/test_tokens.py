@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.actors import Counter, call, commands
-from tests.streams.log import Log, configure_topic, create_topic, fence, pieces, records, restored, trim_topic
+from tests.streams.log import (
+    Log,
+    begin,
+    configure_topic,
+    create_topic,
+    fence,
+    pieces,
+    records,
+    restored,
+    staged,
+    trim_topic,
+)
 from viewstamp.errors import AccessDeniedError, OutdatedCodeError, RequestError, StaleSessionError
 from viewstamp.ids import SessionId
 from viewstamp.node.access import ANONYMOUS, Credentials
@@ -379,3 +390,27 @@ def test_a_fork_is_in_the_audit_log_and_keeps_the_tokens() -> None:
     assert forks == [["owner of the files", "fork", "up to index 8 of cluster old"]]
     with pytest.raises(AccessDeniedError):
         guarded.admit(READER, create_topic("orders-2"))
+
+
+def test_staging_needs_the_right_on_the_sink_of_the_attempt() -> None:
+    """Otherwise a writer of the topic could spoil the attempts of another sink, whose numbers can be guessed."""
+    guarded = Guarded()
+    session = guarded.session(WRITER)
+    own, others = (guarded.log.run(begin(sink)) for sink in ("orders-sink", "etl"))
+    assert isinstance(own, dict)
+    assert isinstance(others, dict)
+    guarded.admit(WRITER, staged(own["attempt"], guarded.orders, session, 1))
+    with pytest.raises(AccessDeniedError, match="'etl'"):
+        guarded.admit(WRITER, staged(others["attempt"], guarded.orders, session, 2))
+
+
+def test_names_of_tokens_are_judged_alike_by_all_versions_of_unicode() -> None:
+    """U+1FAE9 came with Unicode 16. Members with different versions of Python apply the same record."""
+    guarded = Guarded()
+    guarded.log.run(create(token(8), "append:team-\U0001fae9", name="team-\U0001fae9"))
+    assert token(8).id in guarded.machine.gate.access.tokens
+    for name in ("a\nb", "a\x9bb", "a\u202eb"):
+        with pytest.raises(RequestError, match="cannot be named"):
+            guarded.log.run(create(token(9), "read", name=name))
+        with pytest.raises(RequestError, match="no role"):
+            guarded.log.run(create(token(9), f"read:{name}"))

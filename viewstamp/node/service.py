@@ -525,6 +525,7 @@ def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: F
 async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) -> None:
     with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
         await _note(caller, "snapshot create", "")
+    caller.check(asked)
     caller.ok(request, {"snapshot": await caller.service.create_snapshot()})
 
 
@@ -532,6 +533,7 @@ async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) 
 async def _change_members(caller: Caller, request: int, asked: ChangeMembership) -> None:
     detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
     await _note(caller, "members change", detail)
+    caller.check(asked)
     changed = caller.service.change_members(asked.action, asked.node, asked.address, asked.replaces)
     caller.ok(request, await changed)
 
@@ -539,13 +541,15 @@ async def _change_members(caller: Caller, request: int, asked: ChangeMembership)
 @_in_a_task(TransferLeadership)
 async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
     await _note(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
+    caller.check(asked)
     caller.ok(request, await caller.service.transfer_leadership(asked.node))
 
 
 async def _note(caller: Caller, action: str, detail: str) -> None:
     """Write an action into the audit log before it is begun, if access control is on.
 
-    So the log may have an action that failed, and lacks none that had an effect.
+    So the log may have an action that failed, and lacks none that had an effect. The caller checks the right again
+    afterwards, because the token may have been revoked meanwhile.
 
     Raises:
       UnavailableError: it was not written, so the action must not begin.

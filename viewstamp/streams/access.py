@@ -19,6 +19,7 @@ from viewstamp.errors import RequestError
 from viewstamp.wire.access import Right, TokenRole, check_roles, read_role
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.names import is_one_line
 from viewstamp.wire.staged import decode_fields
 
 __all__ = ["AUDIT_MAX", "ENDED_MAX", "TOKENS_MAX", "Access", "TokenState"]
@@ -183,7 +184,7 @@ class Access:
                 f"a token cannot have the id {brief_repr(token_id)} and end after {expire_seconds} s",
                 remedy=f"create it with `viewstamp token create`; it may end after up to {_SECONDS_MAX} s",
             )
-        if not name or not name.isprintable() or len(name) > _NAME_MAX or name.startswith("-") or _ID.fullmatch(name):
+        if not name or not is_one_line(name) or len(name) > _NAME_MAX or name.startswith("-") or _ID.fullmatch(name):
             raise RequestError(
                 f"a token cannot be named {brief_repr(name)}",
                 remedy=f"take 1 to {_NAME_MAX} printable characters, the first no hyphen, and not the id of a token",

@@ -124,6 +124,11 @@ class StateGate:
         if found is not None:
             credentials.granted.add(topic)
 
+    def check_attempt(self, credentials: Credentials, attempt: int) -> None:
+        """Check whether the caller may write to the sink of an attempt. Raises AccessDeniedError."""
+        need = _NEEDS[Kind.SEAL_ATTEMPT]
+        self._check(credentials, need, self._names(need, attempt))
+
     def check_commands(self, credentials: Credentials, commands: Iterable[Command]) -> None:
         """Check whether the caller may call the actors of these commands. Raises AccessDeniedError."""
         self._check(credentials, _NEEDS[Kind.COMMANDS], list(dict.fromkeys(command.actor for command in commands)))

@@ -297,6 +297,8 @@ class Streams:
         if caller is not None and topic.id not in caller.granted:
             self.gate.check_topic(caller, topic.id)
         if batch.kind is Kind.STAGED:
+            if caller is not None:
+                self.gate.check_attempt(caller, batch.attempt)
             self._check_staged(view, batch)
             view.check_kept(session.id)
             view.use(session, sequence, fence=False)

@@ -30,6 +30,7 @@ import msgpack
 from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.names import is_one_line
 
 __all__ = [
     "ANYONE",
@@ -95,7 +96,7 @@ def read_role(text: object) -> TokenRole:
         or (colon and not pattern)
         or (0 <= wild < len(pattern) - 1)
         or len(pattern) > _PATTERN_MAX
-        or not pattern.isprintable()
+        or not is_one_line(pattern)
     ):
         raise RequestError(
             f"{brief_repr(text)} is no role",

@@ -95,10 +95,12 @@ def hello_proof(incarnation: str, hello: Mapping[str, object]) -> bytes:
     """Return the proof that the sender of a peer's ``hello`` knows the ``incarnation`` of its target.
 
     Only members know it, from the membership records in their log. The proof covers the sender's name and its listen
-    address, so it cannot be used under another name or for another address.
+    address, so it cannot be used under another name or for another address. It is another function than
+    :func:`identity_proof`, because a node computes that one for every client that sends a challenge.
     """
     said = "\n".join(str(hello.get(name, "")) for name in ("cluster", "node", "incarnation", "address"))
-    return identity_proof(incarnation, blake2b(said.encode(errors="replace"), digest_size=CHALLENGE_BYTES).digest())
+    key = incarnation.encode()[:64]
+    return blake2b(said.encode(errors="replace"), key=key, digest_size=32, person=b"viewstamp-hello").digest()
 
 
 def fingerprint(incarnation: str) -> str:

@@ -21,11 +21,12 @@ import re
 from viewstamp.errors import RequestError
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["NAME_BYTES_MAX", "check_encodable", "check_new_sink", "check_new_topic", "check_topic"]
+__all__ = ["NAME_BYTES_MAX", "check_encodable", "check_new_sink", "check_new_topic", "check_topic", "is_one_line"]
 
 NAME_BYTES_MAX = 256
 """The longest name of a sink, an owner, a run or an attempt, in bytes of UTF-8."""
 
+_CONTROLS = frozenset(map(chr, [*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]))
 _TOPIC = re.compile("[A-Za-z0-9._-]{1,128}")
 _TOPIC_REMEDY = "take 1 to 128 letters, digits, dots, underscores or hyphens"
 
@@ -69,6 +70,15 @@ def check_new_sink(name: str) -> str:
             remedy=f"take 1 to {NAME_BYTES_MAX} bytes of printable text that does not begin with a hyphen",
         )
     return name
+
+
+def is_one_line(text: str) -> bool:
+    """Return whether a text has no control character, and none that ends a line or turns the direction of writing.
+
+    The set is fixed, because members decide by it when they apply a record. ``str.isprintable`` follows the version of
+    Unicode of the Python that runs, so members with different ones could decide differently.
+    """
+    return _CONTROLS.isdisjoint(text)
 
 
 def check_encodable(text: str, what: str) -> str:
