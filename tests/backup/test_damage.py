@@ -130,7 +130,8 @@ async def test_a_cut_before_the_oldest_or_after_the_newest_backup_is_refused(bac
         choose(catalogue, until_time=second.created_us + 10_000_000)
     assert choose(catalogue, until=first.end - 1).manifest == first
     assert choose(catalogue, until=first.end).manifest == second
-    assert choose(catalogue, until_time=first.log_time).manifest == first
+    assert choose(catalogue, until_time=first.log_time - 1).manifest == first
+    assert choose(catalogue, until_time=first.log_time).manifest == second, "later records may have the same log time"
     with pytest.raises(ConfigError, match="has no backup nothing"):
         catalogue.find("nothing")
 

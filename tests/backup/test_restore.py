@@ -12,9 +12,10 @@ import pytest
 from tests.backup.cases import SMALL, Counter, back_up, cluster_of, fill, records_of, store_in
 from viewstamp.backup.files_source import FilesSource
 from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.source import ClusterSource, LogPoint
 from viewstamp.backup.store import DirectoryStore
 from viewstamp.backup.verify import BackupReader
-from viewstamp.client import Client, SinkCommit
+from viewstamp.client import Client, Receipt, SinkCommit
 from viewstamp.config import node_file
 from viewstamp.embed import open_node
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
@@ -23,7 +24,7 @@ from viewstamp.host.network import RealNetwork
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.drill import drill
 from viewstamp.local.restore import Restored, RestorePlan, restore_cluster
-from viewstamp.wire.batch import Record
+from viewstamp.wire.batch import Batch, Record
 
 pytestmark = pytest.mark.slow
 
@@ -234,3 +235,47 @@ async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit
         last = (await administrator.list_audit())[-1]
     assert last.action == "fork"
     assert last.subject == f"up to index {manifest.end - 1} of cluster {manifest.cluster}"
+
+
+async def test_a_moment_during_a_copy_is_restored_from_a_later_backup(tmp_path: Path) -> None:
+    """The copy ends later than the moment, but the end of the backup was fixed before."""
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        client = cluster.client()
+        await fill(client)
+        during: list[Receipt] = []
+
+        class Slow(ClusterSource):
+            async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
+                while len(during) < 5:
+                    during.append(await client.append("orders", b"during %d" % len(during)))
+                    await asyncio.sleep(0.05)
+                return await super().read_log(point, start, bytes_max)
+
+        first = await back_up(store, Slow(client))
+        await client.append("orders", b"later")
+        live = await records_of(client)
+        moment = during[-1].timestamp
+        assert first.end <= during[0].index
+        with pytest.raises(RequestError, match="the cut is after that"):
+            await restored(store, tmp_path / "early", nodes=1, until_time=moment)
+        second = await back_up(store, client)
+    result = await restored(store, tmp_path / "new", nodes=1, until_time=moment)
+    assert result.backup == second.id
+    found, _, _ = await contents_of(tmp_path / "new")
+    expected = [record.value for record in live["orders"] if record.timestamp <= moment]
+    assert [record.value for record in found["orders"]] == expected
+
+
+async def test_the_rest_of_a_finished_restore_is_not_taken_for_another_one(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        client = cluster.client()
+        await fill(client)
+        first = await back_up(store, client)
+        await client.append("orders", b"more")
+        second = await back_up(store, client)
+    await restored(store, tmp_path / "new", nodes=1, backup=first.id)
+    (tmp_path / "new" / ".restore").mkdir()  # As if it had died after the removal of plan.json.
+    with pytest.raises(ConfigError, match="has the cluster of another restore"):
+        await restored(store, tmp_path / "new", nodes=1, backup=second.id)

@@ -253,3 +253,14 @@ def test_death_at_each_disk_call_leaves_the_old_files_or_a_refused_directory(to:
         call += 1
     assert decided == sorted(decided), "a fork that was decided stays decided"
     assert {False, True} == set(decided)
+
+
+def test_node_that_ran_since_the_files_were_judged_is_noticed() -> None:
+    """It may have acknowledged records that the judged files lack."""
+    disk = members.cluster(members.orders())
+    source = judge_source(disk, IN_PLACE)
+    members.change_control(disk, "n2", term=5)
+    with pytest.raises(ConfigError, match="a node has run on /n2 since its files were judged"):
+        fork(disk, source, cluster="d", members=new_members(IN_PLACE), entropy=random.Random(7))
+    for directory in IN_PLACE:
+        check_not_forking(disk, directory)

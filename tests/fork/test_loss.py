@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.fork.test_fork import batches_of
 from tests.replay import members
 from viewstamp.consensus.membership import Membership, MembershipEntry, Readdressing
@@ -66,3 +68,21 @@ def test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generatio
     assert moved.entry(entry).membership.addresses == {**FOUR.addresses, "n1": "10.0.0.1:7001"}
     later = MembershipEntry(Index(9), Term(1), Membership(FOUR.voters, generation=1))
     assert moved.entry(later) is later, "a committed change is newer than the operator's word"
+
+
+def test_an_empty_disk_under_the_name_of_a_voter_does_not_count() -> None:
+    """Its records are gone with the disk that the membership names, although its name is that of a voter."""
+    named = replace(members.MEMBERSHIP, incarnations={NodeId(name): f"disk-{name}" for name in members.NAMES})
+    log = members.Log()
+    log.membership(named)
+    log.topic()
+    log.records(b"a")
+    disk = SimulatedDisk()
+    members.write_member(disk, "n1", log)
+    members.change_control(disk, "n1", incarnation="disk-n1")
+    members.write_member(disk, "n2", members.Log())
+    members.change_control(disk, "n2", incarnation="another")
+    loss = loss_of(disk, "n1", "n2")
+    assert loss.acknowledged
+    assert (loss.survivors, loss.lost) == (["n1"], ["n2", "n3"])
+    assert "another disk" in loss.uncounted["n2"]

@@ -243,7 +243,7 @@ class BackupTaker:
         """
         offer = max(point.snapshots, key=lambda each: each.end, default=None)
         for begin in (self._pieces[0].start if self._pieces else point.first_index, point.first_index):
-            known = [each for each in self._snapshots if begin <= each.end <= point.end]
+            known = [each for each in self._snapshots if begin <= each.end <= point.end and _is_past(each, point)]
             stored = max(known, key=lambda each: each.end, default=None)
             if offer is not None and offer.end >= begin and (stored is None or offer.end > stored.end):
                 return offer
@@ -363,6 +363,12 @@ class BackupTaker:
             number += 1
             backup = f"{made}-{point.end - 1}-{number}"
         return backup
+
+
+def _is_past(snapshot: SnapshotCopy, point: LogPoint) -> bool:
+    """Return whether the log of the node goes on from a stored snapshot: it has the same term at its end."""
+    last = Index(snapshot.end - 1)
+    return last < point.history.starts[0].begin or point.history.term_at(last) == snapshot.term
 
 
 def _is_to_grow(piece: LogPiece, point: LogPoint) -> bool:

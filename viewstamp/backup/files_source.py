@@ -25,7 +25,9 @@ class FilesSource:
     def __init__(self, disk: Disk, source: ForkSource, *, is_majority: bool) -> None:
         """Made by :meth:`open`."""
         self.is_majority = is_majority
-        """Whether no acknowledged record can be missing."""
+        """Whether the log is that of a majority."""
+        self.has_lost_power = source.has_lost_power
+        """Whether acknowledged records may be missing all the same, because of interval mode."""
         self._disk = disk
         self._source = source
         self._reader = ExtentReader(disk)

@@ -38,6 +38,8 @@ _TIMEOUT_SECONDS: Final = 60.0
 _LEASE: Final = "lease.json"
 _REFRESH_SECONDS: Final = 60.0
 _TAKE_OVER_SECONDS: Final = 600.0
+_SETTLE_SECONDS: Final = 1.0
+"""Pause after a claim, so that of two processes that found no lease at the same time only the later one goes on."""
 _ATOMIC: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory", "oci"})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -144,6 +146,7 @@ class FsspecStore:
         self._token = secrets.token_hex(16)
         self._write_lease()
         try:
+            time.sleep(_SETTLE_SECONDS)
             self.check_held()
             yield
         finally:

@@ -54,5 +54,6 @@ def prune(store: BackupStore, keep: int) -> Pruned:
     needed = {each.name for manifest in kept for each in manifest.objects}
     garbage = {name: size for name, size in catalogue.sizes.items() if name not in needed}
     for name in garbage:
+        store.check_held()  # Before each, because a backup of another process may be using it by now.
         store.remove(name)
     return Pruned([each.id for each in dropped], len(garbage), sum(garbage.values()))

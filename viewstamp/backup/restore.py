@@ -166,10 +166,14 @@ def format_time(time_us: int) -> str:
 
 
 def _reaches(manifest: Manifest, until: int | None, until_time: int | None) -> bool:
-    """Return whether a backup has all records up to the cut, as far as the cluster ever had them."""
+    """Return whether a backup has all records up to the cut.
+
+    Only a record behind the cut proves that. The clock of the machine that took the backup proves nothing, because
+    records are written during a copy, and log time follows other clocks.
+    """
     if until is not None and manifest.end <= until:
         return False
-    return until_time is None or max(manifest.log_time, manifest.created_us) > until_time
+    return until_time is None or manifest.log_time > until_time
 
 
 def _remove_files(disk: Disk, directory: str) -> None:

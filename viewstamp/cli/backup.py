@@ -139,6 +139,8 @@ def _create(
                 "WARNING: these files are no majority of the members: the backup has only the records that they are"
                 " known to have committed, and later acknowledged records may be missing"
             )
+        elif source.has_lost_power:
+            progress.note("WARNING: a member lost power in interval mode, so acknowledged records may be missing")
         return run_async(take(source))
     found = find_cluster(directory, cluster)
 

@@ -49,8 +49,9 @@ def recover(
     if result is None:
         judged = forking.judge([str(each) for each in source or ()], survivors=True)
         if judged.is_majority:
+            verdict = "no more can be found than they have" if judged.has_lost_power else "nothing is lost"
             raise RequestError(
-                "these files are of a majority of the members, so nothing is lost; nothing was changed",
+                f"these files are of a majority of the members, so {verdict}; nothing was changed",
                 remedy=f"start these nodes; or, for a new cluster with another id: {program()} cluster fork",
             )
         refuse_while_any_answers(judged, forking.tls, seconds=timeout)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, CorruptionError, RequestError, StorageError
 from viewstamp.fork.build import Blueprint, build, remove_files
-from viewstamp.fork.judge import ForkSource
+from viewstamp.fork.judge import ForkSource, check_unchanged
 from viewstamp.host.interfaces import Disk, Lock
 from viewstamp.ids import NodeId, Term
 from viewstamp.node.fork_mark import FORK_MARK_NAME, STAGING_NAME, ForkMark, ForkPhase, read_fork_mark
@@ -91,7 +91,8 @@ def fork(
 
     Raises:
       RequestError: the id is the old cluster's, or members share a name, an address or a directory.
-      ConfigError: a target holds other data, or a fork of it is decided and unfinished (:func:`finish_fork`).
+      ConfigError: a target holds other data, or a fork of it is decided and unfinished (:func:`finish_fork`); or a
+        node has run on a directory of the source since it was judged.
       DirectoryInUseError: a process uses a target.
       CorruptionError: the source is damaged; nothing was changed but marks and new files, which a repetition removes.
       StorageError: the disk failed; StorageFullError: it is full. Then the same.
@@ -105,6 +106,7 @@ def fork(
     with _locked(disk, directories):
         for directory in directories:
             _check_target(disk, directory, owned)
+        check_unchanged(disk, source)
         fork_id = f"{entropy.getrandbits(64):016x}"
         marks = {
             directory: ForkMark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from viewstamp.consensus.membership import Membership
@@ -17,9 +17,10 @@ from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replay import OfflineReplay
 from viewstamp.replay.replica import ReplicaFiles, ReplicaFinding, Snapshot, find_replicas, read_replica
 from viewstamp.replay.visible import ReplayPlan
+from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Basis", "ForkSource", "judge_source"]
+__all__ = ["Basis", "ForkSource", "check_unchanged", "judge_source"]
 
 
 @fast_members
@@ -50,6 +51,7 @@ class ForkSource:
       plan: the visible records of the whole chain; None with ``COMMITTED``.
       term: the highest term that any of the files knows.
       is_majority: whether a majority of the old members chose this log.
+      control: the control files of each directory, as they were before it was read.
     """
 
     cluster: str
@@ -65,11 +67,17 @@ class ForkSource:
     term: int
     is_majority: bool
     findings: list[ReplicaFinding]
+    control: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def replicas(self) -> Sequence[ReplicaFiles]:
         """The directories that were read."""
         return self.chain.replicas
+
+    @property
+    def has_lost_power(self) -> bool:
+        """Whether a member lost power in interval mode: acknowledged records may be missing, and no rule finds it."""
+        return any(replica.claim is not None and replica.claim.lost_power for replica in self.replicas)
 
     @property
     def last_log_time(self) -> int:
@@ -160,6 +168,7 @@ def judge_source(
       RequestError: the files do not reach back to ``until``.
     """
     directories = find_replicas(disk, sources)
+    control = {directory: _control_of(disk, directory) for directory in directories}
     replicas = [read_replica(disk, directory, on_bytes=on_bytes) for directory in directories]
     for replica in replicas:
         if holder := disk.lock_holder(replica.directory):
@@ -168,7 +177,37 @@ def judge_source(
                 remedy="stop that node first, or take the files from a backup",
             )
     chain, plan, is_majority, findings = _choose(disk, replicas, basis)
-    return _cut(chain, plan, basis, is_majority, findings, until=until, until_time=until_time)
+    source = _cut(chain, plan, basis, is_majority, findings, until=until, until_time=until_time)
+    source.control = control
+    return source
+
+
+def check_unchanged(disk: Disk, source: ForkSource) -> None:
+    """Check that no node has run on the directories since they were judged; the caller holds the targets' locks.
+
+    A node writes its control file before its first message, so its records cannot be missing without a notice.
+
+    Raises:
+      ConfigError: a directory has changed.
+    """
+    for directory, before in source.control.items():
+        if _control_of(disk, directory) != before:
+            raise ConfigError(
+                f"a node has run on {directory} since its files were judged; nothing was changed",
+                remedy="stop that node, keep it from starting again, and repeat the command",
+            )
+
+
+def _control_of(disk: Disk, directory: str) -> bytes:
+    copies = []
+    for name in CONTROL_NAMES:
+        if disk.exists(f"{directory}/{name}"):
+            file = disk.open_read(f"{directory}/{name}")
+            try:
+                copies.append(file.read(0, file.size()))
+            finally:
+                file.close()
+    return b"".join(copies)
 
 
 def _choose(

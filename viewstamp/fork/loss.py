@@ -63,12 +63,15 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
     """
     counted: set[str] = set()
     uncounted: dict[str, str] = {}
+    claims = [replica.claim for replica in source.replicas if replica.claim is not None]
     for replica in source.replicas:
         claim = replica.claim
         if claim is None:
             uncounted[replica.name] = "its identity or the end of its log is lost"
         elif claim.recovering is not None:
             uncounted[replica.name] = "it lost a part of its log"
+        elif any(other.member != claim.member and other.refuses(claim) for other in claims):
+            uncounted[replica.name] = "it has another disk than the members have met under its name"
         else:
             counted.add(str(claim.member))
     memberships = _memberships_in_force(source)

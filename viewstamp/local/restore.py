@@ -7,7 +7,7 @@
 | 3. write the files of a stopped member under ``.restore/source/`` | the same |
 | 4. fork these into n1/, n2/ ... (``viewstamp.fork``) | the same, and marks with which no node starts |
 | 5. move the settings beside them, n1.toml last | the data of the new cluster, and no settings of n1 |
-| 6. remove ``.restore`` | the new cluster |
+| 6. remove ``.restore``, plan.json last | the new cluster |
 
 Without n1.toml there is no cluster in the directory. The same command again goes on in the step that was interrupted;
 another plan is refused while the first one is unfinished.
@@ -122,6 +122,9 @@ class _Restore:
             if not self._is_forked(names):
                 self._fork(names, choice)
             found = self._finish(names)
+            shutil.rmtree(self._settings, ignore_errors=True)
+            shutil.rmtree(self._source, ignore_errors=True)
+            os.remove(f"{self._work}/plan.json")
         finally:
             lock.release()
         shutil.rmtree(self._work)
@@ -152,6 +155,11 @@ class _Restore:
                 stored = json.load(stream)
         except FileNotFoundError:
             stored = {}
+        if not stored and os.path.exists(node_file(self._directory, "n1")):
+            raise ConfigError(
+                f"{self._directory} has the cluster of another restore, which was finished; nothing was changed",
+                remedy=f"remove {self._work}, and name a new directory for this restore",
+            )
         chosen = stored.pop("chosen", self._plan.backup)
         if stored and stored != plan:
             raise ConfigError(
