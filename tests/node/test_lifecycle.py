@@ -446,8 +446,9 @@ async def test_a_failed_disk_stops_its_node_and_nothing_that_was_acknowledged_is
     device = FailingDisk()
     async with Group(tmp_path, 3, disks=lambda node: device.disk(node, broken)) as group:
         await group.run()
-        assert (await group.leader()).options.node == "n1"
         client = group.client()
+        if (await group.leader()).options.node != "n1":  # A busy machine delays heartbeats.
+            await client.transfer_leadership("n1")
         await client.create_topic("orders")
         await client.append("orders", b"before")
         device.is_broken = True
