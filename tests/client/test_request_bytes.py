@@ -90,6 +90,14 @@ async def use_everything(cluster: Cluster) -> None:
     await cluster.client().outcome(caught.value.token)
     await client.transfer_leadership("n2")
     await client.transfer_leadership()
+    for unanswered in (
+        client.describe_log("n1", timeout=0.1),
+        client.describe_log("n1", stale=True, timeout=0.1),
+        client.copy_log("n1", 1, 9, bytes_max=1000, timeout=0.1),
+        client.copy_snapshot("n1", 9, 2, offset=0, bytes_max=1000, timeout=0.1),
+    ):
+        with suppress(UnavailableError):  # These nodes do not support it.
+            await unanswered
 
 
 async def test_every_request_of_a_client_has_the_bytes_on_record() -> None:

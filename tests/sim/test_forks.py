@@ -7,6 +7,7 @@ below the place that its report names, and lacks acknowledged records only if th
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from viewstamp.sim.world import World
 pytestmark = pytest.mark.slow
 
 KINDS = {"kill": 1.0, "power": 1.0, "isolate": 1.0, "slow": 1.0, "break": 1.0, "pause": 1.0, "transfer": 0.5}
+SEEDS = 8 if os.environ.get("VIEWSTAMP_SOAK") else 1
+"""A seed takes about 15 s."""
 SWARMS = {
     "whole logs": Swarm(actors=1, sinks=1, topics=2, faults=KINDS, seconds=5.0),
     "short logs": Swarm(
@@ -159,7 +162,7 @@ def check_no_invention(found: Contents, written: set[bytes]) -> None:
             raise Violation("ForkInventsNothing", f"a record is in {topic} twice")
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("name", SWARMS)
 def test_forks_keep_what_was_acknowledged_and_leave_the_original_alone(name: str, seed: int) -> None:
     copies, written = run(SWARMS[name], seed)
@@ -178,7 +181,7 @@ def test_forks_keep_what_was_acknowledged_and_leave_the_original_alone(name: str
             new.close()
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("name", SWARMS)
 def test_survivor_lacks_only_what_its_report_names(name: str, seed: int) -> None:
     copies, written = run(SWARMS[name], seed)

@@ -102,7 +102,7 @@ class Fault:
         clients.blocking_client(self.cluster).close()
         link = clients.BlockingClient(self.cluster)
         link.client = Client(self.cluster, network=DeafNetwork(f"{self.mark}.sent"), entropy=random.Random(1))
-        clients._clients[os.getpid(), self.cluster, None] = link
+        clients._clients[os.getpid(), self.cluster, None, ""] = link
 
 
 def _wait(until: Callable[[], bool]) -> None:
