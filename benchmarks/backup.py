@@ -19,17 +19,13 @@ import argparse
 import asyncio
 import shutil
 import sys
-import time
-from array import array
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from statistics import median
-from typing import Any
 
+from benchmarks.beside import Figures, append_beside, in_turns, medians, p99_alone, print_appends, print_conditions
 from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import own_cluster, own_directory
 from viewstamp.bench.conditions import conditions
-from viewstamp.bench.load import percentile
 from viewstamp.client import Client
 from viewstamp.host.event_loop import new_event_loop
 
@@ -37,8 +33,6 @@ _TOPIC = "raw"
 _OLD = "old"
 _WANTED_MS = 20
 _FILL_BYTES = 65536
-
-Figures = dict[str, Any]
 
 
 async def fill(client: Client, size: int) -> None:
@@ -52,33 +46,6 @@ async def fill(client: Client, size: int) -> None:
             await client.append(_OLD, value, timeout=120.0)
 
     await asyncio.gather(*(filler() for _ in range(64)))
-
-
-async def append_beside(client: Client, work: Callable[[], Awaitable[object]], callers: int, value: bytes) -> Figures:
-    """Keep ``callers`` appends unanswered until ``work`` is done; appends that began meanwhile count."""
-    clock = time.perf_counter
-    latencies = array("d")
-    is_done = False
-
-    async def caller() -> None:
-        while not is_done:
-            began = clock()
-            await client.append(_TOPIC, value)
-            latencies.append((clock() - began) * 1000)
-
-    running = asyncio.gather(*(caller() for _ in range(callers)))
-    started = clock()
-    await work()
-    seconds = clock() - started
-    is_done = True
-    await running
-    return {
-        "per_second": len(latencies) / seconds,
-        "p50_ms": percentile(latencies, 50),
-        "p99_ms": percentile(latencies, 99),
-        "longest_ms": max(latencies),
-        "seconds": seconds,
-    }
 
 
 async def back_up(target: Path, directory: Path, rate: str) -> None:
@@ -104,37 +71,32 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
             "during a backup": lambda: back_up(target, directory / "cluster", options.rate),
             "alone, later": lambda: asyncio.sleep(options.seconds),
         }
-        await append_beside(client, lambda: asyncio.sleep(1.0), options.callers, value)
-        rounds: dict[str, list[Figures]] = {name: [] for name in works}
-        for _ in range(options.rounds):
-            for name, work in works.items():
-                rounds[name].append(await append_beside(client, work, options.callers, value))
+
+        async def measured(work: Callable[[], Awaitable[object]]) -> Figures:
+            try:
+                return await append_beside(lambda: client.append(_TOPIC, value), work, options.callers)
+            finally:
                 shutil.rmtree(target, ignore_errors=True)
-        found = {name: {key: median(each[key] for each in all_) for key in all_[0]} for name, all_ in rounds.items()}
-        alone = median(each["p99_ms"] for name in ("alone", "alone, later") for each in rounds[name])
+
+        rounds = await in_turns(measured, works, options.rounds)
+        found = medians(rounds)
         return {
             "durability": receipt.durability,
             **found,
-            "added_ms": found["during a backup"]["p99_ms"] - alone,
+            "added_ms": found["during a backup"]["p99_ms"] - p99_alone(rounds),
         }
 
 
 def show(result: Figures) -> None:
     """Print the result as tables."""
     print(__doc__)
-    keys = ["per_second", "p50_ms", "p99_ms", "longest_ms", "seconds"]
-    rows = [
-        [name, *(each[key] for key in keys)] for name, each in result.items() if type(each) is dict and keys[0] in each
-    ]
-    columns = ["appends", "per second", "p50 ms", "p99 ms", "longest ms", "seconds"]
-    print_table(f"{result['callers']} callers; medians of {result['rounds']} rounds", columns, rows)
+    print_appends(result)
     print_table(
         "",
         ["added to the p99, ms", "found", "expected", "at most"],
         [["during a backup", result["added_ms"], "5 to 15", _WANTED_MS]],
     )
-    names = ("log_bytes", "rate", "durability", "filesystem", "sync_ms_p50", "machine", "python", "commit")
-    print_table("", ["", "conditions"], [[name.replace("_", " "), result[name]] for name in (*names, "load_average")])
+    print_conditions(result, "log_bytes", "rate")
 
 
 def main() -> None:

@@ -23,12 +23,11 @@ from array import array
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks.beside import Figures, append_beside, in_turns, medians, p99_alone, print_appends, print_conditions
 from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directory
 from viewstamp.bench.conditions import conditions
-from viewstamp.bench.load import percentile
 from viewstamp.embed import EmbeddedNode
 from viewstamp.host.event_loop import new_event_loop
 
@@ -43,8 +42,6 @@ _SETTINGS = {
     "snapshots.restart_seconds_max": "0",
 }
 
-Figures = dict[str, Any]
-
 
 async def fill(node: EmbeddedNode, instances: int, size: int) -> None:
     """Fill ``instances`` instances with ``size`` bytes each."""
@@ -57,45 +54,28 @@ async def fill(node: EmbeddedNode, instances: int, size: int) -> None:
     await asyncio.gather(*(filler() for _ in range(_FILLING)))
 
 
-async def append_beside(
+async def measure_loop(
     members: EmbeddedLeader, work: Callable[[], Awaitable[object]], callers: int, value: bytes
 ) -> Figures:
-    """Keep ``callers`` appends unanswered until ``work`` is done; appends that began meanwhile count."""
+    """Measure appends beside ``work`` (``append_beside``), and the longest stall of the leader's event loop."""
     node, clock = members.node, time.perf_counter
-    latencies = array("d")
     stalls = array("d")
     busy = array("d")
-    is_done = False
-
-    async def caller() -> None:
-        while not is_done:
-            began = clock()
-            await node.append(_TOPIC, value)
-            latencies.append((clock() - began) * 1000)
 
     async def ticker() -> None:
-        while not is_done:
+        while True:
             began, worked = clock(), time.thread_time()
             await asyncio.sleep(_TICK_SECONDS)
             stalls.append((clock() - began - _TICK_SECONDS) * 1000)
             busy.append((time.thread_time() - worked) * 1000)
 
-    running = asyncio.gather(ticker(), *(caller() for _ in range(callers)))
-    started = clock()
-    await work()
-    seconds = clock() - started
-    is_done = True
-    await running
+    ticking = asyncio.ensure_future(ticker())
+    try:
+        figures = await append_beside(lambda: node.append(_TOPIC, value), work, callers)
+    finally:
+        ticking.cancel()
     members.check_leading()
-    return {
-        "per_second": len(latencies) / seconds,
-        "p50_ms": percentile(latencies, 50),
-        "p99_ms": percentile(latencies, 99),
-        "longest_ms": max(latencies),
-        "stall_ms": max(stalls),
-        "busy_ms": max(busy),
-        "seconds": seconds,
-    }
+    return {**figures, "stall_ms": max(stalls), "busy_ms": max(busy)}
 
 
 async def measure(options: argparse.Namespace, directory: Path) -> Figures:
@@ -121,13 +101,12 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
             "alone, later": lambda: asyncio.sleep(options.seconds),
             "all members' snapshots": lambda: snapshots(names),
         }
-        await append_beside(members, lambda: asyncio.sleep(1.0), options.callers, value)
-        rounds: dict[str, list[Figures]] = {name: [] for name in works}
-        for _ in range(options.rounds):
-            for name, work in works.items():
-                rounds[name].append(await append_beside(members, work, options.callers, value))
-        found = {name: {key: median(each[key] for each in all_) for key in all_[0]} for name, all_ in rounds.items()}
-        alone = median(each["p99_ms"] for name in ("alone", "alone, later") for each in rounds[name])
+
+        async def measured(work: Callable[[], Awaitable[object]]) -> Figures:
+            return await measure_loop(members, work, options.callers, value)
+
+        rounds = await in_turns(measured, works, options.rounds)
+        found, alone = medians(rounds), p99_alone(rounds)
         return {
             "durability": receipt.durability,
             "snapshot_bytes": median(sizes),
@@ -140,16 +119,10 @@ async def measure(options: argparse.Namespace, directory: Path) -> Figures:
 def show(result: Figures) -> None:
     """Print the result as tables."""
     print(__doc__)
-    keys = ["per_second", "p50_ms", "p99_ms", "longest_ms", "stall_ms", "busy_ms", "seconds"]
-    rows = [
-        [name, *(each[key] for key in keys)] for name, each in result.items() if type(each) is dict and keys[0] in each
-    ]
-    columns = ["appends", "per second", "p50 ms", "p99 ms", "longest ms", "stall ms", "of it busy", "seconds"]
-    print_table(f"{result['callers']} callers; medians of {result['rounds']} rounds", columns, rows)
+    print_appends(result)
     goals = [[name, added, "4 to 15", _WANTED_MS] for name, added in result["added_ms"].items()]
     print_table("", ["added to the p99, ms", "found", "expected", "at most"], goals)
-    names = ("snapshot_bytes", "fill_seconds", "durability", "filesystem", "sync_ms_p50", "machine", "python", "commit")
-    print_table("", ["", "conditions"], [[name.replace("_", " "), result[name]] for name in (*names, "load_average")])
+    print_conditions(result, "snapshot_bytes", "fill_seconds")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Backups of a running cluster: what is in them, what a later one sends, and that members share one history."""
+"""Backups of a running cluster: their content, the records that a later one sends, and the change to another member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens against a cluster of real processes: what is denied, what is allowed, and that no secret is shown."""
+"""Tokens against a cluster of real processes: denied and permitted commands. No secret is shown."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tests.sim.swarms import whole_and_short_logs
 from viewstamp.backup.catalogue import BackupCatalogue
 from viewstamp.backup.create import BackupOptions, BackupTaker
 from viewstamp.backup.manifest import Manifest
@@ -60,20 +61,7 @@ KINDS = {
     "flip": 0.2,
 }
 SEEDS = 12 if os.environ.get("VIEWSTAMP_SOAK") else 3
-SWARMS = {
-    "whole logs": Swarm(actors=1, sinks=1, topics=2, faults=KINDS, seconds=6.0),
-    "short logs": Swarm(
-        actors=1,
-        sinks=1,
-        topics=2,
-        faults=KINDS,
-        seconds=6.0,
-        segment_bytes=8 * 1024,
-        snapshot_bytes=16 * 1024,
-        retain_bytes=4096,
-        bytes_max=512 * 1024,
-    ),
-}
+SWARMS = whole_and_short_logs(KINDS, seconds=6.0)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tests.sim.swarms import whole_and_short_logs
 from viewstamp.fork import Basis, NewMember, PossibleLoss, fork, judge_source, possible_loss
 from viewstamp.ids import ClusterId
 from viewstamp.node.options import NodeOptions
@@ -34,20 +35,7 @@ pytestmark = pytest.mark.slow
 KINDS = {"kill": 1.0, "power": 1.0, "isolate": 1.0, "slow": 1.0, "break": 1.0, "pause": 1.0, "transfer": 0.5}
 SEEDS = 8 if os.environ.get("VIEWSTAMP_SOAK") else 1
 """A seed takes about 15 s."""
-SWARMS = {
-    "whole logs": Swarm(actors=1, sinks=1, topics=2, faults=KINDS, seconds=5.0),
-    "short logs": Swarm(
-        actors=1,
-        sinks=1,
-        topics=2,
-        faults=KINDS,
-        seconds=5.0,
-        segment_bytes=8 * 1024,
-        snapshot_bytes=16 * 1024,
-        retain_bytes=4096,
-        bytes_max=512 * 1024,
-    ),
-}
+SWARMS = whole_and_short_logs(KINDS, seconds=5.0)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Account(ReplicatedActor):
 
 
 class Tally(ReplicatedActor):
-    """An actor whose ``bool`` is False, and whose constructor raises if the test asks for it."""
+    """An actor that is false in a condition. Its constructor raises if the test sets ``broken``."""
 
     broken = True
 
