@@ -304,7 +304,7 @@ class RecordTooLargeError(RequestError):
 
 
 class StaleSessionError(RequestError):
-    """The session has ended, or its older results are deleted, so nobody can find out whether a write happened.
+    """The session has ended, or its older results are deleted, so the cluster cannot show whether a write happened.
 
     Happened: unknown; raised by ``client.call``: yes, but the result is no longer kept.
     Do: read the topic, or query the actor, to see whether the write is there.
@@ -383,7 +383,7 @@ class MovedError(ConfigError):
 
     Happened: no; the node did not start, because its directory may be a copy of a member's, and would act as that
       member.
-    Do: follow ``remedy``: put the old address back, or record the move with ``viewstamp members add``.
+    Do: follow ``remedy``: put the old address back, or record the move with ``viewstamp node readdress``.
     """
 
 

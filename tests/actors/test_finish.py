@@ -114,7 +114,7 @@ async def test_an_async_actor_that_never_receives_is_stopped_at_once() -> None:
 
 
 async def test_a_parent_finishes_first_and_then_its_children() -> None:
-    """Its mailbox holds work for them."""
+    """Messages in the parent's mailbox may be work for its children."""
 
     class Pool(Worker):
         def on_start(self) -> None:

@@ -35,7 +35,7 @@ async def test_a_backup_has_the_whole_log_and_is_whole(tmp_path: Path) -> None:
 
 
 async def test_a_backup_has_no_incarnation(tmp_path: Path) -> None:
-    """A process could pose as a member with it."""
+    """With an incarnation from a backup, a process could pose as a member."""
     store = store_in(tmp_path / "target")
     async with cluster_of(tmp_path / "cluster") as cluster:
         client = cluster.client()
@@ -160,7 +160,7 @@ async def test_a_backup_goes_on_with_another_member_if_one_stops(tmp_path: Path)
 
 
 async def test_a_cluster_that_lost_committed_records_does_not_add_to_the_target(tmp_path: Path) -> None:
-    """The target may have the only copy of them."""
+    """The backup fails before it writes, because the target may have the only copy of the lost records."""
     store = store_in(tmp_path / "target")
     async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
         client = cluster.client()
@@ -168,7 +168,7 @@ async def test_a_cluster_that_lost_committed_records_does_not_add_to_the_target(
         manifest = await back_up(store, client)
 
         class Other:
-            """The cluster, if the last record were of another term."""
+            """The cluster, with a term history in which the target's last record has another term."""
 
             def __init__(self) -> None:
                 from viewstamp.backup.source import ClusterSource

@@ -238,7 +238,7 @@ async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit
 
 
 async def test_a_moment_during_a_copy_is_restored_from_a_later_backup(tmp_path: Path) -> None:
-    """The copy ends later than the moment, but the end of the backup was fixed before."""
+    """Records that are appended while a backup is copied are behind its end, so only the next backup has them."""
     store = store_in(tmp_path / "target")
     async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
         client = cluster.client()

@@ -18,7 +18,7 @@ COMMITTED = "1970-01-01 00:00:00+00:00"
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """Yield the address of a cluster whose sink ``lake`` has committed batch 7 and has staged records for batch 8."""
+    """Yield the address of a cluster with the sink ``lake``, which has committed batch 7 and staged rows of batch 8."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Cluster]:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory of a stopped cluster of one node, whose log has several segments."""
+    """Return the directory of a stopped cluster of one node. The log has several segments."""
     directory = tmp_path_factory.mktemp("wal") / "one"
     create_cluster(str(directory), 1)
     with (directory / "n1.toml").open("a") as stream:

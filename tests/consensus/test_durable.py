@@ -46,12 +46,11 @@ def test_a_completion_that_outlives_a_truncation_acknowledges_nothing() -> None:
 
 
 def test_only_the_completion_of_its_own_writes_ends_the_installation() -> None:
-    """In the same term, a second announcement follows a snapshot that replaced the history.
+    """A second announcement of the term, after a snapshot replaced the history, and while an answer waits for the disk.
 
-    An answer still waits for the disk.
-
-    Its completion is of the same term and end. If it counted as the announcement's, the member would acknowledge before
-    the term's history is on its disk, and after a crash it would advertise less than it had promised.
+    The completion of the answer's write has the announcement's term and end. If it counted as the announcement's, the
+    member would acknowledge before the term's history is on its disk, and after a crash it would advertise less than it
+    had promised.
     """
     group = Group(3, options=SYNC_ONLY, disks={NodeId("n1"): disk_of(1)}, is_quick_disk=False)
     core = group["n1"].core

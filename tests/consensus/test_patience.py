@@ -79,7 +79,7 @@ def asked_for_votes(group: Group) -> None:
 
 
 def test_a_vote_has_a_timeout_of_its_own() -> None:
-    """The time of the pre-vote is not subtracted from it."""
+    """The candidate waits a whole election timeout for votes, however long it waited for pre-votes before."""
     group = Group(3)
     group.campaign("n1")
     group.tick("n1", group["n1"].core.election_ticks - 1)

@@ -54,7 +54,7 @@ def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.Mo
 def test_without_the_package_the_demo_makes_lines_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A user who installed a wheel has no flights, and can run the demo nevertheless."""
+    """After an installation from a wheel there are no flights, and the demo runs nevertheless."""
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(source, "made_lines", lambda: made_lines(1000))
     found = Source.prepare(str(tmp_path), None, Show(Output.TABLE))

@@ -29,7 +29,7 @@ async def test_commit_is_seen_as_a_whole_and_single_appends_are_not() -> None:
         for value in range(5):
             looks = piecemeal.looks
             await client.append("piecemeal", b"%d" % value)
-            while piecemeal.looks < looks + 6:  # noqa: ASYNC110 - the readers are what is waited for
+            while piecemeal.looks < looks + 6:  # noqa: ASYNC110 - waits for the readers, which report to no caller
                 await asyncio.sleep(0.001)
 
         whole.finish()

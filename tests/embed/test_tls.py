@@ -46,9 +46,9 @@ async def test_a_node_refuses_to_start_with_a_certificate_that_is_not_its_own(tm
     settings = load_settings(node_file(str(tmp_path), "n1")).settings
     authority = Authority(tmp_path / "tls")
     for uri, message in (
-        (member("n2", settings.cluster.id), "member/n2, and this is"),
-        (member("n1", "other"), "other/member/n1, and this is"),
-        (client("n1", settings.cluster.id), "client/n1, and this is"),
+        (member("n2", settings.cluster.id), "member/n2, but this is"),
+        (member("n1", "other"), "other/member/n1, but this is"),
+        (client("n1", settings.cluster.id), "client/n1, but this is"),
     ):
         authority.sign(uri, stem="n1")
         with pytest.raises(ConfigError, match=message):

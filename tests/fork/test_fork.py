@@ -126,7 +126,7 @@ def test_time_to_keep_leaves_out_later_batches() -> None:
 
 
 def trimmed(disk: SimulatedDisk) -> members.Log:
-    """Members whose logs begin behind a snapshot; the topic's first records are gone."""
+    """Members with logs that begin behind a snapshot; the topic's first records are deleted."""
     log = members.orders(8, size=900)
     log.command(Kind.TRIM_TOPIC, name="orders", position=9)
     early = log.copy()

@@ -71,7 +71,7 @@ def test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generatio
 
 
 def test_an_empty_disk_under_the_name_of_a_voter_does_not_count() -> None:
-    """Its records are gone with the disk that the membership names, although its name is that of a voter."""
+    """A node has a voter's name and an empty disk. The voter's records were on the disk that the membership names."""
     named = replace(members.MEMBERSHIP, incarnations={NodeId(name): f"disk-{name}" for name in members.NAMES})
     log = members.Log()
     log.membership(named)

@@ -140,7 +140,7 @@ def test_a_spoilt_batch_is_refused_unless_it_is_whole(data: bytes) -> None:
 @tries(200)
 @given(spoilt(BATCH, (OTHER,)) | spoilt(OTHER, (BATCH,)))
 def test_a_batch_with_right_checksums_and_a_wrong_layout_is_refused_by_its_readers(data: bytes) -> None:
-    """The sender is at fault, not the network: a server checks the checksums, and never looks inside."""
+    """The mistake is the sender's, not the network's. A server only compares checksums, so the reader has to check."""
     batch = only(FrameError, lambda: Batch.decode(sealed_batch(data)))
     if batch is not None:
         look_into(batch)

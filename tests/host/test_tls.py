@@ -163,7 +163,7 @@ def test_a_certificate_of_a_client_needs_no_purpose_of_a_server(authority: Autho
 
 
 def test_the_certificate_of_another_node_is_refused(authority: Authority) -> None:
-    with pytest.raises(ConfigError, match="viewstamp://shop/member/n2, and this is viewstamp://shop/member/n1"):
+    with pytest.raises(ConfigError, match="viewstamp://shop/member/n2, but this is viewstamp://shop/member/n1"):
         Tls(authority.sign(member("n2")), expected=CertificateName(CLUSTER, True, "n1"))
 
 

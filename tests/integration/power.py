@@ -155,7 +155,7 @@ async def _come_back(group: Group, *names: NodeId) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not starting.done():
                 await asyncio.wait([starting], timeout=0.05)
-                for event in ("! damaged", "! term and vote are lost: it joins anew"):
+                for event in ("! damaged", "! term and vote are lost: the node joins as a new member"):
                     for line in group.journal.of(event):
                         raise CorruptionError(str(line.get("reason")))
         starting.result()

@@ -29,7 +29,7 @@ TOPICS = ("orders", "payments")
 APPENDERS = 6
 
 SEGMENT_BYTES = (32 * 1024, 512 * 1024)
-"""In a second, the load fills a dozen small segments, and their ends change names and lengths, but no large one."""
+"""Small segments: the load fills a dozen in a second, so files are created and renamed. Large ones are never full."""
 
 WAL = WalOptions(segment_bytes=SEGMENT_BYTES[0], reserve_bytes=0, idle_seconds=0.05)
 

@@ -141,7 +141,7 @@ def test_no_command_on_an_exact_copy_reaches_the_original(prod: Path, capfd: pyt
         code, told = run(twin, capfd, *words)
         assert (code, told.get("error")) == (2, "WrongNodeError"), (command, told)
         assert f"{twin}/n1" in told["message"]
-        assert f"{prod}/n1" not in told["message"], "a node shows its paths to nobody"
+        assert f"{prod}/n1" not in told["message"], "a node shows its paths to no client"
         assert "--cluster" in told["remedy"] or "doctor" in told["remedy"]
     assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
     code, told = run(twin, capfd, "doctor")

@@ -59,7 +59,7 @@ def prod(tmp_path: Path) -> Iterator[Path]:
 
 
 class Shell:
-    """Runs commands, and returns their exit codes and what they print."""
+    """Runs commands, and returns the exit code and the output of each."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd

@@ -68,7 +68,7 @@ def audit_for_everyone() -> AbstractContextManager[None]:
 
 
 def sessions_for_everyone() -> AbstractContextManager[None]:
-    """Whoever names a session may use it."""
+    """Any client may use any session of which it knows the id."""
     original = StateGate.refresh
 
     def refresh(self: StateGate, credentials: Credentials) -> None:

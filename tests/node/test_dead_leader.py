@@ -44,9 +44,9 @@ async def test_the_others_do_not_wait_for_a_leader_whose_process_has_ended(tmp_p
 
 @pytest.mark.slow
 async def test_a_member_that_alone_has_lost_the_leader_follows_it_again(tmp_path: Path) -> None:
-    """n3 cannot reach the leader but still receives its heartbeats.
+    """n3 cannot reach the leader n1, but still receives its heartbeats.
 
-    The others refuse its pre-vote, as they receive them too.
+    The others refuse n3's pre-vote, because they receive n1's heartbeats too.
     """
     async with PatientGroup(tmp_path, core=PATIENT) as group:
         await group.run()

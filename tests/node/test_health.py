@@ -1,4 +1,4 @@
-"""The health port: whether a node is alive and ready, and HTTP that takes nothing but two requests."""
+"""The health port: whether a node is alive and ready, and an HTTP server that answers two requests only."""
 
 from __future__ import annotations
 

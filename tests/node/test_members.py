@@ -140,7 +140,7 @@ async def test_a_voter_that_lost_its_disk_comes_back_under_another_id_and_takes_
         assert voters(await group.leader()) == {"n1", "n3", node.me}
         assert node.lifecycle is Lifecycle.RUNNING
         await group.caught_up()
-        # It counts: with n3 gone, n1 and the reborn member continue; and after a restart it has the same id.
+        # The reborn member counts as a voter: without n3, it and n1 are the majority. It keeps its id in a restart.
         await group.stop("n3")
         await client.append("t", b"30")
         await group.stop("n2")
@@ -264,11 +264,9 @@ async def test_an_impossible_change_is_refused_with_a_remedy(tmp_path: Path) -> 
 
 
 async def test_a_member_that_never_met_a_disk_does_not_trust_a_new_one_under_the_same_id(tmp_path: Path) -> None:
-    """n1 and n2 commit; n1 is down, n2 is wiped, and n3 has met neither of n2's disks.
+    """n1 and n2 commit a record. Then n1 is stopped and n2 is wiped; n3 has met neither of n2's disks.
 
-    Together they would lose the record.
-
-    They wait for n1 instead, which has the record, and then continue.
+    If n2 and n3 elected a leader, the record would be lost. They wait for n1, which has it, and then continue.
     """
     async with Group(tmp_path) as group:
         group.board.cut("n2", group.members[NodeId("n3")])

@@ -81,9 +81,9 @@ def test_a_plan_that_ends_later_leaves_the_timer_alone() -> None:
 
 
 def test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for() -> None:
-    """Because messages of the leader may wait unread.
+    """Messages of the leader may wait unread in the sockets of the stopped process.
 
-    If the hour counted as silence, the member would stand against it.
+    If the hour counted as a time without a message, the member would campaign against a healthy leader.
     """
     hand, ticker = started(10)
     hand.now += 3600.0

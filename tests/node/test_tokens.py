@@ -68,7 +68,7 @@ async def test_every_request_is_denied_to_a_caller_without_a_token(guarded: Guar
     needy = {kind for kind, (row, _) in FROM_CLIENTS.items() if row.needs is not ANYONE and row is not AskOutcome}
     async with call(guarded.group, leader) as caller:
         found = {REQUESTS[kind].__name__: await denial(caller, kind, guarded.session) for kind in needy}
-        # The session belongs to the client that opened it before access control began: to nobody.
+        # The client opened the session before access control began, without a token. So no token owns the session.
         assert set(found.values()) == {"AccessDeniedError"}, found
         status = (await caller.ask(FrameKind.STATUS)).body["status"]
         assert "leader" in status
@@ -105,7 +105,7 @@ async def test_a_read_that_waits_is_denied_once_its_token_is_revoked(guarded: Gu
 
 
 async def test_a_node_without_a_majority_denies_nothing(guarded: Guarded) -> None:
-    """It may lack the token, so it asks first, and the caller learns that nobody could tell."""
+    """The node may not have applied the token yet, so it asks the leader; without one the error is not a denial."""
     leader = (await guarded.group.leader()).options.node
     _, text = await guarded.admin.create_token("reader", ["read:bills"])
     others = [name for name in guarded.group.members if name != leader]

@@ -252,7 +252,7 @@ def trimmed_and_stopped(*, hint: int, other: bytes | None = None) -> tuple[Simul
 
 
 def test_records_known_to_be_committed_by_a_member_that_stopped_long_ago_are_no_contradiction() -> None:
-    """There is a gap between its log and the logs of the others, and only its own snapshot has a history of its log."""
+    """n3's log ends before the trimmed logs of n1 and n2 begin. Only n3's snapshot has the terms of n3's records."""
     disk, log, stopped = trimmed_and_stopped(hint=9)
     assert stopped.end == 9
     replay = opened(disk)

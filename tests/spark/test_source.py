@@ -298,7 +298,7 @@ def test_small_batches_come_to_spark_joined(cluster: RunningCluster, topic: str)
 
 
 def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: str) -> None:
-    """Spark passes its own partition if this source has none."""
+    """If this source plans no partition, Spark calls the reader once, with a partition of its own."""
     assert list(batch_reader(parse(cluster, topic), spark_schema()).read(InputPartition(None))) == []
 
 

@@ -128,7 +128,7 @@ def test_a_retry_gets_the_same_results_and_is_not_applied_again(log: Log) -> Non
 
 
 def test_a_retry_of_an_applied_batch_is_answered_without_reading_its_commands(log: Log) -> None:
-    """Because this member may run code that has lost the actor."""
+    """This member may run code without the actor, which could not read the commands."""
     session = log.session()
     results = run(log, session, 1, call("add", 5))
     assert log.propose(commands(session, 1, b"\xc1")) == Answered(results)

@@ -91,7 +91,7 @@ def test_a_machine_with_an_adopted_state_goes_on_exactly_like_the_original(log: 
             assert other.query(OutcomeQuery(**question)) == log.machine.query(OutcomeQuery(**question))
     assert other.query(TopicsQuery()) == log.machine.query(TopicsQuery())
     assert other.keep_from() == log.machine.keep_from()
-    # It may lead as well: the least recently used sessions are forgotten first.
+    # The other machine may lead from now on: it ends the same sessions, the least recently used ones first.
     later = Log(other, first_index=log.next_index, term=2)
     later.session()
     with pytest.raises(StaleSessionError):

@@ -66,7 +66,7 @@ READERS: dict[str, Callable[[SimulatedDisk], object]] = {
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_segment_of_another_log_is_refused_by_name(reader: str, number: int) -> None:
-    """The segment holds the same records, so only the id gives it away."""
+    """The segment holds the same records as the right one, so only the log id differs."""
     disk, other = write(MINE), write(OTHER)
     path = f"{DIRECTORY}/{segment_name(number)}"
     disk.volume.find(path).data[:] = other.volume.find(path).data

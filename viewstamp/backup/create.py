@@ -63,13 +63,12 @@ _PAUSE_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupOptions:
-    """How a backup reads from its source.
+    """The load that a backup puts on a node, and its attempts.
 
-    ``bytes_per_second`` and ``share`` bound the load of a node: between two requests the backup waits so long that it
-    stays below the rate, and that a node works on its requests for at most this share of the time. ``request_bytes``
-    are those of one request. ``attempts``: a backup fails when so many nodes, one after the other, have failed.
-    ``is_full``: use nothing of earlier
-    backups, and write every object again, in the place of a damaged one.
+    The backup pauses between two requests, so that it reads at most ``bytes_per_second``, and so that a node works on
+    its requests for at most ``share`` of the time. ``request_bytes``: the size of one request. ``attempts``: the backup
+    fails after this number of failed nodes. ``is_full``: use nothing of earlier backups, and write every object again,
+    also over a damaged one.
     """
 
     bytes_per_second: int = 32 * 1024 * 1024
@@ -117,7 +116,7 @@ class BackupTaker:
         """Whole ones in the store, of earlier backups."""
         self._sent_bytes = 0
         self._final: ViewstampError | None = None
-        """An error that no other node changes."""
+        """An error that another node would give too, so that a further attempt is useless."""
 
     async def take(self) -> Manifest:
         """Take the backup, and return its manifest, which is durable. If cancelled, the target has no new backup.
@@ -153,7 +152,7 @@ class BackupTaker:
         ) from error
 
     def _take_known(self, catalogue: BackupCatalogue) -> None:
-        """Take over the pieces of the newest backup, up to the first one that is not whole, and the snapshots."""
+        """Use the pieces of the newest backup after the last one that is not whole in the target, and the snapshots."""
         for manifest in catalogue.manifests:
             if manifest.snapshot is not None and not catalogue.lacks(manifest.snapshot.parts):
                 self._snapshots.append(manifest.snapshot)
@@ -234,9 +233,10 @@ class BackupTaker:
             del pieces[-1]
 
     def _choose_snapshot(self, point: LogPoint) -> OfferedSnapshot | SnapshotCopy | None:
-        """Return the newest snapshot that the log reaches back to: the node's, or one that the target has.
+        """Return the newest snapshot from whose end on the log is complete: the node's, or one that the target has.
 
-        If only the known pieces keep the log from reaching back to one, they are not used.
+        The log begins with the known pieces. If no snapshot fits, they are dropped, because the node's log may begin
+        earlier than they do.
 
         Raises:
           UnavailableError: this node has no such snapshot.

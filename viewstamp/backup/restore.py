@@ -220,7 +220,7 @@ def _write_snapshot(
 
 
 def _check_kept(disk: Disk, path: str, choice: BackupChoice) -> None:
-    """Check that the records which topics keep in the snapshot are in the log of the choice. Raises RequestError."""
+    """Check that the chosen log has every record that the topics of the snapshot keep. Raises RequestError."""
     file = disk.open_read(path)
     try:
         keep_from = load_state(read_pieces(file, read_header(file))).keep_from

@@ -140,7 +140,7 @@ class DirectoryStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise errors of the disk with a remedy for this target, because those of the disk speak of a node's."""
+        """Give errors of the disk a remedy for this target, because their own remedies are about a node's directory."""
         try:
             yield
         except ConfigError:

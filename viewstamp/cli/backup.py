@@ -34,7 +34,9 @@ TargetArgument = Annotated[
 BackupOption = Annotated[
     str | None, typer.Option("--backup", metavar="ID", help="This backup, as `list` shows it. [default: the newest]")
 ]
-KeepOption = Annotated[int | None, typer.Option("--keep", metavar="N", min=1, help="Then remove all but the newest N.")]
+KeepOption = Annotated[
+    int | None, typer.Option("--keep", metavar="N", min=1, help="Afterwards remove all backups but the newest N.")
+]
 
 
 @app.command()
@@ -43,7 +45,7 @@ def create(
     files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--from", metavar="DIR", help="Take it from the files of stopped nodes. May be repeated, once a node."
+            "--from", metavar="DIR", help="Take it from the files of a stopped node. Repeat it for each node."
         ),
     ] = None,
     node: Annotated[

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "in_force"]
 
 OBEY_SECONDS = 5.0
-"""Seconds that a node has to apply a fault. It looks when it is asked for its status, but may lack processor time."""
+"""Seconds that a node has to apply a fault, which it reads when it is asked for its status; more than it needs."""
 
 app = typer.Typer(
     cls=CommandGroup,

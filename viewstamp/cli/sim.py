@@ -41,14 +41,14 @@ def run(
     seconds: Annotated[
         float | None,
         typer.Option(
-            "--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Run seeds until S seconds have passed."
+            "--seconds", metavar="TIME", parser=duration(minimum=0.1), help="Begin no seed after this time, e.g. 60s."
         ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", metavar="N", min=1, help="Number of processes. [default: one per core]")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", min=1, help="Stop injecting faults after N of them.")
+        int | None, typer.Option("--steps", metavar="N", min=1, help="End faults and work after N events.")
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print every event to stderr.")] = False,
     output: OutputOption = Output.TABLE,

@@ -429,7 +429,7 @@ class ActorCalls:
 
         Raises:
           UnknownActorError: no actor has this name there.
-          UnavailableError: nobody answered in time.
+          UnavailableError: no node answered in time.
         """
         self._router.start()
         return await self._queue.ask_interface(name, self._router.seconds(timeout))

@@ -56,7 +56,7 @@ class Admin:
     """Describes and changes topics, snapshots, members and tokens. Appends no records."""
 
     def __init__(self, router: Router, entropy: Random) -> None:
-        """``entropy`` draws the secrets of tokens, so that of a real client must be the operating system's."""
+        """``entropy`` draws the secrets of tokens, so a real client passes the operating system's entropy."""
         self._router = router
         self._entropy = entropy
 
@@ -190,7 +190,7 @@ class Admin:
             try:
                 now = await self.list_members(timeout=timeout)
             except UnavailableError as error:
-                # An earlier copy of the request may have removed it: only the members could say.
+                # An earlier copy of the request may have removed the node. Without the list of members that is unknown.
                 raise self._router.pool.unanswered("no node leads", is_unknown=True) from error
             if node in before.addresses and node not in now.addresses:
                 return now  # It was asked for twice, because the first answer was lost.
@@ -225,7 +225,7 @@ class Admin:
             refusal = error.__cause__
             is_answered = not isinstance(error, NoQuorumError)
             if is_answered and isinstance(refusal, UnavailableError) and refusal.remedy:
-                # The leader answered, each time: it knows what stands in the way.
+                # The leader has answered each attempt, so its last refusal has the reason.
                 raise UnavailableError(f"the members are not changed: {refusal}", remedy=refusal.remedy) from error
             raise
         return members_of(frame.body["membership"])

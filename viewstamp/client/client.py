@@ -67,7 +67,7 @@ class BaseClient:
     | ``ConnectionPool``, ``LeaderConnection`` | connections, and the search for the leader |
     | ``Router`` | requests to any node, a member or the leader, with retries |
     | ``Sender`` | the session: batches, sequences, timeouts of appends |
-    | ``Appends``, ``ActorCalls``, ``Sinks``, ``Admin`` | what callers call |
+    | ``Appends``, ``ActorCalls``, ``Sinks``, ``Admin`` | the calls of the client |
     """
 
     def __init__(

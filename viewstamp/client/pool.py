@@ -239,7 +239,7 @@ class ConnectionPool:
                 await self._learn_members(connection)
             except (ViewstampError, TimeoutError) as error:
                 failures.append(
-                    error if isinstance(error, ViewstampError) else UnavailableError(f"{address} is silent")
+                    error if isinstance(error, ViewstampError) else UnavailableError(f"{address} did not answer")
                 )
         if failures and all(isinstance(failure, WrongNodeError) for failure in failures):
             raise copies(failures[-1])() from failures[-1]

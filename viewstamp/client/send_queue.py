@@ -18,11 +18,11 @@ from viewstamp.wire.requests import DescribeActor, DescribeTopic
 __all__ = ["SendQueue", "Ticket", "ticket_name"]
 
 _ACTOR = "\0"
-"""Prefix of the names of actors in the queue, which has topics too."""
+"""Prefix that distinguishes the names of actors from those of topics in the queue."""
 
 
 def ticket_name(actor: str) -> str:
-    """Return the name of an actor in the queue. No topic has such a name."""
+    """Return the name under which the queue holds the calls of an actor. No topic can have it."""
     return _ACTOR + actor
 
 

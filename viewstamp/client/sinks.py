@@ -457,7 +457,7 @@ class Attempt:
 
     @asynccontextmanager
     async def _failing(self) -> AsyncIterator[None]:
-        """Let one task in; end the attempt where it fails."""
+        """Run the body in one task at a time. An error in it, or a cancellation, ends the attempt."""
         try:
             async with self._turn:
                 if self._failure:
@@ -482,7 +482,7 @@ class Attempt:
         await self._runtime.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
 
     async def _receive(self, bytes_max: int, timeout: float | None) -> None:
-        """Take the receipts that are there, and wait for more until at most so many bytes are unacknowledged."""
+        """Take the receipts that are there, and wait for more until at most ``bytes_max`` are unacknowledged."""
         seconds = as_seconds(timeout, self._options.timeout)
         try:
             await self._runtime.within(seconds, self._take_receipts(bytes_max))
@@ -497,7 +497,7 @@ class Attempt:
         while self._tickets and (self._tickets[0].waiter.done() or self._in_flight > bytes_max):
             ticket = self._tickets[0]
             receipt = await self._sender.end_staging(ticket)
-            assert ticket.batch is not None, "what was acknowledged was sent"
+            assert ticket.batch is not None, "a block with a receipt has a batch"
             self._tickets.popleft()
             self._in_flight -= ticket.size
             self._entries.append(StagedBatch(receipt.first_index, ticket.batch.topic, receipt.count, ticket.size))

@@ -84,7 +84,7 @@ class Key:
         """Return the value of a size or duration in the notation of :mod:`viewstamp.quantities`.
 
         Raises:
-          ValueError: it is not one, or it is a fraction although the setting is an integer.
+          ValueError: ``text`` is no size or duration, or it is a fraction although the setting is an integer.
         """
         if self.unit == "bytes":
             return parse_size(text)

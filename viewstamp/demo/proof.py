@@ -1,7 +1,7 @@
 """Compares the output of readers with the input. It works on lines of files and values, not on clusters.
 
 :func:`compare` compares by line number: record n has to be line n, so equal lines are different records.
-:class:`Proof` compares in any order, because the tasks of one micro-batch of Spark may be exchanged.
+:class:`Proof` compares in any order, because the tasks of one micro-batch of Spark may write in any order.
 """
 
 from __future__ import annotations

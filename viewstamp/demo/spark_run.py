@@ -343,7 +343,7 @@ class Input:
 
     @property
     def ends(self) -> frozenset[int]:
-        """The last positions at which a topic may end: only after whole files."""
+        """The possible last positions of a topic: the ends of files, because a file becomes visible as a whole."""
         return frozenset(accumulate(self.sizes, initial=0))
 
     def lines(self) -> Iterator[bytes]:

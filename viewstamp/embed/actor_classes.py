@@ -23,8 +23,7 @@ NO_ACTORS: Final[Actors] = MappingProxyType({})
 def import_actors(entries: Mapping[str, str], directory: str = "") -> dict[str, type[ReplicatedActor]]:
     """Import the classes that ``entries`` name: actor to ``module:Class``. Blocks.
 
-    Modules are looked for where this process looks anyway, then in the current directory, then in ``directory``,
-    which both stay on its path.
+    The current directory and then ``directory`` are added to the end of ``sys.path`` of this process, and stay there.
 
     Raises:
       ConfigError: names the actor, the module, the class, and the reason.

@@ -174,8 +174,9 @@ def finish_fork(disk: Disk, directories: Sequence[str]) -> ForkResult | None:
         return None
     if not given.issuperset(mark.directories):
         raise ConfigError(
-            f"an interrupted fork writes {', '.join(mark.directories)}; nothing was changed",
-            remedy="name all of these; if these files were copied from there, remove the copy",
+            f"an interrupted fork writes {', '.join(mark.directories)}, and not all of them were named; nothing was"
+            " changed",
+            remedy="name all of them; if the given directories are copies of them, remove the copies",
         )
     with _locked(disk, mark.directories):
         marks = {directory: read_fork_mark(disk, directory) for directory in mark.directories}

@@ -76,7 +76,7 @@ class ForkSource:
 
     @property
     def has_lost_power(self) -> bool:
-        """Whether a member lost power in interval mode: acknowledged records may be missing, and no rule finds it."""
+        """Whether a member lost power in interval mode: then acknowledged records may be lost without a trace."""
         return any(replica.claim is not None and replica.claim.lost_power for replica in self.replicas)
 
     @property
@@ -185,7 +185,8 @@ def judge_source(
 def check_unchanged(disk: Disk, source: ForkSource) -> None:
     """Check that no node has run on the directories since they were judged; the caller holds the targets' locks.
 
-    A node writes its control file before its first message, so its records cannot be missing without a notice.
+    A node that has started since may have acknowledged more records. It writes its control file before its first
+    message, so a changed control file shows that.
 
     Raises:
       ConfigError: a directory has changed.

@@ -407,12 +407,12 @@ class _Pair:
         await self.listener.close()
 
     def accept_mine(self, connection: Connection) -> _Ear:
-        """Make the handler of an end that connected."""
+        """Record the connecting end of a new connection, and return its handler."""
         self.mine.append(_Ear(connection))
         return self.mine[-1]
 
     def accept_theirs(self, connection: Connection) -> _Ear:
-        """Make the handler of an end that was accepted."""
+        """Record the accepting end of a new connection, and return its handler."""
         self.theirs.append(_Ear(connection, echo=self._echo))
         self._arrived.set()
         return self.theirs[-1]

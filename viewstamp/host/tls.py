@@ -190,7 +190,7 @@ def _marks(files: TlsFiles) -> tuple[tuple[int, ...], ...]:
 def _check_name(loaded: LoadedTls, expected: CertificateName) -> None:
     if loaded.name != expected:
         raise ConfigError(
-            f"{loaded.files.certificate} is the certificate of {loaded.name}, and this is {expected}",
+            f"{loaded.files.certificate} is the certificate of {loaded.name}, but this is {expected}",
             remedy="set [tls] certificate and key to those of this node or client. After a fork or a restore, which"
             " make a new cluster, make new certificates: `viewstamp tls new --dir DIR --renew`",
         )

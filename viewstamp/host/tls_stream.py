@@ -294,7 +294,7 @@ class TlsStream:
         self._inner.close()
 
     def _explain(self, error: ssl.SSLError) -> TlsError:
-        """Return what an error of OpenSSL means for the user."""
+        """Return the error for the user that an error of OpenSSL stands for."""
         reason, clock = error.reason or "", shown_time(time.time())
         if isinstance(error, ssl.SSLCertVerificationError):
             detail, remedy = "", "both sides need certificates of an authority that is in [tls] authority of the other"

@@ -339,7 +339,7 @@ def settings_files(directory: str) -> list[str]:
 
 
 def _check_actors(settings: Mapping[str, str], directory: str) -> None:
-    """Import the classes of ``actors.NAME`` before the settings files are written, so that a typo costs no repair.
+    """Import the classes of ``actors.NAME`` before the settings files are written, so that no file has a wrong name.
 
     Raises:
       ConfigError: as a node would raise it. A value that is not "module:Class" is left to the check of all settings.

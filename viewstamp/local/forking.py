@@ -2,7 +2,7 @@
 
 The order over settings and data, and the effect if the process dies:
 
-| step | dies in it | a repetition |
+| step | the process dies in it | a repetition |
 | --- | --- | --- |
 | 1. judge the files; ask the old members | nothing has changed | begins again |
 | 2. settings of nodes that do not become members are set aside; id and members of the new cluster go into the \

@@ -130,7 +130,8 @@ def _no_majority(membership: Membership, member: NodeId, answering: Mapping[str,
     others = {each: at for each, at in membership.addresses.items() if each != member}
     silent = ", ".join(f"{each} at {at}" for each, at in others.items() if each not in answering)
     return NoQuorumError(
-        f"no majority of the members can be told that {member} has moved: {silent} do not answer; nothing was changed",
+        f"no majority of the members can commit the new address of {member}: {silent} do not answer; nothing was"
+        " changed",
         remedy="start them, then repeat this. If they have moved too: stop all members, write all new addresses into"
         " [cluster] members of each settings file, and run viewstamp node readdress --without-majority on each",
     )

@@ -65,9 +65,6 @@ Guarantees
 Assumptions
   * One event loop; blocking work happens in executors of ``host`` only.
   * The state machine is deterministic, quick, and never awaits.
-
-Not supported, and its place
-  * TLS: in ``server`` and ``peers``, at the handshake.
 """
 
 from viewstamp.node.node import Node

@@ -29,7 +29,7 @@ ANONYMOUS = "anyone"
 
 
 class Credentials:
-    """The evidence for the identity of a connection's other side, and what the gate has derived from it.
+    """The evidence for the identity of a connection's other side, and the rights that the gate has derived from it.
 
     Invariants:
       * ``owner``, ``roles``, ``is_alive``, ``is_administrator`` and ``granted`` belong to the state of ``version``

@@ -16,8 +16,8 @@ So a leader whose clock is years ahead would move it there for ever. Two rules p
 | a report is lost or late | the earlier one is extrapolated; a late one looks like a clock that is behind |
 | a voter reports no clock: it is down, or of an older version | it counts as time 0: the reference is earlier |
 | a learner reports its clock | it does not count |
-| fewer than a majority have reported | real time goes on from the last record, and after five seconds of leading the |
-| | own clock counts: the others are of an older version |
+| fewer than a majority have reported | real time goes on from the last record; after five seconds of leading the own \
+clock counts, because the others may be of an older version |
 | the log is empty and there are no reports | the own clock counts, because no earlier record has a log time |
 | one voter | its clock is compared with its uptime, because there is no other; a jump counts after ten minutes |
 | this member restarts | reports are lost, because they are only in memory; the last record's time is in the log |

@@ -311,7 +311,7 @@ class Node:
         ).to_map()
 
     def _on_failed(self, failure: Failure) -> None:
-        """Stop serving for good: set ``failed``, close the port, and fail all who wait for a change of status.
+        """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.
 
         ``failed`` is set before the rest, because the process waits for it and then exits.
         """
@@ -358,7 +358,7 @@ class Node:
 
     @property
     def gate(self) -> Gate:
-        """Decides by the applied state who may do what."""
+        """Decides by the applied state about the rights of callers."""
         return self.machine.gate
 
     def propose(self, batch: Batch, answer: Answer, caller: Credentials | None = None) -> None:

@@ -149,7 +149,7 @@ def replay(
         if not is_being_installed(state, snapshot.end, snapshot.term):
             raise _contradicted(wal, history, snapshot)
         log.warning("! the log is reset to a snapshot that was being installed", index=snapshot.end - 1)
-        assert applier.applied_end == begin, "a log that contradicts a snapshot calls nothing behind it committed"
+        assert applier.applied_end == begin, "no record of a log that contradicts a snapshot is applied"
         log_pass = _Replay(applier)
         wal.reset_now(snapshot.end, snapshot.term)
         history = TermHistory(snapshot.meta.history)
@@ -238,7 +238,7 @@ def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Inde
             pair=marked.recovering_until,
             remedy="nothing: this member votes and counts again when it has all records of the others",
         )
-    # Written before the first message of this process, so that a later one keeps the promises that this one gives.
+    # Written before the first message of this process, so that the next process keeps the promises that this one gives.
     return directory.write(replace(marked, promise_us=max(marked.promise_us, options.core.lease_us)))
 
 
@@ -262,7 +262,10 @@ def _load_newest(
 
 
 def _holds(wal: Wal, history: TermHistory, snapshot: StoredSnapshot) -> bool:
-    """Return whether the log has the snapshot's last record: the same term by its header and by the history."""
+    """Return whether the log holds the snapshot's last record.
+
+    Its term is compared twice: as the log's headers have it, and as the term history has it.
+    """
     last = Index(snapshot.end - 1)
     described = history.term_at(last) if history.starts[0].begin <= last else Term(0)
     return wal.end >= snapshot.end and wal.recovery.previous_term == snapshot.term == described
@@ -277,7 +280,7 @@ class _Replay:
         self.applier = applier
         self._pending: deque[Batch] = deque()
         self._commit_end = 0
-        """What is below has been applied."""
+        """All batches below this index have been applied."""
 
     def on_batch(self, batch: Batch, commit_end: int) -> None:
         """Take the next batch of the log, and the commit end at the time when it was written."""

@@ -115,7 +115,7 @@ class Service(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Decides by the applied state who may do what."""
+        """Decides by the applied state about the rights of callers."""
         ...
 
     def incarnations_of(self, name: str) -> list[str]:

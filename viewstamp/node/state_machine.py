@@ -262,7 +262,7 @@ class StateMachine(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Decides by the applied state who may do what."""
+        """Decides by the applied state about the rights of callers."""
         ...
 
     def admit(self, batch: Batch, caller: Credentials | None = None) -> Admission:

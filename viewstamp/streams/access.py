@@ -1,7 +1,7 @@
-"""Tokens and the audit log: the part of the replicated state that says who may do what.
+"""Tokens and the audit log: the part of the replicated state that decides the rights of callers.
 
 A token that has ended (revoked, or expired by log time) stays here with its hashes, for two reasons: a late copy of the
-request that created it must not bring it back, and its owner may still ask what became of the batches in its sessions.
+request that created it must not bring it back, and its owner may still ask for the outcomes of its own batches.
 The oldest ended tokens are forgotten above ``ENDED_MAX``.
 """
 

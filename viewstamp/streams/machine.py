@@ -130,7 +130,7 @@ class Streams:
         self._staged_quota = staged_quota
         self._ledger = Ledger(State(), topics_max=topics_max)
         self.gate = StateGate(self._ledger.state)
-        """Decides who may do what; always by the applied state."""
+        """Decides about the rights of callers, always by the applied state."""
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
         """The open cut. It is called before each change."""

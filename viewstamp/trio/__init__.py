@@ -6,15 +6,15 @@ Guarantees
   * **The same guarantees as on asyncio**: the rules of a client are the same code (``viewstamp/client``: the
     specification), which imports neither library. ``runtime.py`` gives it futures, timers and tasks, ``network.py``
     bytes, ``links.py`` the connections that clients share, ``items.py`` iterators, ``nursery.py`` a nursery in a
-    context manager; nothing is decided here.
+    context manager.
   * **Checkpoints**: every public async call is one, for cancellation and for scheduling. A record that ``read``
     yields is one for cancellation, and each batch of them one for scheduling.
   * **Cancelled is never swallowed.** An append that was cancelled before it was sent is never written; one that was
     sent may be committed. If the receipt arrived before the cancellation, the call returns it.
-  * **Deadlines** are cancel scopes, or ``timeout=``. The difference: a cancelled append knows nothing more, a timeout
-    is UnavailableError (nothing was written) or OutcomeUnknownError with a token to ask with.
+  * **Deadlines** are cancel scopes, or ``timeout=``. After a cancellation the caller has no information about the
+    append. A timeout raises UnavailableError (nothing was written), or OutcomeUnknownError with a token to ask with.
   * **open_node** (``open_node.py``) runs the node on an asyncio loop of its own, so that a program that blocks trio for
-    a second does not cost the group its leader. Between the two goes one hand-off for each write, never one for each
+    a second does not cost the group its leader. The two loops exchange one call for each write, never one for each
     record.
 
 Assumptions
@@ -23,9 +23,9 @@ Assumptions
     it runs tasks that were started, or woken, together.
 
 Internal errors
-  * A mistake of ours in a task or a call of the client ends the client's nursery, as it would end any other: the
-    body is cancelled, and the error is raised in a group. A mistake in a connection ends that connection, because
-    other clients may share it. Lost connections and silent nodes are no mistakes.
+  * A defect of viewstamp in a task or a call of the client ends the client's nursery, as in any nursery: the body is
+    cancelled, and the error is raised in a group. A defect in a connection ends only that connection, because other
+    clients may share it. Lost connections and nodes that do not answer are no defects.
 
 Not supported: ``local_cluster`` (its nodes are for asyncio programs; use ``viewstamp cluster start``), a
 runtime for trio in guest mode.

@@ -69,7 +69,8 @@ class Client(BaseClient):
     ) -> Items[Record]:
         """Read a topic's records in order; see :meth:`viewstamp.Client.read`.
 
-        Each record is a checkpoint for cancellation, each batch one for scheduling too; cancelled, it can be read on.
+        Each record is a checkpoint for cancellation, and each batch is one for scheduling too. If the iteration is
+        cancelled, iterate again: it continues with the next record.
         """
         return _records(self._reader(topic, start, end=end, follow=follow, node=node))
 

@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar
 try:
     import trio
 except ImportError as error:
-    # This module is the first of the package that needs trio, so the hint stands here.
+    # The package imports this module first, so the message about a missing trio is here.
     raise ImportError("viewstamp.trio needs trio: pip install 'viewstamp[trio]'", name="trio") from error
 
 __all__ = ["Items"]
@@ -20,17 +20,17 @@ ItemT = TypeVar("ItemT")
 class Items(Generic[ItemT]):
     """An iterator over items that are fetched some at a time. After a cancellation it continues without a gap.
 
-    Each step is a checkpoint: for cancellation, and for scheduling too where more had to be fetched.
+    Each step is a checkpoint for cancellation, and, if it had to fetch items, for scheduling too.
 
-    No generator: one that is dropped half-way would be trio's to end, with a warning. Of this one nothing is left
-    but, for a while, a request that is under way; ``async with`` or ``aclose`` ends that too.
+    It is not a generator, because trio ends a generator that is dropped before its end, with a warning. If this
+    iterator is dropped, a request that is under way goes on for a while; ``async with`` or ``aclose`` cancels it.
     """
 
     def __init__(self, fetch: Callable[[], Awaitable[Sequence[ItemT] | None]], close: Callable[[], object]) -> None:
         """Iterate; never awaits.
 
         Args:
-          fetch: returns the next items, [] where there are none yet, None at the end.
+          fetch: returns the next items; [] = there are none yet; None = the end.
           close: cancels the request that is under way. Idempotent.
         """
         self._fetch = fetch

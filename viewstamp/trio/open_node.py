@@ -68,8 +68,8 @@ async def _run_node(make: Callable[[], Node], timeout: float) -> AsyncIterator[t
     host = NodeThread(make, timeout, lambda: token.run_sync_soon(is_started.set))
 
     async def run() -> None:
-        # Not cancelled, because a part of the node runs until the end. With a limiter of its
-        # own, or nodes would take the threads that the program has for other work.
+        # The thread is not cancelled, because a part of the node runs until the end. It has a limiter of its own,
+        # because a node would otherwise take one of the threads that the program has for other work.
         await trio.to_thread.run_sync(host.run, limiter=trio.CapacityLimiter(1))
 
     try:

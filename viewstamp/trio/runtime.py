@@ -129,8 +129,8 @@ class _Work(TrioFuture[ResultT]):
         return super().cancel()
 
     async def run(self) -> None:
-        """Do the work. An error of ours is its result; any other is a mistake of ours, and ends the client."""
-        error: ViewstampError = closed_error()  # Where the nursery is cancelled, and so the client at its end.
+        """Do the work. A ViewstampError is its result; any other error is a defect, and ends the client."""
+        error: ViewstampError = closed_error()  # The result if the nursery is cancelled, because the client has ended.
         try:
             with self._scope:
                 result = await self._work
@@ -144,7 +144,7 @@ class _Work(TrioFuture[ResultT]):
 
 
 class TrioTimer:
-    """A call that is going to be made."""
+    """A scheduled call."""
 
     __slots__ = ("call", "when")
 
@@ -154,14 +154,14 @@ class TrioTimer:
         """None = cancelled."""
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
         self.call = None
 
 
 class TrioRuntime:
     """A nursery, or trio's system tasks, as a :class:`viewstamp.client.runtime.Runtime`.
 
-    One task, ``run``, makes the calls; a mistake of ours in one of them ends the nursery, as it should.
+    One task, ``run``, makes the calls. A defect in one of them ends the nursery, so that it is noticed.
 
     Invariants:
       * calls are made in the order in which they were asked for, timers in the order of their times
@@ -181,16 +181,16 @@ class TrioRuntime:
         self._is_closed = False
 
     def begin(self) -> None:
-        """Belong to the nursery: it does, from the beginning."""
+        """Do nothing, because the runtime belongs to its nursery from the beginning."""
 
     def close(self) -> None:
-        """Make no further call. Idempotent."""
+        """Drop all scheduled calls, and make no further one. Idempotent."""
         self._is_closed = True
         self._soon.clear()
         self._timers.clear()
 
     async def run(self) -> None:
-        """Make the calls, for ever."""
+        """Make the calls when they are due, until cancelled."""
         while True:
             with trio.CancelScope(deadline=self._timers[0][0] if self._timers else math.inf) as self._sleep:
                 await self._woken.wait()

@@ -81,7 +81,7 @@ class SegmentAssessment:
 
     @property
     def is_header_intact(self) -> bool:
-        """Whether the segment header stands there, and was not told by the first group."""
+        """Whether the file has an intact segment header, so that ``header`` was not derived from the first group."""
         return self.scan is not None and self.scan.header is not None
 
     @property
@@ -91,7 +91,7 @@ class SegmentAssessment:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is unreadable before the last that can be read."""
+        """Whether everything up to the last readable group or batch can be read."""
         holes = self.scan.holes if self.scan is not None else []
         return self.is_header_intact and not any(hole.location <= self.last_location for hole in holes)
 
@@ -109,7 +109,7 @@ class SegmentAssessment:
 
     @property
     def bytes_lost(self) -> int:
-        """About how many bytes cannot be read."""
+        """The number of bytes that cannot be read, estimated."""
         scan = self.scan
         if scan is None or scan.stop is None:
             return 0
@@ -121,9 +121,10 @@ class SegmentAssessment:
 class Region:
     """Parts that have to be written again, to hold the indices ``start`` to ``end`` (half-open; None = not known).
 
-    ``before`` is the last whole part before them, ``behind`` the first one behind them; None = there is none.
-    ``is_followed``: something was written behind them, so they end with a seal. ``start`` is below the first index of
-    the first part where the beginning of the log is missing, and no number is left for a part of its own.
+    ``before`` is the last whole part before them, ``behind`` the first one after them; None = there is none.
+    ``is_followed``: something was written after them, so they end with a seal. ``start`` is usually the first index of
+    the first part. It is lower if the beginning of the log is missing and no segment number is left for it: then the
+    first part takes the missing records too.
     """
 
     parts: tuple[SegmentAssessment, ...]
@@ -135,7 +136,7 @@ class Region:
 
     @property
     def gaps(self) -> list[LostRange]:
-        """The unreadable indices of it."""
+        """The indices of the region that cannot be read."""
         gaps = []
         at = self.start
         for start, end in (run for part in self.parts for run in part.runs):
@@ -148,14 +149,14 @@ class Region:
 
     @property
     def knows_previous_term(self) -> bool:
-        """Whether the readable rest has the term of the record before it."""
+        """Whether an intact header or the part before has the term of the record before the region."""
         first = self.parts[0]
-        is_told = first.is_header_intact and first.first_index == self.start
-        return is_told or (self.before is not None and self.before.last_term is not None)
+        is_in_header = first.is_header_intact and first.first_index == self.start
+        return is_in_header or (self.before is not None and self.before.last_term is not None)
 
     @property
     def bytes_lost(self) -> int:
-        """About how many bytes cannot be read."""
+        """The number of bytes that cannot be read, estimated."""
         return sum(part.bytes_lost for part in self.parts)
 
 
@@ -185,7 +186,7 @@ class Assessment:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether anything has to be done."""
+        """Whether the log needs a repair."""
         return bool(self.regions) or self.mark_is_lost or not self.parts
 
 

@@ -87,7 +87,7 @@ class Spares:
         self._names = 0
         self._garbage = Garbage(disk)
         self._stuck_bytes: dict[str, int] = {}
-        """For each file that could not be removed, its bytes, which still count in the budget."""
+        """The bytes of each file that could not be removed; they still count in the budget."""
         self.allocated = 0
         """Bytes of all segments and spares, zeros included."""
         self.keeps_replaced = False

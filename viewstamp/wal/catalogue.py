@@ -47,7 +47,7 @@ class Segment:
     indices: array[int] = field(default_factory=lambda: array("Q"))
     locations: array[int] = field(default_factory=lambda: array("Q"))
     next_noted: int = 0
-    """No boundary before this byte is noted. It saves most groups the call; 0 = :meth:`note` has to look."""
+    """:meth:`note` does nothing for boundaries before this byte, so most groups need not call it; 0 = not known."""
 
     def note(self, index: int, location: int) -> None:
         """Add a boundary to the sparse index, if the last one is far enough behind."""
@@ -97,7 +97,7 @@ class Catalogue:
         self._lock = threading.Lock()
         self._segments = segments
         self.last = segments[-1]
-        """The open segment. An attribute because the writer looks at it for each group."""
+        """The open segment. An attribute and not a property, because the writer reads it for each group."""
         self._durable_end = durable_end
         self._truncations = 0
         self._kept_from = 0
@@ -111,7 +111,7 @@ class Catalogue:
 
     @property
     def truncations(self) -> int:
-        """How often the log was truncated: a reader that failed looks whether that was the reason."""
+        """The number of truncations so far. If it has changed during a read that failed, a truncation is the reason."""
         return self._truncations
 
     @property
@@ -215,7 +215,7 @@ class Catalogue:
             self._truncations += 1
 
     def begin_reset(self, end: int) -> None:
-        """Turn readers away, before the first byte goes: nothing below ``end`` is kept."""
+        """Make reads below ``end`` fail from now on. Called before the first byte of the old log is removed."""
         with self._lock:
             self._truncations += 1
             self._kept_from = self._durable_end = end
@@ -245,7 +245,7 @@ class Catalogue:
             )
 
     def find(self, index: int) -> ReadLocation | None:
-        """Return where to look for the batch that holds ``index``; None at the durable end and beyond.
+        """Return the place from which to search for the batch that holds ``index``; None = it is not durable yet.
 
         Raises:
           TrimmedError: the index is below the first one kept.
@@ -258,7 +258,7 @@ class Catalogue:
             return self._place(self._segments[at], self._segments[at].locate(index))
 
     def after(self, number: int) -> ReadLocation | None:
-        """Return the start of the segment after segment ``number``; None where there is none."""
+        """Return the start of the segment after segment ``number``; None = there is none."""
         with self._lock:
             at = number + 1 - self._segments[0].number
             if not 0 <= at < len(self._segments):

@@ -244,11 +244,11 @@ class Wal:
         return self._space.left_for(self._queued)
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Return about how many bytes the log has from index ``start`` to ``end``, as far as that is there."""
+        """Return the bytes of the log from index ``start`` to ``end``, estimated; parts that it lacks count 0."""
         return self._catalogue.bytes_below(end) - self._catalogue.bytes_below(start)
 
     def segments(self) -> list[Segment]:
-        """Return the segments in order; for people, they may change at any time."""
+        """Return the segments in order, for output and tests. The writer thread may change them at any time."""
         return self._catalogue.segments()
 
     # -- writing ----------------------------------------------------------------------------------------
@@ -486,7 +486,7 @@ class Wal:
         return self._failure
 
     def abandon(self) -> None:
-        """Let go of a log that was opened and never started, without writing anything. Idempotent."""
+        """Close the files of a log that was opened and never started, without writing anything. Idempotent."""
         assert self._executor is None, "a started log is closed"
         self._closed = True
         self._writer.close()
@@ -498,11 +498,11 @@ class Wal:
             raise ClosedError("the log is closed")
 
     def _check_space(self, wanted: int, *, urgent: bool, spared: int = 0) -> None:
-        """Refuse ``wanted`` bytes, those included that are queued, for which there is no room."""
+        """Raise StorageFullError if there is no room for ``wanted`` bytes, which include the queued ones."""
         try:
             self._space.check(wanted, urgent=urgent, spared=spared)
         except StorageFullError:
-            self._prepare_next(asks=True)  # there may be room again: the next call will know
+            self._prepare_next(asks=True)  # reads the disk's free space again, for the next call
             raise
 
     def _enqueue(self, item: WriterItem, cost: int = 0) -> None:
@@ -605,8 +605,8 @@ class Wal:
     def _prepare_next(self, *, asks: bool = False) -> None:
         """Let another spare be prepared, unless there are enough, or it would take the log over its bounds.
 
-        The disk's free space is read again with ``asks``, because something was refused, and if the open segment is not
-        whole, because the disk was full.
+        The disk's free space is read again in two cases: ``asks``, because an append was refused; and if the open
+        segment is shorter than its full length, because the disk was full.
         """
         if self._is_preparing or self._failure is not None or self._closed:
             return
@@ -648,7 +648,7 @@ class Wal:
             self._sync_due = asyncio.get_running_loop().call_later(max(0, left), self._on_sync_due)
 
     def _on_sync_due(self) -> None:
-        # Not by the order of the reservations: one of them may not be filled for long.
+        # Straight to the writer, and not behind the reservations, because one of them may stay unfilled for long.
         self._sync_due = None
         if self._failure is None and not self._closed:
             assert self._executor is not None, "only a started log has a clock"
@@ -657,7 +657,7 @@ class Wal:
     # -- the commit hint --------------------------------------------------------------------------------
 
     def _store_commit_hint(self) -> None:
-        """Have the commit hint stored, if it has advanced; behind everything that was handed over so far."""
+        """Have the commit hint stored, if it has advanced, after all items that were handed over before."""
         end = min(self._commit_hint, self._durable_end)
         if self._hint_writer is not None and end > self._hint_stored:
             self._hint_stored = end

@@ -208,7 +208,7 @@ def _batch_fields(batch: Batch) -> dict[str, object]:
 
 
 _LOOKS_MAX = 10
-"""How often a log is looked at again while the place that seems damaged moves."""
+"""The largest number of further passes over a running node's log, while each finds damage at another place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +233,8 @@ class Verification:
 def verify(disk: Disk, path: str) -> Verification:
     """Read all of a data directory, a log directory or one segment file, and check every checksum; blocking.
 
-    May be asked about a running node: its writes can make a place look damaged that is only being written, so
-    damage counts when it is seen twice at the same place.
+    Works beside a running node. A place that the node is just writing can look damaged, so damage counts only if it is
+    found twice at the same place.
 
     Raises:
       ConfigError: ``path`` is no log, or one of a newer format.
@@ -257,7 +257,7 @@ def _look(disk: Disk, path: str) -> Verification:
         survey = survey_of(disk, path).run()
         damage = survey.judgement.corruption
     except FileNotFoundError as error:
-        # Listed, and gone a moment later: a running node truncates its log. The next look will know.
+        # A running node has truncated its log after the directory was listed. The next pass reads the new state.
         survey = None
         name = posixpath.basename(error.filename or path)
         damage = Corruption(segment=name, location=0, expected="a file that was listed", found="no such file")

@@ -127,7 +127,7 @@ class Survey:
         )
 
     def run(self) -> Survey:
-        """Walk to the end without looking at anything on the way."""
+        """Walk to the end, and drop the items on the way."""
         for _ in self.walk():
             pass
         return self
@@ -299,7 +299,7 @@ def check_without_log_id(disk: Disk, directory: str) -> None:
 def settle_names(
     disk: Disk, directory: str, segment_bytes: int, bytes_max: int, found: Survey, log_id: bytes
 ) -> Spares:
-    """Make the names durable, finish a truncation or reset, see to a first segment; return the spares.
+    """Make the names durable, finish a truncation or reset, create a first segment if there is none; return the spares.
 
     Raises:
       StorageFullError: there is no room even for the first segment.

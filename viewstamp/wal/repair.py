@@ -51,14 +51,14 @@ class Quarantine:
         """The directory; "" = nothing was set aside."""
 
     def move(self, path: str) -> None:
-        """Take a file's name away, and give it one there; durable on return."""
+        """Move a file into this directory; durable on return."""
         target = self._target(path)
         self._disk.rename(path, target)
         self._disk.sync_directory(posixpath.dirname(target))
         self._disk.sync_directory(posixpath.dirname(path))
 
     def copy(self, path: str) -> None:
-        """Put a copy of a file there; durable on return."""
+        """Copy a file into this directory; durable on return."""
         target = self._target(path)
         source = self._disk.open_read(path)
         try:
@@ -75,7 +75,7 @@ class Quarantine:
         self._disk.sync_directory(posixpath.dirname(target))
 
     def _target(self, path: str) -> str:
-        """Return a name there that is free, in a directory of its own for each place."""
+        """Return a free name in this directory, in a subdirectory with the name of the file's own directory."""
         if not self.directory:
             number = 1
             while self._disk.exists(f"{self._data_dir}/damaged-{number}"):
@@ -235,7 +235,7 @@ class SegmentRewriter:
           StorageError: final.
         """
         assert self.wanted is None, f"{self.wanted} are missing"
-        assert self.fits, "it would contradict the batches that follow"
+        assert self.fits, "the numbers of the new segments would not be below those of the next segment"
         self._write_group()
         first, *rest = self._region.parts
         closing = self._group([], seals=not self._is_open or bool(rest))
@@ -298,7 +298,7 @@ class SegmentRewriter:
         )
 
     def _empty(self, part: SegmentAssessment) -> None:
-        """Make a segment hold nothing, and begin where the region ends."""
+        """Replace a segment by an empty one that begins at the end of the region."""
         behind, last = self._region.behind, self._region.parts[-1]
         back = last.number - part.number
         if behind is not None and behind.header is not None:
@@ -330,7 +330,7 @@ class SegmentRewriter:
 
 
 def cut_behind(disk: Disk, parts: Sequence[SegmentAssessment], region: Region, end: int, aside: Quarantine) -> Region:
-    """Set aside every part of a log that holds nothing below ``end``, the last one first; blocking, each durable.
+    """Set aside every part of a log without a record below ``end``, the last one first; blocking, each move durable.
 
     Returns:
       The rest of ``region``, with which the log now ends: rewrite it with this ``end`` next.
@@ -349,7 +349,7 @@ def cut_behind(disk: Disk, parts: Sequence[SegmentAssessment], region: Region, e
 
 
 def begin_anew(disk: Disk, directory: str, aside: Quarantine, log_id: bytes = NO_LOG_ID) -> None:
-    """Set the whole log aside, and have an empty one begin at index 1, with this id; blocking, durable.
+    """Set the whole log aside, and make an empty one with this id that begins at index 1; blocking, durable.
 
     Raises:
       StorageError: final.
@@ -364,10 +364,10 @@ def begin_anew(disk: Disk, directory: str, aside: Quarantine, log_id: bytes = NO
 
 
 def set_everything_aside(disk: Disk, data_dir: str) -> str:
-    """Set log, snapshots and control file aside, the last the last; return where they are. Blocking, durable.
+    """Set log, snapshots and then the control file aside; return their directory. Blocking, durable.
 
-    The directory is that of a node that never was. A death on the way leaves an unreadable control file, or data
-    without one: the same again.
+    Afterwards the data directory is like that of a new node. If the process dies before the end, the next start finds
+    an unreadable control file, or data without a control file, and does the same again.
 
     Raises:
       StorageError: final.

@@ -297,7 +297,7 @@ class SegmentScanner:
         self._on_bytes = on_bytes
         self._told = 0
         self._generation: int | None = None
-        """That of the segment; None = not known yet."""
+        """The generation of the segment; None = its header is not readable, and no group was read yet."""
 
     def read_header(self) -> bool:
         """Read the segment header; return whether it is there and follows ``state``. False sets the stop.
@@ -528,7 +528,7 @@ class SegmentScanner:
     # -- for a tolerant pass only ----------------------------------------------------------------
 
     def _note(self, at: int, end: int, expected: str, found: str) -> None:
-        """Note a contradiction: nothing is lost there."""
+        """Record a contradiction between intact bytes, at which no record is lost."""
         index = self.state.end
         self.scan.holes.append(Hole(at, end, index, index, expected, found))
         self.scan.contradiction = self.scan.contradiction or f"{expected}, found {found}, at byte {at}"
@@ -555,7 +555,10 @@ class SegmentScanner:
         return UnreadableBatch(at, batch)
 
     def _skip(self, at: int, expected: str, found: str, checksums: Sequence[int], taken: int) -> tuple[int, int]:
-        """Note that ``at`` is not readable; return where something is again, and how many of the group are behind."""
+        """Record that the bytes at ``at`` are not readable; return the next readable place.
+
+        Also returns how many batches of the group lie before that place.
+        """
         size = self.scan.size
         hole = Hole(at, size, self.state.end, None, expected, found)
         self.scan.holes.append(hole)

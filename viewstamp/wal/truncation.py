@@ -1,15 +1,15 @@
-"""The truncation mark: a small file that makes cutting the log, or emptying it, one step, although it is many.
+"""The truncation mark: a small file by which a crash finds the log either uncut, or cut as a whole.
 
-Removing files and cutting one to a length are several changes, and even one ``truncate`` is not atomic on a disk: the
-page with the cut can arrive with its end zeroed while the old length stays, which would read as a hole in the middle of
-groups that later groups call durable. So the cut is written down first:
+A truncation removes files and shortens one. Even a single ``truncate`` is not atomic on a disk: the page with the cut
+can be stored with zeros at its end while the file keeps its old length. That would read as a hole among groups that
+later groups call durable. So the decision is stored first:
 
 1. the mark: temporary name → write → sync → rename → directory sync. From here on the log *is* cut;
 2. later segments are removed, the last one first, each removal synced;
 3. the boundary segment is cut to length and synced;
 4. the mark is removed, and that is synced.
 
-A reset, after which the log is empty and begins elsewhere, is the same with another kind of mark, and other steps:
+A reset, after which the log is empty and begins at another index, has another kind of mark, and other steps 2 and 3:
 
 2. all segments are renamed to ``.replaced``, the last one first, each synced. They do not belong to the log any more,
    and stay for an operator who finds that the snapshot should not have been installed. If the disk is nearly full they
@@ -20,18 +20,7 @@ A reset, after which the log is empty and begins elsewhere, is the same with ano
 A recovery that finds the mark reads no further than its end, and does steps 2 to 4 (again); each can be repeated. Until
 step 1 is done the old log is unchanged.
 
-The file ``truncation.mark``, little-endian; version 1 had truncations only, its last 16 bytes were reserved::
-
-     0  magic "VST" + format version (2)                            4 bytes
-     4  checksum, crc32c of bytes 0..4 and 8..64                    u32
-     8  end: the index after the last record kept; the new first    u64
-    16  number of the boundary segment; of the new one              u64
-    24  its new length; 0                                           u64
-    32  highest group number before                                 u64
-    40  highest generation before                                   u64
-    48  kind: 0 = a truncation, 1 = a reset                         u32
-    52  reserved                                                    4 bytes, 0
-    56  0; term of the record before the new first                  u64
+``docs/wal-format.md`` draws the bytes of the mark.
 """
 
 from __future__ import annotations
@@ -50,7 +39,7 @@ __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 
 MARK_NAME = "truncation.mark"
 _ROOM_BYTES = 1024 * 1024
-"""With less than this free on the disk a replaced log is removed at once: the new one needs the room."""
+"""With less free space on the disk than this, a replaced log is removed at once, because the new one needs the room."""
 _MAGIC = b"VST\x02"
 _MAGICS = (b"VST\x01", _MAGIC)
 _MARK = struct.Struct("<4sI QQQQQ I4xQ")

@@ -1,6 +1,6 @@
 """The work of a log by the clock, beside its appends: close the last group when it is idle, and store the commit hint.
 
-The last group of a log looks like one whose write a power cut tore, and a lost end looks like a log that never was
+A last group that is damaged looks like one that a power cut tore, and a lost end looks like a log that never was
 longer. So a log that has been idle for ``idle_seconds`` writes an empty group, and then its owner stores durably, in
 another file, how much of it is committed and synced (the commit hint). A log that is never idle has it stored every
 ``HINT_SECONDS``, and with each new segment.
@@ -40,11 +40,11 @@ class Upkeep:
         """Look after a log.
 
         Args:
-          idle_seconds: how long nothing is written until the last group is closed.
-          groups: how many groups were written so far.
-          is_busy: whether anything waits to be written.
-          is_settled: whether the last group is closed and all that the log holds is known as committed: then nothing
-            is left to do until something is written.
+          idle_seconds: the time without a write after which the last group is closed.
+          groups: returns the number of groups written so far.
+          is_busy: returns whether anything waits to be written.
+          is_settled: returns whether the last group is closed, and all records are known to be committed. Then there is
+            no work until the next write.
           close_group: enqueues the empty group.
           store_hint: enqueues the write of the commit hint, if it has advanced.
         """
@@ -57,16 +57,16 @@ class Upkeep:
         self._groups_before = 0
         self._passes_left = 0
         self.timer: asyncio.TimerHandle | None = None
-        """When it looks next; None = nothing has been written since it last found the log idle."""
+        """The timer of the next check; None = nothing has been written since a check found the log idle."""
 
     def watch(self) -> None:
-        """Look again in ``idle_seconds``; nothing happens where a timer is set, or nothing is left to do."""
+        """Set the timer, unless it is set already, or there is no work."""
         if self.timer is None and (self._is_busy() or not self._is_settled()):
             self._groups_before = self._groups()
             self.timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._on_time)
 
     def stop(self) -> None:
-        """Take the timer away. Idempotent."""
+        """Cancel the timer. Idempotent."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -352,7 +352,7 @@ class Writer:
         size = 0
         for batch in batches:
             size += batch.size
-        # Nearly always they fit into the open segment; then nothing has to be looked at batch by batch.
+        # Nearly always they fit into the open segment. Then no batch has to be examined by itself.
         room = self._segment_bytes - (self._position or SEGMENT_HEADER_SIZE) - _GROUP_FIXED_BYTES
         bytes_max = min(room, _GROUP_BYTES_MAX) - _CHECKSUM_BYTES * len(batches)
         if size <= bytes_max and len(batches) <= GROUP_BATCHES_MAX:

@@ -337,7 +337,7 @@ class Batch:
     ) -> None:
         """Write the leader's fields and the header checksum into the buffer, which must be writable.
 
-        Never awaits. Called once, by the leader, before anybody else sees the batch.
+        Never awaits. Called once, by the leader, before other code gets the batch.
         """
         assert self.first_index == 0, f"{self!r} has an index already"
         buffer = self.buffer
@@ -354,7 +354,7 @@ class Batch:
     def placed(self, first_position: Position, log_time: int) -> tuple[Buffer, Buffer]:
         """Return the batch as a reader gets it, with the position and the log time of its COMMIT: header and body.
 
-        The body is a view of this buffer. Of this batch nothing changes: it is in the log as it stands.
+        The body is a view of this buffer. This batch does not change, because it is in the log.
         """
         header = bytearray(self.buffer[:HEADER_SIZE])
         _LEADER_PART.pack_into(
@@ -417,7 +417,7 @@ class Batch:
         return values
 
     def column(self) -> tuple[tuple[int, ...], bytes]:
-        """Copy the values out as they stand, one behind the other, with their offsets, one more than there are values.
+        """Copy the values as one run of bytes, and return their offsets too: one more than there are values.
 
         Raises FrameError as :meth:`records` does.
         """
@@ -457,13 +457,13 @@ class Batch:
         ]
 
     def _column(self, at: int) -> tuple[list[bytes], int]:
-        """Return the byte strings of the column that starts at ``at``, and where the next one starts."""
+        """Return the byte strings of the column at ``at``, and the start of the next column."""
         offsets, data, start = self._layout(at)
         column = [data[start + a : start + b] for a, b in itertools.pairwise(offsets)]
         return column, at + pad(start + offsets[-1])
 
     def _layout(self, at: int) -> tuple[tuple[int, ...], bytes, int]:
-        """Return the offsets of the column at ``at``, the buffer from there on, and where in it the bytes begin."""
+        """Return the offsets of the column at ``at``, the buffer from there on, and the start of the bytes in it."""
         data = bytes(self.buffer[at:])
         try:
             offsets = struct.unpack_from(f"<{self.count + 1}i", data)
@@ -517,7 +517,7 @@ def build_columns(
     sequence: Sequence = Sequence(0),
     attempt: int = 0,
 ) -> Batch:
-    """Build a batch without index from columns, of at least one record: each is copied once, none is looked at."""
+    """Build a batch without index from columns of at least one record. Each is copied once, and none is checked."""
     assert columns.count >= 1, "a batch holds at least one record"
     flags = 0
     parts: list[Buffer] = [b""]

@@ -162,7 +162,7 @@ def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
 def encode_arguments(
     arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any], path: str = "the arguments"
 ) -> bytes:
-    """Return the arguments of a call as bytes; ``path`` is how an error calls them.
+    """Return the arguments of a call as bytes; ``path`` is their name in errors.
 
     Raises:
       RequestError: an argument is of a type that can not be packed.

@@ -57,10 +57,10 @@ assert FRAME_HEADER_SIZE == 20
 
 
 _make = tuple.__new__
-"""Makes a frame. ``Frame(...)`` does the same in a Python function more, and this is done for every frame."""
+"""Makes a frame without the call of a Python function that ``Frame(...)`` costs, because each message is a frame."""
 
 _HEAD = 64
-"""Bytes of the body of a frame that is too large that are looked at: the request's id stands first in it."""
+"""Bytes that are read of the body of a frame that is too large. The request's id is the first field in it."""
 
 
 @unique
@@ -130,7 +130,7 @@ _TLS_START = b"\x16\x03"
 
 
 class TooLarge(NamedTuple):
-    """The body of a frame over the limit, in its place: nothing of it was kept. ``request`` None = it names none."""
+    """Takes the place of the body of a frame over the limit, which was dropped. ``request`` None = it has no id."""
 
     size: int
     request: int | None
@@ -200,7 +200,7 @@ class FrameDecoder:
         self.held = 0
         """Bytes of frames that are not complete."""
         self._wanted = 0
-        """Bytes that must be held before looking again is worth it; 0 while the next frame's header is incomplete."""
+        """Bytes that have to be held before the next frame is complete; 0 while its header is incomplete."""
 
     def believe(self) -> list[Frame]:
         """Go on behind the first frame, with the usual limits; return the frames that are complete, as :meth:`feed`."""

@@ -116,7 +116,7 @@ class Hello:
         challenge = body.get("challenge", b"")
         if "challenge" in body and (type(challenge) is not bytes or len(challenge) != CHALLENGE_BYTES):
             raise RequestError(
-                f"a challenge of {CHALLENGE_BYTES} random bytes is answered, not {brief_repr(challenge)}",
+                f"a challenge has {CHALLENGE_BYTES} random bytes; it is {brief_repr(challenge)}",
                 remedy=_SAME_RELEASE,
             )
         token = body.get("token", "")

@@ -72,8 +72,8 @@ def pack(value: object, path: str = "value") -> bytes:
     """Return the canonical bytes of ``value``.
 
     Args:
-      value: anything of the types above, nested as you like.
-      path: how an error calls ``value``.
+      value: of the types above, which may be nested.
+      path: the name of ``value`` in errors.
 
     Raises:
       RequestError: something in it is of another type, or too deep: the message names the type and the path to it.
@@ -185,10 +185,11 @@ def _restore(depth: int, code: int, data: bytes) -> Any:
 
 
 def _check_whole(data: bytes) -> None:
-    """Check that all the elements are there that lists in ``data`` promise; else raise.
+    """Raise one of ``UNPACK_ERRORS`` if ``data`` ends before the elements of its lists.
 
-    msgpack makes room for a list when it reads its length. A thousand lists that can not be filled cost 80 MB, which
-    is given back when the bytes end too early; but at every level of tuples and sets again, and all at the same time.
+    msgpack allocates memory for a list when it reads its length, before its elements. A thousand lists without their
+    elements take 80 MB until the end of the bytes is found. Nested tuples and sets are unpacked level by level, so each
+    level would take that much at the same time.
     """
     values = Unpacker(max_buffer_size=len(data), strict_map_key=False)
     values.feed(data)
@@ -255,7 +256,7 @@ def _reason_of_datetime(value: datetime) -> str:
         return ""
     if zone is None:
         return "is a datetime without a time zone: make it aware, datetime.now(timezone.utc)"
-    # A zone's name would be lost, its rules too.
+    # Only the offset is packed, so the name and the rules of any other zone would be lost.
     if type(zone) is not timezone or str(zone) != str(timezone(zone.utcoffset(None))):
         return f"is a datetime in the zone {zone}: only fixed offsets are kept, use .astimezone(timezone.utc)"
     return ""

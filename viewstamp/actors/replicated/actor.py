@@ -116,7 +116,7 @@ class ReplicatedActor:
 
     @property
     def key(self) -> str:
-        """The key of this instance. Instances of one name are told apart by it; "" is a key like any other."""
+        """The key of this instance. Instances of one name have different keys; "" is a key like any other."""
         return self._viewstamp_key
 
     @property

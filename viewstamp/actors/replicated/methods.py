@@ -21,7 +21,7 @@ class QueryCall(Protocol[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...  # noqa: D102
 
     def stale(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Stale[R]]:
-        """Query one member's state without confirming that it is up to date; the answer says how old it may be."""
+        """Query one member's state without confirming that it is up to date. The answer has the bound of its age."""
         ...
 
 

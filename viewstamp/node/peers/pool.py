@@ -302,8 +302,8 @@ class PeerPool:
             raise LostDiskError(
                 f"{peer} came back with another disk (fingerprint {fingerprint(incarnation)}, known"
                 f" {fingerprint(known)}): its votes are lost",
-                remedy=f"if the data directory of {peer} was moved, put it back; else it joins anew by itself, under"
-                " another id",
+                remedy=f"if the data directory of {peer} was moved, put it back; otherwise it joins again by itself,"
+                " under another id",
             )
 
     def _known(self, peer: NodeId) -> str | None:

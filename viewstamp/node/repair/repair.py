@@ -415,7 +415,7 @@ class Repairer:
                 batches = await refetcher.fetch(*wanted, history)
                 await in_thread(rebuilding.add, batches)
             if not rebuilding.fits:
-                raise GoneError(f"what is before index {region.end} was never here")
+                raise GoneError(f"this node never had the records before index {region.end}")
             await in_thread(rebuilding.finish, aside)
         finally:
             rebuilding.abandon()
@@ -465,7 +465,9 @@ class Repairer:
         )
         ControlFile.open(disk, self._data_dir).write(state)
         begin_anew(disk, self._wal, Quarantine(disk, self._data_dir), state.log_id)
-        self._logger.error("! term and vote are lost: it joins anew", reason=error.message, member=member, aside=aside)
+        self._logger.error(
+            "! term and vote are lost: the node joins as a new member", reason=error.message, member=member, aside=aside
+        )
         return True
 
     def _begin_anew(self, look: _Look, aside: Quarantine) -> None:

@@ -65,7 +65,7 @@ def find_missing_beginnings(ends: Sequence[Index], keep_from: Index | None, *, l
 
     A new member starts from a snapshot that ends at or before ``keep_from``, or from index 1, and needs the log from
     there on. The next best is to hold at least the records that the state refers to, which begin at ``keep_from``.
-    A lost first segment looks like one that was dropped; only these two rules tell them apart.
+    A lost first segment looks like one that was dropped; only these two rules distinguish them.
     """
     needed = max((end for end in ends if keep_from is None or end <= keep_from), default=Index(1))
     return [begin for begin in (needed, keep_from) if begin is not None and begin < log_begin]

@@ -278,9 +278,10 @@ class Snapshotter(AsyncActor[None]):
     def is_behind(self) -> bool:
         """Return whether a bounded log has grown so far since the last snapshot that new batches must wait for one.
 
-        A topic may hold the log from any record on, and the base is the snapshot before it: were snapshots far apart,
-        a log could be full although little of it is held, and nothing could be dropped, since nothing can be added.
-        That holds just as much while no snapshot can be taken, for example because the disk is full.
+        A topic keeps the log from its first record on, and the base is the snapshot before that record. If snapshots
+        were far apart, the log could become full although topics keep only a small part of it. It would stay full,
+        because a full log takes no trim either. So appends wait also while no snapshot can be taken, for example
+        because the disk is full.
         """
         total = self._wal.bytes_max
         return total > 0 and self._applier.unsaved_bytes > total // _FAR
@@ -289,8 +290,8 @@ class Snapshotter(AsyncActor[None]):
     def _phase(self) -> float:
         """Return the point in the period of ``log_bytes`` at which this member takes snapshots, above 0 and up to 1.
 
-        All members' logs grow alike. Snapshots that are taken at once make the appends of a machine, or of a disk, that
-        all of them share wait for all of them; so each member begins at another point of the period, and stays there.
+        The logs of all members grow at the same rate. If members share a machine or a disk, snapshots that are taken
+        at the same time slow all appends. So each member takes its first one at another point of the period.
         """
         core = self._raft.core
         members = list(core.membership.addresses)
@@ -355,9 +356,10 @@ class Snapshotter(AsyncActor[None]):
             await file.abandon()
 
     async def _wait_durable(self) -> None:
-        """Wait until all applied records are durable in the own log. They were handed to its writer before.
+        """Wait until all applied records are durable in the own log, and store the commit hint.
 
-        The commit hint says so too, before the snapshot has its name: a snapshot above the hint is never one's own.
+        The hint is stored before the snapshot gets its name. So if a start finds a snapshot above the hint, the
+        snapshot came from a leader (``wal/verdict.py``).
         """
         await self._log_store.store_hint()
 
