@@ -62,14 +62,22 @@ PLAIN = Membership({N1: "1", N2: "2", N3: "3"})
 
 
 def claim(
-    member: NodeId, end: int, membership: Membership | None = PLAIN, *, term: int = 1, disk: str = "", lost: int = 0
+    member: NodeId,
+    end: int,
+    membership: Membership | None = PLAIN,
+    *,
+    term: int = 1,
+    disk: str = "",
+    lost: int = 0,
+    lost_power: bool = False,
 ) -> Claim:
-    """A member with a log up to ``end``; ``lost`` is the end that its log had before the damage."""
+    """A member with a log up to ``end``; ``lost`` is the end that its log had before the damage or the power loss."""
     return Claim(
         member=member,
         incarnation=disk or f"disk-{member}",
         pair=(Term(term), Index(end)),
         recovering_until=(Term(term), Index(lost)) if lost else None,
+        lost_power=lost_power,
         memberships=() if membership is None else (MembershipEntry(Index(1), Term(1), membership),),
     )
 
@@ -131,3 +139,64 @@ def test_a_member_with_the_longest_log_that_cannot_win_leaves_it_to_the_next() -
     """The removed n3 holds most and votes for no other, but the others have a majority without it."""
     removed = Membership({N1: "1", N2: "2", N4: "4"})
     assert winner(claim(N1, 7, removed), claim(N2, 6, removed), claim(N3, 9, removed)) == N1
+
+
+# -- The names of disks --------------------------------------------------------------------------------------------
+
+
+naming_records = st.lists(st.tuples(st.integers(1, 4), st.sets(st.sampled_from(NAMES[:4]))), min_size=1, max_size=3)
+
+
+@given(naming_records, st.dictionaries(st.sampled_from(NAMES[:4]), st.integers(1, 14).map(Index)))
+def test_a_commit_covers_the_records_that_name_the_disks_which_hold_it(
+    naming: list[tuple[int, set[NodeId]]], ends: dict[NodeId, Index]
+) -> None:
+    """Against brute force over every end. Each record names disks, after some records of clients."""
+    entries, named, index = [], dict[NodeId, str](), 0
+    for distance, met in naming:
+        index += distance
+        named = {**named, **{member: f"disk-{member}" for member in met}}
+        entries.append(MembershipEntry(Index(index), Term(1), Membership(PLAIN.voters, incarnations=named)))
+    possible = [
+        end
+        for end in range(1, 15)
+        if standing.is_majority(
+            PLAIN,
+            [
+                member
+                for member, held in ends.items()
+                if held >= end and any(each.index < end and member in each.membership.incarnations for each in entries)
+            ],
+        )
+    ]
+    assert standing.commit_end(entries, ends, Index(1), disks_are_named=True) == max(possible, default=0)
+
+
+def test_an_acknowledgement_does_not_count_for_a_commit_below_the_record_that_names_the_disk() -> None:
+    """Else a leader could lose power, with it both records, and no later leader would know the disk that has them."""
+    first = Membership(PLAIN.voters, incarnations={N1: "disk-n1", N2: "disk-n2"})
+    second = replace(first, incarnations={**first.incarnations, N3: "disk-n3"})
+    entries = [MembershipEntry(Index(1), Term(1), first), MembershipEntry(Index(5), Term(1), second)]
+
+    def end(**ends: int) -> int:
+        held = {NodeId(member): Index(end) for member, end in ends.items()}
+        return standing.commit_end(entries, held, Index(1), disks_are_named=True)
+
+    assert end(n1=3, n3=9) == 0
+    assert end(n1=3, n2=2, n3=9) == 2
+    assert end(n1=6, n3=9) == 6
+
+
+def test_after_a_power_loss_no_election_waits_for_a_disk_that_no_record_names() -> None:
+    """No acknowledged record rests on n1's disk alone, because nothing was committed by its acknowledgement."""
+    named = Membership(PLAIN.voters, incarnations={each: f"disk-{each}" for each in (N2, N3)})
+
+    def lost(member: NodeId, end: int, membership: Membership = named) -> Claim:
+        return claim(member, end, membership, lost=9, lost_power=True)
+
+    assert winner(lost(N2, 5), lost(N3, 6)) == N3
+    assert winner(lost(N1, 5), lost(N2, 5)) is None
+    everywhere = replace(named, incarnations={each: f"disk-{each}" for each in PLAIN.voters})
+    assert winner(lost(N2, 5, everywhere), lost(N3, 6, everywhere)) is None
+    assert winner(lost(N2, 5, PLAIN), lost(N3, 6, PLAIN)) is None, "without names any disk may hold them"
+    assert winner(*(lost(each, 5, everywhere) for each in (N1, N2, N3))) is not None

@@ -34,7 +34,9 @@ class Disk:
     recovering_until: tuple[Term, Index] | None = None
     lost_power: bool = False
     synced_end: Index | None = None
-    """In interval mode: the end that every write except an append syncs; None = every write is synced."""
+    """In interval mode: the end that every write except an append of records syncs; None = every write is synced."""
+    peers: tuple[str, ...] = ()
+    """The members that were met, if disks have names."""
     begin: Index = Index(1)
     """The first index of the log; the record before it has ``begin_term``."""
     begin_term: Term = Term(0)
@@ -57,7 +59,8 @@ class Disk:
     def written(self, write: Write) -> Disk:
         """Return the disk after one write."""
         after = self._written(write)
-        if self.synced_end is None or isinstance(write, AppendLog):
+        is_records = isinstance(write, AppendLog) and all(each.kind is Kind.RECORDS for each in write.batches)
+        if self.synced_end is None or is_records:
             return after
         return replace(after, synced_end=after.end)
 

@@ -46,6 +46,7 @@ FINDS = (
     Find("count-new-voters-only", "replacing", 2_017, 38, "LeaderComplete"),
     Find("leave-joint-early", "replacing", 8_993, 39, "LeaderComplete"),
     Find("count-learners", "learning", 6_064, 18, "CommitOnQuorum"),
+    Find("commit-before-the-name", "unnamed-power", 226_693, 30, "LeaderComplete"),
 )
 """In the order of the protocol's rules. The numbers of worlds are measured; each trace is a shortest one."""
 

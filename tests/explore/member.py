@@ -49,6 +49,10 @@ FOR_EVER = (Term(2**31), Index(2**62))
 """A viewstamp that no member reaches: for a member with another's identity, or one that has lost its own state."""
 
 
+_INCARNATION = "disk"
+"""The name of every disk, because no disk is replaced where disks have names."""
+
+
 class Input(NamedTuple):
     """An input to a member: its kind (``word``), with an amount (``number``) or a member (``name``)."""
 
@@ -126,6 +130,8 @@ def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
     member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
     if disk.snapshot is not None:
         member.raft.trimmed(disk.begin, (disk.snapshot.end, disk.snapshot.last_term))
+    for met in (me, *disk.peers) if scope.names else ():
+        member.raft.note_incarnation(NodeId(met), _INCARNATION)
     sent: list[Sent] = []
     _turn(member, sent, scope)
     while not scope.slow_disks and member.queue:
@@ -151,8 +157,11 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
                 each.sent_commit_end < core.log.commit_end and each.next_end == core.log.end
                 for each in core.leading.progress.values()
             )
-            if scope.changes or (scope.tells and is_news):
+            if scope.changes or scope.names or (scope.tells and is_news):
                 yield Input("tell")
+            if scope.names:
+                strangers = core.membership.electors.keys() - core.incarnations.keys()
+                yield from (Input("meet", name=stranger) for stranger in sorted(strangers))
             if scope.asks and any(
                 each.state is not ProgressState.REPLICATING for each in core.leading.progress.values()
             ):
@@ -353,6 +362,12 @@ def _quit(member: Member, _: str) -> bool:
     return core.leader is None
 
 
+def _meet(member: Member, peer: str) -> bool:
+    member.raft.note_incarnation(NodeId(peer), _INCARNATION)
+    member.disk = replace(member.disk, peers=tuple(sorted({*member.disk.peers, peer})))
+    return True
+
+
 def _lose(member: Member, lost: str) -> bool:
     member.raft.lost_leader(NodeId(lost))
     return True
@@ -390,6 +405,7 @@ _INPUTS = {
     "ask": _ask,
     "quit": _quit,
     "lose": _lose,
+    "meet": _meet,
     "transfer": _transfer,
     "snapshot": _snapshot,
     "remove": _remove,

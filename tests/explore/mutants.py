@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,7 @@ from functools import partial
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
 from viewstamp.consensus import follower, leader, reconfigure, standing, term_history
-from viewstamp.consensus.membership import Change, Membership
+from viewstamp.consensus.membership import Change, Membership, MembershipEntry
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
 from viewstamp.consensus.progress import Progress
 from viewstamp.consensus.raft import Raft
@@ -245,6 +245,19 @@ def common_prefix() -> AbstractContextManager[None]:
     )
 
 
+def commit_before_the_name() -> AbstractContextManager[None]:
+    """An acknowledgement counts also for a commit that does not cover the record which names the member's disk."""
+
+    def commit_end(
+        entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index], term_start: Index, *, disks_are_named: bool
+    ) -> Index:
+        counted = standing.counting_ends(entries, ends) if disks_are_named else ends
+        end = standing.majority_end(entries[-1].membership, counted)
+        return end if end >= term_start else Index(0)
+
+    return patched(standing, commit_end=commit_end)
+
+
 EXPLORED: dict[str, Mutant] = {
     **{name: mutant for name, mutant in MUTANTS.items() if mutant.mix},
     **{
@@ -280,6 +293,12 @@ EXPLORED: dict[str, Mutant] = {
             Mutant("change-unguarded", "single steps, with nothing of the term committed", change_unguarded),
             Mutant(
                 "recovering-until-committed", "recovery ends at the leader's commit end", recovering_until_committed
+            ),
+            Mutant(
+                "commit-before-the-name",
+                "a commit counts a disk, but does not cover the record that names it",
+                commit_before_the_name,
+                rule="interval, rule 18",
             ),
         )
     },

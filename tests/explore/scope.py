@@ -78,6 +78,8 @@ class Scope:
     """
     wipes: bool = False
     """A crash may also lose the whole disk."""
+    names: bool = False
+    """Disks have names: a leader may meet members, and then names their disks in its membership record."""
 
     keeps_old: bool = False
     """Keep messages that can no longer have an effect in the code as it is; a mutant may still react to them."""

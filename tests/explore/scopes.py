@@ -8,7 +8,18 @@ from typing import NamedTuple
 
 from tests.explore.scope import Scope
 from tests.explore.search import Result, search
-from tests.explore.start import Script, changing, diverged, halfway, leading, nothing, outgrown, replacing, snapped
+from tests.explore.start import (
+    Script,
+    changing,
+    diverged,
+    halfway,
+    leading,
+    nothing,
+    outgrown,
+    replacing,
+    snapped,
+    unnamed,
+)
 from tests.explore.world import World
 
 __all__ = ["SCOPES", "Exploration", "explore"]
@@ -41,6 +52,11 @@ SCOPES = {
     "t2-old": Exploration("two terms, nothing that was sent is ever left out", Scope(announcements=1, keeps_old=True)),
     "t2-damage": Exploration("two terms, a crash that may lose durable records", Scope(crashes=1, damages=True)),
     "t2-power": Exploration("two terms, a power loss in interval mode", Scope(crashes=1, powers=True)),
+    "unnamed-power": Exploration(
+        "one more term, a power loss in interval mode, from a voter whose disk no record names",
+        Scope(crashes=1, powers=True, has_gate=True, records=2, names=True, announcements=1),
+        unnamed,
+    ),
     "t2-wipe": Exploration("two terms, a crash that may lose the disk", Scope(crashes=1, wipes=True)),
     "t2-transfers": Exploration("two terms, leaders hand over", Scope(announcements=1, transfers=True)),
     "t2-asks": Exploration("two terms, leaders ask again", Scope(announcements=1, asks=True)),

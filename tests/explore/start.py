@@ -8,7 +8,18 @@ from tests.explore.world import Broken, Step, World
 from viewstamp.consensus.messages import Message
 from viewstamp.ids import NodeId
 
-__all__ = ["Script", "changing", "diverged", "halfway", "leading", "nothing", "outgrown", "replacing", "snapped"]
+__all__ = [
+    "Script",
+    "changing",
+    "diverged",
+    "halfway",
+    "leading",
+    "nothing",
+    "outgrown",
+    "replacing",
+    "snapped",
+    "unnamed",
+]
 
 
 class Script:
@@ -148,6 +159,15 @@ def leading(script: Script) -> None:
     script.elect("n1", *script.world.names[1:])
     script.do("n1", "tell")
     script.settle(*script.world.names)
+    script.forget()
+
+
+def unnamed(script: Script) -> None:
+    """n1 leads, and the others follow. The committed membership record names the disks of n1 and n2."""
+    script.do("n1", "meet", name="n2")
+    script.elect("n1", "n2", "n3")
+    script.do("n1", "tell")
+    script.settle("n1", "n2", "n3")
     script.forget()
 
 

@@ -331,7 +331,7 @@ class World:
     def _make_renamings(self) -> list[tuple[tuple[int, ...], dict[str, str]]]:
         """Return pairs of (members in the order of their new names, map of old to new names), the identity first."""
         identity = tuple(range(len(self.names)))
-        if self.scope.spares or self.scope.changes:
+        if self.scope.spares or self.scope.changes or self.scope.names:
             return [(identity, {})]
         found = []
         for order in permutations(identity):

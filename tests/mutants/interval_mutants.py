@@ -50,6 +50,10 @@ def count_recovering_votes() -> AbstractContextManager[None]:
     return patched(standing, wins=wins)
 
 
+def wait_for_unnamed() -> AbstractContextManager[None]:
+    return patched(standing, may_have_acknowledged=lambda membership: set(membership.electors))
+
+
 def end_of_another_life() -> AbstractContextManager[None]:
     def bound_recovery(self: Core, announcement: Announcement) -> None:
         if self.recovering_until is not None and announcement.life and self.recovering_until[0] == self.term:
@@ -94,6 +98,12 @@ INTERVAL_MUTANTS: dict[str, Mutant] = {
             "votes of members that lost power count like any other",
             count_recovering_votes,
             rule="interval, rule 17",
+        ),
+        Mutant(
+            "wait-for-unnamed",
+            "after a power loss an election waits for a voter whose disk no record names",
+            wait_for_unnamed,
+            rule="interval, rule 18",
         ),
         Mutant(
             "end-of-another-life",

@@ -255,6 +255,12 @@ RECORDS: tuple[Record, ...] = (
         "leave-joint-early",
         Case("tests/consensus/test_rules.py::test_rule_15_a_joint_membership_is_left_only_when_it_is_committed"),
     ),
+    Record(
+        "commit-before-the-name",
+        Case(
+            "tests/consensus/test_standing.py::test_an_acknowledgement_does_not_count_for_a_commit_below_the_record_that_names_the_disk"
+        ),
+    ),
     Record("forget-vote", Case("tests/consensus/test_election.py::test_one_vote_in_a_term_also_after_a_restart")),
     Record(
         "cut-below-commit",
@@ -808,6 +814,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_interval.py::test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member"),
     ),
     Record(
+        "wait-for-unnamed",
+        Case(
+            "tests/consensus/test_standing.py::test_after_a_power_loss_no_election_waits_for_a_disk_that_no_record_names"
+        ),
+    ),
+    Record(
         "end-of-another-life",
         Case("tests/consensus/test_power_loss.py::test_the_end_of_a_leader_counts_for_the_life_that_asked_only"),
     ),
@@ -877,7 +889,8 @@ RECORDS: tuple[Record, ...] = (
         "certificate-of-another-node", Case("tests/host/test_tls.py::test_the_certificate_of_another_node_is_refused")
     ),
     Record(
-        "fork-in-an-old-term", Case("tests/fork/test_fork.py::test_new_cluster_has_all_records_behind_a_new_identity")
+        "fork-in-an-old-term",
+        Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),
     ),
     Record(
         "fork-with-the-old-disks",

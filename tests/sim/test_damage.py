@@ -109,10 +109,11 @@ def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None
     world.close()
 
 
-def test_before_the_first_record_no_voter_may_be_damaged() -> None:
+def test_before_the_first_record_no_voter_may_be_damaged_and_one_may_lose_power() -> None:
     """No record names a disk yet.
 
-    So none of the three can help to elect (protocol rule 18), and the budget is used up.
+    So none of the three can help to elect (protocol rule 18), and the budget of damage is used up. A member that lost
+    power still votes.
     """
     world = World(1, Swarm(nodes=3, faults={}, sync_seconds=1.0))
     for member in world.members:
@@ -120,5 +121,6 @@ def test_before_the_first_record_no_voter_may_be_damaged() -> None:
     assert world.loop.run_until(lambda: len(world.disks.by_name) == 3, seconds=1)
     for member in world.members:
         world.take_down(member, power=False)
-    assert [world.damages.lose_power(member) for member in world.members] == [False, False, False]
+    assert not any(world.damages.allows(member.id) for member in world.members)
+    assert [world.damages.lose_power(member) for member in world.members] == [True, False, False]
     world.close()

@@ -194,10 +194,13 @@ def _wins(core: Core, campaign: Campaign) -> bool:
 
 
 def _missing(core: Core, campaign: Campaign) -> tuple[NodeId, ...]:
-    """Return the voters without a granted vote, if the votes of members that lost power were needed; else ()."""
+    """Return the voters that granted no vote and may hold the last copy of acknowledged records.
+
+    () = none, because the votes of members that lost power were not needed, or all such voters granted theirs.
+    """
     granted = _voted(campaign, granted=True)
     is_sure = standing.wins(core.membership, granted, campaign.recovering_votes, has_waited=False)
-    return () if is_sure else tuple(sorted(core.membership.electors.keys() - granted))
+    return () if is_sure else tuple(sorted(standing.may_have_acknowledged(core.membership).difference(granted)))
 
 
 def _start_vote(core: Core, *, transfers: bool) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "lacking",
     "majority",
     "majority_end",
+    "may_have_acknowledged",
     "may_stand",
     "may_vote",
     "vote_counts",
@@ -152,12 +153,19 @@ def vote_counts(membership: Membership, voter: NodeId, candidate: NodeId) -> boo
     return voter == candidate or not membership.incarnations or voter in membership.incarnations
 
 
-def counting_ends(entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index]) -> dict[NodeId, Index]:
-    """Return the members in ``ends`` that hold the record which names their own disk, with their ends (rule 18).
+def may_have_acknowledged(membership: Membership) -> set[NodeId]:
+    """Return the voters on whose disks an acknowledged record may rest: all, unless the membership names some disks.
 
-    Every later leader then has that record, and refuses another disk under the same id. Without this rule a member
-    that never met the first disk would accept the second one; with one disk wiped and one member down, a committed
-    record would be lost.
+    :func:`commit_end` commits nothing on the acknowledgement of a disk that no record names.
+    """
+    return {voter for voter in membership.electors if vote_counts(membership, voter, NodeId(""))}
+
+
+def counting_ends(entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index]) -> dict[NodeId, Index]:
+    """Return the members in ``ends`` that hold a record of ``entries`` which names their own disk, with their ends.
+
+    Without this rule a member that never met the first disk would accept the second one; with one disk wiped and one
+    member down, a committed record would be lost (rule 18).
     """
     counting = {}
     for member, end in ends.items():
@@ -173,14 +181,23 @@ def commit_end(
 ) -> Index:
     """Return the end up to which a majority holds the leader's log (rule 7); below ``term_start`` it commits nothing.
 
+    An acknowledgement counts only for a commit that covers the record which names the member's disk. So a majority
+    holds that record, also after power losses, because interval mode completes it only when it is durable. Every later
+    leader then has it, and refuses another disk under the same id.
+
     Args:
       entries: the memberships in the leader's log; the last one is in force.
       ends: the durable end of each member that follows in this term and is not recovering, the leader included.
       term_start: the first index of the leader's term. An end below it counts for nothing (Raft paper, figure 8).
       disks_are_named: whether the disks of members have names here (rule 18).
     """
-    counted = counting_ends(entries, ends) if disks_are_named else ends
-    end = majority_end(entries[-1].membership, counted)
+    membership, end = entries[-1].membership, _NONE
+    if not disks_are_named:
+        end = majority_end(membership, ends)
+    for count, entry in enumerate(entries if disks_are_named else (), 1):
+        held = majority_end(membership, counting_ends(entries[:count], ends))
+        if held > entry.index:
+            end = held
     return end if end >= term_start else _NONE
 
 
@@ -190,9 +207,10 @@ def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection
     Votes of members that are ``recovering`` after a power loss do not count towards a majority, because such a member
     may have lost the very record because of which it would have refused the candidate. They count in two cases:
 
-    * Every voter has granted its vote. Then the candidate's log is at least as good as every existing log. If a
-      minority lost power, a record that a majority acknowledged is still on a member that did not, and this member has
-      compared its log with the candidate's. So no acknowledged record is lost, unless a majority lost it.
+    * Every voter that :func:`may_have_acknowledged` records has granted its vote. Then the candidate's log is at least
+      as good as all their logs. If a minority lost power, a record that a majority acknowledged is still on a member
+      that did not, and this member has compared its log with the candidate's. So no acknowledged record is lost, unless
+      a majority lost it.
     * The candidate ``has_waited`` for the others as long as the operator allows. An absent voter may hold the last copy
       of acknowledged records, so the leader reports that they may be lost.
 
@@ -205,7 +223,7 @@ def wins(membership: Membership, votes: Iterable[NodeId], recovering: Collection
     granted = set(votes)
     if is_majority(membership, granted.difference(recovering)):
         return True
-    return is_majority(membership, granted) and (has_waited or granted >= membership.electors.keys())
+    return is_majority(membership, granted) and (has_waited or granted >= may_have_acknowledged(membership))
 
 
 # -- An election, among disks --------------------------------------------------------------------------------------

@@ -39,13 +39,17 @@ _SECTOR = 512
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """One damage: the log held ``first`` to ``pair`` before; ``is_final`` = that disk never votes again."""
+    """One damage: the log held ``first`` to ``pair`` before; ``is_final`` = that disk never votes again.
+
+    ``is_power`` = nothing but power losses in interval mode, after which the member still votes.
+    """
 
     member: Member
     first: int
     pair: tuple[int, int]
     starts: int
     is_final: bool
+    is_power: bool
 
 
 class Damages:
@@ -116,13 +120,25 @@ class Damages:
         if log is None:
             return True
         log.look(member.disk.volume)
-        if not self.allows(member.id):
+        if not self._allows_power_loss(member.id):
             return False
-        self._note(member, (log.first, log.pair), is_final=False)
+        self._note(member, (log.first, log.pair), is_final=False, is_power=True)
         self._cluster.note(member.id, "!", f"loses power, held {log.pair}")
         return True
 
-    def _note(self, member: Member, held: tuple[int, tuple[int, int]], *, is_final: bool) -> None:
+    def _allows_power_loss(self, member: NodeId) -> bool:
+        """Return whether one more member may lose power in interval mode.
+
+        If no member has another damage, a voter whose disk no record names does not count as missing, because all
+        others still vote, and an election does not wait for that voter.
+        """
+        if not all(each.is_power for each in self.present.values()):
+            return self.allows(member)
+        return all(self._is_within({*self.present, member}, voters) for voters in self._sets())
+
+    def _note(
+        self, member: Member, held: tuple[int, tuple[int, int]], *, is_final: bool, is_power: bool = False
+    ) -> None:
         """Record that a disk no longer holds ``held``, its first index and its last viewstamp."""
         first, pair = held
         self._damaged_once.add(member.name)
@@ -133,6 +149,7 @@ class Damages:
             pair if before is None else max(pair, before.pair),
             member.starts,
             is_final or (before is not None and before.is_final),
+            is_power and (before is None or before.is_power),
         )
 
     def may_refuse(self, member: Member) -> bool:
