@@ -116,6 +116,20 @@ def test_index_to_keep_leaves_out_later_batches(until: int) -> None:
     assert members.replayed(disk, "m1", "m2", "m3") == members.visible(kept)
 
 
+def test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out() -> None:
+    """Else one viewstamp would name two records: one of the old cluster, and one of the new."""
+    log = members.orders(2)
+    kept = log.end
+    log.term = 2
+    log.records(b"left out")
+    disk = members.cluster(log)
+    forked(disk, until=kept - 1)
+    *_, membership, end = batches_of(disk, "/m1")
+    old = {(batch.term, index) for batch in log.batches for index in range(batch.first_index, batch.end)}
+    assert (2, membership.first_index) in old
+    assert not old & {(each.term, each.first_index) for each in (membership, end)}
+
+
 def test_time_to_keep_leaves_out_later_batches() -> None:
     log = members.orders(4)
     log.seconds += 60

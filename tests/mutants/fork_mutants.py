@@ -29,7 +29,7 @@ def fork_in_an_old_term() -> AbstractContextManager[None]:
     original = forking._blueprint
 
     def blueprint(source: ForkSource, *arguments: Any) -> Blueprint:
-        return replace(original(source, *arguments), term=Term(source.term))
+        return replace(original(source, *arguments), term=Term(source.last_term + 1))
 
     return patched(forking, _blueprint=blueprint)
 
@@ -59,7 +59,13 @@ def fork_of_any_log() -> AbstractContextManager[None]:
 
 
 def fork_without_marks() -> AbstractContextManager[None]:
-    return patched(ForkMark, place=lambda self, disk, directory: None)
+    place = ForkMark.place
+
+    def place_if_decided(self: ForkMark, disk: Disk, directory: str) -> None:
+        if self.is_decided:
+            place(self, disk, directory)
+
+    return patched(ForkMark, place=place_if_decided)
 
 
 def start_on_half_a_fork() -> AbstractContextManager[None]:
@@ -87,7 +93,7 @@ FORK_MUTANTS = {
     for mutant in (
         Mutant(
             "fork-in-an-old-term",
-            "the new cluster's first records are in the last term of the old one",
+            "the new records are in a term above those of the kept records only",
             fork_in_an_old_term,
             rule="§10a",
         ),
@@ -111,7 +117,7 @@ FORK_MUTANTS = {
         ),
         Mutant(
             "fork-without-marks",
-            "nothing keeps a node from starting on a half-written directory",
+            "a directory has no mark until its own fork is decided",
             fork_without_marks,
             rule="§10a",
         ),
