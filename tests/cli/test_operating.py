@@ -27,7 +27,7 @@ Doctor = Callable[..., dict[str, dict[str, Any]]]
 BUSY = {"slow_disk", "slow_loop", "behind"}
 """Findings that may appear in addition, because the machine is busy with other tests."""
 READS = ("leader show", "topic list", "sink list", "read", "status")
-"""Commands, or their first words, that only read. Their errors say that nothing was read."""
+"""Commands, or their first words, that only read. Their errors contain that nothing was read."""
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,6 @@ NOT_POSSIBLE = (
 )
 """Mistakes that another rule makes harmless in these scopes.
 
-Two rules each keep out a late completion. And a start reconciles a log that does not hold its snapshot, whatever the
-history contains.
+Each of two rules alone keeps out a late completion. And a start reconciles a log that does not hold its snapshot with
+any history.
 """

@@ -42,7 +42,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 class Ear:
-    """A handler that keeps what it gets."""
+    """A handler that stores the bytes and the end of its connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -332,7 +332,7 @@ async def test_tls_to_a_plain_port_is_an_error_that_may_pass(authority: Authorit
 
 @pytest.mark.parametrize("size", [1, 5, 50, 300, 1000])
 async def test_damaged_bytes_end_the_connection_and_nothing_else(authority: Authority, size: int) -> None:
-    """Whatever a process without a certificate sends, the listener goes on."""
+    """A process without a certificate cannot stop the listener, with any bytes."""
     server = Server(tls(authority.sign(member("n1"))))
     address = await server.listen()
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""Planted mistakes in backups: what they hold, how they join, when they count as whole, and what pruning removes."""
+"""Planted mistakes in backups: their content, their joins, the test that they are whole, and pruning."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def test_a_partition_without_a_range_is_empty(cluster: RunningCluster, topic: st
     assert list(batch_reader(parse(cluster, topic), spark_schema()).read(InputPartition(None))) == []
 
 
-# What sinks committed.
+# Records that sinks committed.
 
 
 def test_a_committed_micro_batch_is_read_in_the_order_of_its_positions(cluster: RunningCluster, topic: str) -> None:
@@ -346,7 +346,7 @@ def test_the_ends_of_several_topics_are_of_one_moment(cluster: RunningCluster, n
     assert all(first == last for first, last in seen)
 
 
-# What is gone.
+# Records that were trimmed.
 
 
 def test_a_trimmed_start_is_an_error_that_says_what_is_left(cluster: RunningCluster, topic: str) -> None:

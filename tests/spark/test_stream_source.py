@@ -226,7 +226,7 @@ def test_topic_that_is_not_named_any_more_keeps_its_position(cluster: RunningClu
     assert sorted(read(source, start, planned)) == sorted([(kept, 1), (dropped, 2), (dropped, 3)])
 
 
-# What is gone.
+# Records that were trimmed.
 
 
 def test_trimmed_positions_fail_unless_that_is_no_matter(

@@ -1,4 +1,4 @@
-"""Tokens in the replicated state: what they permit, when they end, and which sessions are theirs."""
+"""Tokens in the replicated state: their rights, their end, and the sessions that belong to them."""
 
 from __future__ import annotations
 

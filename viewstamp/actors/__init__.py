@@ -53,7 +53,7 @@ Promises
     ``RestartIn`` a new actor from the factory takes the place, after a delay. :class:`Restart` doubles the delay each
                   time, and escalates after ``restarts_max`` restarts within ``window`` seconds
     ``STOP``      this actor ends, with its children
-    ``ESCALATE``  it counts as a failure of the parent, whose supervisor decides; without a parent, STOP_ALL
+    ``ESCALATE``  it counts as a failure of the parent: the parent's supervisor decides; without a parent, STOP_ALL
     ``STOP_ALL``  every actor of the system is stopped: no other turn runs after the failed one. The default
     ============= ======================================================================================================
 

@@ -146,7 +146,7 @@ class Cell(ABC, Generic[MessageT]):
             reply.close(self.mailbox.closed_error(), was_taken=ticket <= self.mailbox.taken)
 
     def _lose_replies(self, cause: BaseException) -> None:
-        """End the asks whose messages the failed object had taken; those that still wait are for its successor."""
+        """End the asks that the failed object had taken; those that still wait are for its successor."""
         for ticket, reply in list(self._replies.items()):
             if ticket <= self.mailbox.taken:
                 error = UnavailableError(f"actor {self.name!r} has failed", remedy="try again: it is being restarted")

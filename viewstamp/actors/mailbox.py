@@ -21,14 +21,14 @@ COUNT_MAX = 10_000
 
 @fast_members
 class Overflow(Enum):
-    """The treatment of a message that is told to a full mailbox. Messages that are ``put`` are always accepted."""
+    """The treatment of a ``tell`` to a full mailbox. Messages that are ``put`` are always accepted."""
 
     REFUSE = "refuse"
     """``tell`` raises OverloadedError, so that the sender can slow down."""
     DROP_NEWEST = "drop newest"
     """The new message is dropped, as a dead letter."""
     DROP_OLDEST = "drop oldest"
-    """The oldest waiting message that was told is dropped; for messages of which only the latest matter."""
+    """The oldest waiting message of a ``tell`` is dropped; for messages of which only the latest matter."""
 
 
 class Bounds(TypedDict, Generic[MessageT], total=False):
@@ -41,7 +41,7 @@ class Bounds(TypedDict, Generic[MessageT], total=False):
     measure: Callable[[MessageT], int] | None
     """Returns the size of a message in bytes; must be the same for each call."""
     overflow: Overflow
-    """The treatment of a message that is told to a full mailbox; by default it is refused."""
+    """The treatment of a ``tell`` to a full mailbox; by default it is refused."""
 
 
 class Mailbox(Generic[MessageT]):
@@ -219,10 +219,10 @@ class Mailbox(Generic[MessageT]):
 
 
 class DropOldestMailbox(Mailbox[MessageT]):
-    """A mailbox that makes room by dropping the oldest message that was told.
+    """A mailbox that makes room by dropping the oldest message of a ``tell``.
 
     Invariants:
-      * ``_tickets`` has one number for each waiting message: its ticket if it was told, 0 if it was put
+      * ``_tickets`` has one number for each waiting message: its ticket if it came by ``tell``, 0 if by ``put``
     """
 
     __slots__ = ("_tickets",)

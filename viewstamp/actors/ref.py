@@ -82,7 +82,7 @@ class Ref(Generic[MessageT_contra]):
     def put(self, message: MessageT_contra) -> None:
         """Send an internal message, which is never refused: a durable notice, the answer to the actor's own request.
 
-        Only for messages whose number is bounded otherwise. If the actor has stopped, the message is a dead letter.
+        Only for messages with another bound on their number. If the actor has stopped, the message is a dead letter.
         """
         self._mailbox.put(message)
 

@@ -58,7 +58,7 @@ class Reply(Generic[ResultT]):
         self._is_answered = True
 
     def expire(self, seconds: float) -> None:
-        """End an ask whose deadline has passed. The actor may still carry out the message."""
+        """End an ask at its deadline. The actor may still carry out the message."""
         if self._changes:
             self._give_up(
                 OutcomeUnknownError(
@@ -75,7 +75,7 @@ class Reply(Generic[ResultT]):
             )
 
     def close(self, error: UnavailableError, *, was_taken: bool) -> None:
-        """End an ask whose actor has stopped or failed. A message that it has taken may have been carried out."""
+        """End an ask of an actor that stopped or failed. If it had taken the message, it may have carried it out."""
         if was_taken and self._changes:
             unknown = OutcomeUnknownError(
                 f"{error.message} before it answered; the request may have been carried out",
@@ -88,7 +88,7 @@ class Reply(Generic[ResultT]):
             self._give_up(error)
 
     def refuse(self, error: UnavailableError) -> None:
-        """End an ask whose message the mailbox did not accept."""
+        """End an ask that the mailbox did not accept."""
         self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:

@@ -37,7 +37,7 @@ class Directive(Enum):
     STOP = "stop"
     """End this actor and its children only."""
     ESCALATE = "escalate"
-    """Treat it as a failure of the parent, whose supervisor decides. Without a parent, stop all."""
+    """Treat it as a failure of the parent: the parent's supervisor decides. Without a parent, stop all."""
     STOP_ALL = "stop all"
     """End every actor of the system (fail-stop)."""
 

@@ -215,7 +215,7 @@ class System:
         self._maybe_stopped()
 
     def forget(self, cell: Cell[Any]) -> None:
-        """Remove a cell whose actor has ended."""
+        """Remove the cell of an ended actor."""
         del self._cells[cell.name]
         self._maybe_stopped()
 

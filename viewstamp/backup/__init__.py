@@ -32,8 +32,8 @@ Modules
     `prune.py`          removing old backups
     `restore.py`        choosing a backup, and writing the files of a stopped member from it
 
-A restore is a fork of these files (``viewstamp.fork``): the result is a new cluster with an id of its own, whose
-sessions have ended.
+A restore is a fork of these files (``viewstamp.fork``): the result is a new cluster with an id of its own, in which
+all sessions have ended.
 
 Deliberately lacking: encryption and compression of objects (most stores encrypt; batches may be compressed), and a
 schedule (a timer of the system starts ``viewstamp backup create``).

@@ -56,7 +56,7 @@ class BackupCatalogue:
 
     @property
     def newest(self) -> Manifest | None:
-        """The backup whose log ends last; None = there is none."""
+        """The backup with the highest end of its log; None = there is none."""
         return self.manifests[-1] if self.manifests else None
 
     def find(self, backup: str | None) -> Manifest:

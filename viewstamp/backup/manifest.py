@@ -25,7 +25,7 @@ _KIND: Final = "viewstamp backup"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotCopy:
-    """A snapshot in a backup: the state before index ``end``, whose last record has ``term``. ``size`` is in bytes."""
+    """A snapshot in a backup: the state before index ``end``; its last record has ``term``. ``size`` is in bytes."""
 
     end: int
     term: int

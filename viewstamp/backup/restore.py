@@ -1,7 +1,7 @@
 """Writes the files of a stopped member from a backup, from which a fork then makes a new cluster.
 
-The directory is a data directory of the old cluster: a control file, a snapshot and a log, all of whose records are
-committed. Nothing but a fork may use it: its member id names no member, so no node starts on it.
+The directory is a data directory of the old cluster: a control file, a snapshot and a log with committed records only.
+Nothing but a fork may use it: its member id names no member, so no node starts on it.
 """
 
 from __future__ import annotations

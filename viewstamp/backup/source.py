@@ -17,7 +17,7 @@ __all__ = ["BackupSource", "ClusterSource", "LogPoint", "OfferedSnapshot"]
 
 @dataclass(frozen=True, slots=True)
 class OfferedSnapshot:
-    """A snapshot that a source has: the state before index ``end``, whose last record has ``term``; ``size`` bytes."""
+    """A snapshot that a source has: the state before index ``end``; its last record has ``term``; ``size`` bytes."""
 
     end: int
     term: int

@@ -1,4 +1,4 @@
-"""``viewstamp audit``: shows who asked for which administrative action."""
+"""``viewstamp audit``: shows the administrative actions, each with its caller."""
 
 from __future__ import annotations
 

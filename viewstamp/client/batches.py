@@ -42,7 +42,7 @@ RECORD_COST = 32
 COMMANDS = TopicId(0)
 """The topic id of batches of commands for replicated actors."""
 _BLOCKS = -1
-"""The lane of all blocks, of whatever topic: an attempt stages its blocks in the order of the calls."""
+"""The lane of all blocks, over all topics: an attempt stages its blocks in the order of the calls."""
 
 Headers = Mapping[str, bytes]
 

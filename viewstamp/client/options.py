@@ -47,7 +47,7 @@ class ClientOptions:
     bytes_in_flight_max: int = 16 * 1024 * 1024
     """Bytes of appends that the client holds, sent or not. Above it ``append`` waits. One append is always accepted."""
     stage_bytes_in_flight: int = 8 * 1024 * 1024
-    """Bytes that one attempt has staged without an acknowledgement. Above it ``stage`` waits. One block is accepted."""
+    """Unacknowledged bytes of one attempt, above which ``stage`` waits. One block is always accepted."""
     connect_timeout: float = 1.0
     """Time limit for opening a connection, including the handshake."""
     silence: float = 2.0

@@ -190,11 +190,11 @@ class AuditEntry(NamedTuple):
     """An administrative action.
 
     Attributes:
-      log_time: when it was asked for, in microseconds since 1970.
+      log_time: the log time of its record, in microseconds since 1970.
       log_index: the index of its record in the log.
-      by: who asked for it: a token, a certificate or a data directory; "" = access control was off.
-      action: what was asked for, for example ``topic trim``.
-      subject: on what, with its values.
+      by: the caller: a token, a certificate or a data directory; "" = access control was off.
+      action: the name of the request, for example ``topic trim``.
+      subject: the object of the action, with the values of the request.
     """
 
     log_time: int

@@ -144,7 +144,7 @@ class Router:
     async def ask_leader(
         self, request: RequestBody, timeout: float | None = None, *, deadline: float | None = None
     ) -> Frame:
-        """Send a request to the leader, whichever node that becomes, until it answers. The request must be idempotent.
+        """Send a request to the leader, and to each later one, until one answers. The request must be idempotent.
 
         Raises:
           UnavailableError: it was not carried out.

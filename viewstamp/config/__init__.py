@@ -39,7 +39,7 @@ Invariants
 Deliberate omissions
   * Reloading while the node runs: to change settings, restart one node after the other.
   * Membership: ``members`` and ``learners`` are only used for a log that holds no membership yet. Afterwards the log
-    decides, whatever the files contain.
+    decides, also if the files contain other members.
   * Secrets: settings name the file of a private key. The files of ``[tls]`` are read by ``viewstamp.host.tls``, which
     also notices that they were replaced.
 """

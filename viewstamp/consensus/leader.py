@@ -132,7 +132,7 @@ def on_durable(core: Core, leading: Leading, *, was_installing: bool) -> None:
             _ask(core, member, progress)
         core.maybe_end_recovery()
         if not core.options.sync_only:
-            # The membership in force becomes a record of the own term. It gates RUNNING, never the commit index.
+            # The membership in force becomes a record of the own term. RUNNING waits for this record; commits do not.
             append_membership(core, leading, core.membership)
     _maybe_commit(core, leading)
 

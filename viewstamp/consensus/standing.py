@@ -148,7 +148,7 @@ def is_up_to_date(candidate: Pair, own: Pair) -> bool:
 def vote_counts(membership: Membership, voter: NodeId, candidate: NodeId) -> bool:
     """Return whether the membership names the disk of ``voter``, or no disk at all, so that its vote may be counted.
 
-    :func:`is_majority` decides whether the voter belongs to ``membership``.
+    Only the disk is compared here. :func:`is_majority` ignores voters that are not in ``membership``.
     """
     return voter == candidate or not membership.incarnations or voter in membership.incarnations
 

@@ -102,7 +102,7 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
 
 
 def _returned_voters(report: Report) -> list[str]:
-    """Return the voters that lost power and whose votes count nevertheless, because every voter answers."""
+    """Return the voters that lost power, and that may vote nevertheless, because every voter answers."""
     sets = [dict.fromkeys(map(NodeId, report.membership.get(key) or ()), "") for key in ("voters", "outgoing")]
     group = Membership(sets[0], outgoing=sets[1])
     recovering = [name for name in group.electors if _why_no_vote(report, name) == _LOST_POWER]
@@ -222,7 +222,7 @@ def _unreachable(report: Report) -> Iterator[Finding]:
 
 
 def _moved(report: Report) -> dict[str, str]:
-    """Return the local nodes whose settings have another address than the membership, with the membership's address.
+    """Return each local node that has another address in its settings than in the membership, and the latter address.
 
     "" = the membership is unknown; then the node's own log reported the difference.
     """

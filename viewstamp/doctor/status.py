@@ -134,7 +134,7 @@ def member_id(node: Mapping[str, Any]) -> str:
 
 
 def divergences(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each actor whose state differs between nodes that have applied the same records."""
+    """Return a sentence for each actor that has different states on nodes that have applied the same records."""
     digests: dict[tuple[str, int], dict[str, list[str]]] = {}
     for node in nodes:
         for actor, state in (node["actors"] or {}).items():

@@ -33,8 +33,8 @@ class PossibleLoss:
     """The doubt about a log that was chosen from the files that are left.
 
     Attributes:
-      survivors: the members whose files count: identity and end of the log are known, and they lost nothing.
-      uncounted: members whose files are given and do not count, with the reason.
+      survivors: the members with files that count: identity and end of the log are known, and they lost nothing.
+      uncounted: the members with files that are given and do not count, with the reason.
       lost: the voters without files that count.
       acknowledged: whether acknowledged records may be lost: the lost voters include a majority, so they may have
         acknowledged records that no survivor has.

@@ -68,7 +68,7 @@ class NodeFiles:
 
 
 class Forking:
-    """One fork: the nodes whose settings are given become the members of the new cluster."""
+    """One fork: nodes with given settings become the members of a new cluster."""
 
     def __init__(
         self, nodes: Sequence[NodeFiles], *, members: Sequence[NodeFiles] | None = None, cluster: str = ""
@@ -76,7 +76,7 @@ class Forking:
         """Begin.
 
         Args:
-          nodes: all nodes whose settings are given, at least one.
+          nodes: all nodes with given settings, at least one.
           members: those of them that become members of the new cluster; None = all. The settings of the others are
             set aside, because nodes with empty directories could elect a leader among themselves.
           cluster: its id; "" = the one in the settings, if it differs from that of the data, else a random one.
@@ -96,7 +96,7 @@ class Forking:
     ) -> Forking:
         """Read the given settings files; without any, those of a local cluster's directory.
 
-        With ``survivors_only`` only nodes whose data directory holds something become members.
+        With ``survivors_only`` a node with an empty data directory does not become a member.
 
         Raises:
           ConfigError: there are none, or one cannot be read.

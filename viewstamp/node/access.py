@@ -1,4 +1,4 @@
-"""Who sends the requests of a connection, and the interface of the part that decides about them.
+"""The caller of a connection, and the interface of the part that decides about its requests.
 
 The state machine holds the tokens (``streams/access.py``) and decides (``streams/gate.py``). The rules:
 

@@ -211,7 +211,7 @@ class Node:
 
     async def _stop_parts(self) -> None:
         """Stop the parts. Raises StorageError if writes of the log may not be on the disk."""
-        # Requests are refused from here on, because changes of these parts, for example of a peer's disk, are lost.
+        # From here on the node refuses requests, because a change that they made in the old parts would be lost.
         parts, self.parts = self.parts, None
         assert parts is not None, "only a running node starts again"
         assert self.server is not None, "and it listens"

@@ -204,7 +204,7 @@ class TokensQuery(Query[list[dict[str, object]]]):
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery(Query[list[list[object]]]):
-    """The entries of the audit log from a log time on: [log time, index, who asked, action, on what]."""
+    """The entries of the audit log from a log time on: [log time, index, caller, action, subject]."""
 
     since: int
 
@@ -337,7 +337,7 @@ class StateMachine(Protocol):
 
     @property
     def lineage(self) -> int:
-        """The code that computes the chain, and since when. It differs during an upgrade, which is no error."""
+        """A checksum over the versions of the code that computes the chain; during an upgrade members differ in it."""
         ...
 
     def trail(self) -> list[tuple[int, int]]:

@@ -95,9 +95,10 @@ def register(spark: SparkSession) -> None:
 def _add_archive(spark: SparkSession) -> None:
     """Make the driver's planning processes find this package if it was imported from a zip file (``--py-files``).
 
-    Spark starts the process that plans a streaming source with the directory of a job that does not exist, so this
-    process does not find files that came with ``--py-files``. It does get the environment that is registered with the
-    source. Executors get the same variable; there the path does not exist, and Python ignores it.
+    The process that plans a streaming source does not find files that came with ``--py-files``, because Spark starts it
+    with a job directory that does not exist. But it gets the environment that is registered with the source, so the
+    archive is added to the Python path there. Executors get the same variable; there the path does not exist, and
+    Python ignores it.
     """
     archive = Path(__file__).parents[2]
     if not archive.is_file():

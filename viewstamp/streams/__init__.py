@@ -7,8 +7,8 @@ Promises
   * The records that are staged for a batch of a sink become visible at one index of the log, whole, over all topics,
     and once. Records that no COMMIT names never become visible. A batch number that a sink has committed is not
     committed again.
-  * A batch of a session, of records or of actors' commands, is applied at most once, however often and to whichever
-    leader it is sent: the sequences of a session are strict, so the batch with sequence n is applied only as the
+  * A batch of a session, of records or of actors' commands, is applied at most once, even if it is sent several times
+    and to several leaders: the sequences of a session are strict, so the batch with sequence n is applied only as the
     successor of n - 1. A retry gets the same receipt and the same results of commands as the first attempt.
   * "Did it happen?" is answered from replicated state and never guessed. A fence makes "no" final: the sequence cannot
     be applied afterwards, even if a copy of the batch is still under way.

@@ -118,7 +118,7 @@ class Access:
         self.next_end = _NEVER
         """The log time at which the next token, or an older secret, ends."""
         self.audit: deque[bytes] = deque(maxlen=AUDIT_MAX)
-        """Packed entries: [log time, index, who asked, action, on what]."""
+        """Packed entries: [log time, index, caller, action, subject]."""
 
     @property
     def is_used(self) -> bool:
@@ -158,7 +158,7 @@ class Access:
         self.audit.append(cast("bytes", msgpack.packb(entry)))
 
     def expire(self, log_time: int) -> bool:
-        """End tokens and older secrets whose time has come; return whether there were any."""
+        """End the tokens and older secrets that have expired; return whether there were any."""
         if log_time < self.next_end:
             return False
         for token in list(self.tokens.values()):

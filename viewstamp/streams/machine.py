@@ -671,7 +671,7 @@ def _topics_of(request: CommitRequest) -> set[int]:
 
 
 def _answered(session: SessionState, sequence: Sequence, *, is_alive: bool = True) -> Answered:
-    """Return the recorded answer; without results of commands for a caller whose token has ended."""
+    """Return the recorded answer; without results of commands if the caller's token has ended."""
     if sequence < 1:
         raise RequestError(
             f"a batch of session {session.id} has sequence {sequence}, but sequences begin at 1",

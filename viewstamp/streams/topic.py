@@ -1,7 +1,7 @@
 """A topic: its name, its retention, its positions, and the places of its records in the log.
 
-Records become visible at one index of the log: that of their batch of RECORDS, or of the COMMIT, whose staged batches
-lie before it. The sparse map has those indices, and separately the lowest index of the log that they need.
+Records become visible at one index of the log: that of their batch of RECORDS, or of their COMMIT, which comes after
+the staged batches. The sparse map has those indices, and separately the lowest index of the log that they need.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ class Topic:
 
 
 def _interpolate(x: float, xs: list[int], ys: list[int]) -> float:
-    """Return the value at ``x`` of the rising line through the points (xs, ys); beyond its ends, that of the end."""
+    """Return the value at ``x`` of the rising line through the points (xs, ys); outside, that of the nearest point."""
     at = bisect_right(xs, x) - 1
     if at < 0 or at + 1 == len(xs):
         return ys[max(at, 0)]

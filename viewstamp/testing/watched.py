@@ -50,7 +50,7 @@ class WatchedHost(ActorHost):
         return {instance.key: hosted.wake(instance) for instance in hosted.order}
 
     def lost_in_snapshots(self) -> Iterator[str]:
-        """Yield a sentence for each instance whose state is different after a snapshot."""
+        """Yield a sentence for each instance that a snapshot would change."""
         for name, hosted in self._hosted.items():
             for instance in hosted.order:
                 try:

@@ -221,7 +221,7 @@ class SegmentScan:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a group ends where the file does, and everything before was understood: of each but the last."""
+        """Whether the file ends with a whole group, and all before it is intact, as in each segment but the last."""
         stop = self.stop
         is_read = stop is not None and stop.complete and not stop.contradicts and self.rest is Rest.NOTHING
         return is_read and self.header is not None

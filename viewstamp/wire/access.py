@@ -210,5 +210,5 @@ def owner_of(record: Buffer) -> str:
 
 
 def audit_record(action: str, detail: str, by: str) -> bytes:
-    """Return the record of an AUDIT batch: an action that has no record of its own, on what, and who asked for it."""
+    """Return the record of an AUDIT batch, for an action that has no record of its own: see ``AuditEntry``."""
     return cast("bytes", msgpack.packb({"action": action, "detail": detail, "by": by}))

@@ -463,7 +463,7 @@ class ListTokens(RequestBody):
 class ListAudit(RequestBody):
     """List the newest administrative actions.
 
-    OK: ``entries``, a list of [log time, index, who asked, action, on what], the oldest first.
+    OK: ``entries``, a list of [log time, index, caller, action, subject], the oldest first.
     """
 
     since: int

@@ -11,7 +11,7 @@ credit reaches the size of the state at its last digest, it is spent. A state of
 after each command; a large state so rarely that packing costs no more than ``CREDIT`` bytes a command. The credit is
 part of a snapshot, so it does not depend on time or restarts.
 
-**Versions.** Members whose code differs, for example in a rolling upgrade, may store the same state in two shapes, and
+**Versions.** Members with different code, as in a rolling upgrade, may store the same state in two shapes, and
 then their digests differ although nothing is wrong. So chains are compared only between members of equal *lineage*: a
 checksum over the versions of the classes in use, and over the index since which they are in use. A snapshot includes
 its lineage; if the code has changed since, the member gets a lineage of its own. The first command in the log with a

@@ -36,10 +36,9 @@ def joining_change(
 ) -> Change | None:
     """Return the next change for a node that lost its disk and asks to be added; None = none, or it is refused.
 
-    Only a node that replaces a member joins by itself; others are added by people. It must also be true that for no
-    member of its name ``is_heard``, which means that the leader receives messages from the known disk. A node whose
-    disk is lost has stopped. So if that disk still answers, the asking node is another one, or an old directory has
-    been put back.
+    Only a node that replaces a member joins by itself; others are added by people. The node is refused while the leader
+    still receives messages from a member of its name (``is_heard``). A node without its disk cannot send any. So either
+    the asking node is another one, or the old directory has been put back.
     """
     if member in membership.addresses or member == name_of(member):
         return None

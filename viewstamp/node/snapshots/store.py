@@ -477,7 +477,7 @@ class IncomingSnapshot:
         """Verify all of it, make it durable, and list it in the store.
 
         Raises:
-          CorruptionError: its bytes are wrong: received, sent, or stored there wrong. Nothing is left.
+          CorruptionError: its bytes are wrong. The damage may be here, on the way, or at the sender. Nothing is left.
           ConfigError: it is of another cluster, or of a newer format. Nothing is left.
           StorageError: the disk failed. Nothing is left.
         """
