@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -16,9 +15,7 @@ from viewstamp.sim.run import SeedVerdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
 
 SEEDS = range(1, 201)
-FRESH_SECONDS = 30.0
-WHAT_DOES_NOT_COME = ("Liveness", "TopicsAreReadable")
-"""Invariants that block no change: a violation among fresh seeds is only reported; see docs/simulator.md."""
+"""The same in each run of the suite, because a change must not fail by chance. ``make sim`` runs fresh ones."""
 JOBS = os.cpu_count() or 1
 FALLEN_LEADERS = Swarm(
     clients=5,
@@ -45,21 +42,6 @@ def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
     assert sum(verdict.operations for verdict in verdicts) > 5000
     assert [verdict.seed for verdict in verdicts if not verdict.is_judged] == []
     assert set(FAULTS) == {fault for verdict in verdicts for fault in verdict.faults}
-
-
-@pytest.mark.slow
-def test_no_invariant_is_violated_by_fresh_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failure here is a new finding; the shown command repeats it as long as the code is the same."""
-    first = int.from_bytes(os.urandom(4))
-    with capsys.disabled():
-        sys.stdout.write(f" seeds from {first} on ")
-        sys.stdout.flush()
-    verdicts = list(run_many(itertools.count(first), jobs=JOBS, steps=6000, seconds=FRESH_SECONDS))
-    finds = wrong(verdicts)
-    assert [find for find in finds if find[1] not in WHAT_DOES_NOT_COME] == []
-    assert verdicts
-    if finds:
-        pytest.xfail(f"the present change need not be the reason, but this has to be investigated: {finds}")
 
 
 def wrong(verdicts: list[SeedVerdict]) -> list[tuple[str, str, str]]:
