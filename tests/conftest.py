@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 
 import pytest
 
 from tests.signals import restore_interrupt
+from tests.steady import SteadyLoop
 
 LONG_SECONDS = 3600
 """Time limit of one test in the long form of the suite (VIEWSTAMP_SOAK=1)."""
@@ -23,6 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     restore_interrupt()
+    # The plugin for users makes pytest rewrite the assertions of the whole product, which takes each worker 8 s.
+    config.pluginmanager.rewrite_hook._must_rewrite.discard("viewstamp")
     if os.environ.get("VIEWSTAMP_SOAK") and config.getoption("timeout", None) is None:
         config.option.timeout = LONG_SECONDS
 
@@ -33,19 +38,54 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(2, (os.cpu_count() or 1) * 3 // 2)
 
 
-@pytest.hookimpl(trylast=True)  # Markers that a directory's conftest adds count, too.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; run slow files first.
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run each test on a loop whose timers a busy machine does not expire early; a directory may choose another."""
+    return {"steady": SteadyLoop}
 
-    A worker of xdist takes whole files. If a file that takes a minute came last, the other workers would wait for it.
+
+@pytest.hookimpl(wrapper=True)  # xdist reads the groups; markers that a directory's conftest adds count for the rest.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; divide the others among the workers.
+
+    The slow groups come first: if one that takes a minute came last, the other workers would wait for it.
     """
+    is_worker = hasattr(config, "workerinput")
+    for item in items if is_worker else ():
+        if group := _group_of(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    yield
     if find_spec("pyspark") is None:
         for item in items:
             if item.get_closest_marker("spark"):
                 item.add_marker(pytest.mark.skip(reason="needs the extra `spark`"))
-    if hasattr(config, "workerinput"):
-        slow = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("spark")}
-        items.sort(key=lambda item: item.path not in slow)
+    if is_worker:
+        slow = {_group_of(item) or item.nodeid for item in items if _is_slow(item)}
+        items.sort(key=lambda item: (_rank(item), (_group_of(item) or item.nodeid) not in slow))
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None or item.get_closest_marker("spark") is not None
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Return the name of a test's group, whose tests run one after the other in one worker; "" = the test is alone.
+
+    All tests with a Spark session are one group, because each worker would start a session. The tests of a file are a
+    group if they share a fixture or are quick, because each group costs a message. Slow tests are alone.
+    """
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    shares = any(each.scope != "function" and each.baseid for defined in fixtures for each in defined)
+    return "" if item.get_closest_marker("slow") is not None and not shares else item.nodeid.split("::")[0]
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return 0 for a test that takes long even for a slow one, 1 for others."""
+    return 1
 
 
 @pytest.fixture

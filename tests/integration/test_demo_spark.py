@@ -20,7 +20,7 @@ from viewstamp.demo.spark_driver import Driver
 from viewstamp.errors import ViewstampError
 from viewstamp.spark import ensure_java
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS = 4000
 COLUMNS = (
