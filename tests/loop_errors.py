@@ -1,14 +1,15 @@
-"""Fails a test that leaves an unhandled error in the event loop."""
+"""Fails a test that leaves something behind: an unhandled error in the event loop, a task or a thread."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Set
 from typing import Any
 
 import pytest
 
-__all__ = ["loop_errors"]
+__all__ = ["left_behind", "loop_errors"]
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +22,15 @@ async def loop_errors() -> AsyncIterator[list[dict[str, Any]]]:
     yield errors
     await asyncio.sleep(0)
     assert errors == []
+
+
+async def left_behind(tasks: Set[asyncio.Task[Any]], threads: Set[threading.Thread]) -> list[object]:
+    """Return the tasks and threads that were not there before and do not end within a second."""
+    left: list[object] = []
+    for _ in range(100):
+        await asyncio.sleep(0.01 if left else 0)
+        mine = {asyncio.current_task()}
+        left = [*(asyncio.all_tasks() - tasks - mine), *(set(threading.enumerate()) - threads)]
+        if not left:
+            break
+    return left

@@ -18,14 +18,24 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from viewstamp.client import Client
 from viewstamp.local.cluster import LocalCluster, LocalNode
 
-__all__ = ["PATIENCE_SECONDS", "Processes", "eventually", "is_level", "leader_of", "none_left", "running"]
+__all__ = [
+    "PATIENCE_SECONDS",
+    "Processes",
+    "eventually",
+    "is_connected",
+    "is_level",
+    "leader_of",
+    "none_left",
+    "running",
+    "statuses",
+]
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """How long a test waits for an event before it fails; a healthy cluster needs a small part of it."""
 
 FoundT = TypeVar("FoundT")
@@ -127,7 +137,19 @@ async def leader_of(client: Client) -> str:
     return ""
 
 
+async def statuses(client: Client) -> list[dict[str, Any]]:
+    """Return the statuses of all members; [] if one does not answer or starts."""
+    nodes = await client.status()
+    return nodes if all(node.get("lifecycle") == "running" for node in nodes) else []
+
+
 async def is_level(client: Client) -> bool:
-    """Return whether all members hold and have applied the same records."""
-    ends = {(node.get("applied_index"), node.get("last_index")) for node in await client.status()}
+    """Return whether all members answer, and hold and have applied the same records."""
+    ends = {(node["applied_index"], node["last_index"]) for node in await statuses(client)}
     return len(ends) == 1 and all(applied == last for applied, last in ends)
+
+
+async def is_connected(client: Client) -> bool:
+    """Return whether each member has a connection to each other one."""
+    nodes = await statuses(client)
+    return bool(nodes) and all(len(node["connected"]) == len(nodes) - 1 for node in nodes)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.backup.cases import FAST, SMALL, back_up, cluster_of, fill, store_in
+from tests.processes import eventually, leader_of
 from viewstamp.backup.catalogue import BackupCatalogue
 from viewstamp.backup.create import BackupOptions
 from viewstamp.backup.verify import BackupReader
@@ -146,7 +147,7 @@ async def test_a_backup_goes_on_with_another_member_if_one_stops(tmp_path: Path)
     async with cluster_of(tmp_path / "cluster") as cluster:
         client = cluster.client()
         await fill(client, count=300, size=5000)
-        [leader] = {each["leader"] for each in await client.status()}
+        leader = await eventually(lambda: leader_of(client))
         first = min(name for name in cluster.ids if name != leader)
         backup = asyncio.create_task(back_up(store, client, options=slow))
         while not list((tmp_path / "target").glob("log/*")) and not backup.done():

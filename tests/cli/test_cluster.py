@@ -39,6 +39,13 @@ def run(run: Run, directory: Path) -> Run:
     return run
 
 
+def leader_of(run: Run) -> str:
+    """Return the leader. On a busy machine there may be none for a moment."""
+    while not (leader := run("status")["leader"]):
+        pass
+    return str(leader)
+
+
 def test_start_twice_changes_nothing_and_another_size_is_rejected(run: Run) -> None:
     again = run("cluster", "start")
     assert [(node["id"], node["started"]) for node in again["nodes"]] == [("n1", False), ("n2", False), ("n3", False)]
@@ -48,7 +55,7 @@ def test_start_twice_changes_nothing_and_another_size_is_rejected(run: Run) -> N
 def test_status_has_the_documented_keys(run: Run) -> None:
     status = run("status")
     assert {"cluster_id", "leader", "term", "nodes"} <= set(status)
-    assert status["leader"] in ("n1", "n2", "n3")
+    assert status["leader"] in ("n1", "n2", "n3", None)
     assert [node["id"] for node in status["nodes"]] == ["n1", "n2", "n3"]
     for node in status["nodes"]:
         assert set(KEYS) <= set(node)
@@ -90,7 +97,7 @@ def test_stale_read_prints_its_age(run: Run, directory: Path, capfd: pytest.Capt
     command = ["read", "stale", "--dir", str(directory)]
     for options in (["--stale"], ["--max-staleness", "0", "--node", "n2"]):
         assert main.run([*command, *options]) == 0
-        assert re.fullmatch(r"as of 0\.\d{3} s ago, applied index \d+\n", capfd.readouterr().err)
+        assert re.fullmatch(r"as of \d+\.\d{3} s ago, applied index \d+\n", capfd.readouterr().err)
     assert run("read", "stale", "--stale", "--follow", code=2)["error"] == "UsageError"
 
 
@@ -98,7 +105,7 @@ def test_append_that_fails_reports_the_acknowledged_records(run: Run, directory:
     run("topic", "create", "bad")
     (tmp_path / "lines").write_bytes(b"fits\n" + b"x" * 2_000_000 + b"\nnever\n")
     command = [sys.executable, "-m", "viewstamp", "append", "bad", "--dir", str(directory), "--output", "json"]
-    result = subprocess.run([*command, str(tmp_path / "lines")], capture_output=True, check=False, timeout=30)
+    result = subprocess.run([*command, str(tmp_path / "lines")], capture_output=True, check=False, timeout=120)
     assert result.returncode == 5
     assert json.loads(result.stdout)["acknowledged"] == 1
     assert json.loads(result.stderr)["error"] == "RecordTooLargeError"
@@ -126,7 +133,7 @@ def test_stale_read_in_json_prints_its_age_in_json(
 
 def test_second_process_of_a_node_exits_and_the_first_keeps_running(run: Run, directory: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n2.toml")]
-    result = subprocess.run(command, capture_output=True, check=False, timeout=30)
+    result = subprocess.run(command, capture_output=True, check=False, timeout=120)
     assert result.returncode == 2
     assert b"in use" in result.stderr
     assert all(node["reachable"] for node in run("status")["nodes"])
@@ -136,7 +143,7 @@ def test_killed_leader_is_replaced_and_restarted_without_loss(run: Run, tmp_path
     run("topic", "create", "kill")
     (tmp_path / "lines").write_bytes(b"before\n")
     run("append", "kill", str(tmp_path / "lines"))
-    leader = run("status")["leader"]
+    leader = leader_of(run)
     assert run("cluster", "kill", leader) == {"id": leader, "killed": True}
     assert run("cluster", "kill", leader) == {"id": leader, "killed": False}
     (tmp_path / "lines").write_bytes(b"after\n")
@@ -160,7 +167,7 @@ def test_follow_prints_later_records_until_ctrl_c(run: Run, directory: Path, tmp
         run("append", "follow", str(tmp_path / "lines"))
         assert json.loads(reader.stdout.readline())["position"] == 2
         reader.send_signal(signal.SIGINT)
-        rest, errors = reader.communicate(timeout=10)
+        rest, errors = reader.communicate(timeout=60)
     assert (reader.returncode, rest, json.loads(errors)["error"]) == (130, b"", "Interrupted")
 
 
@@ -201,7 +208,7 @@ def test_bench_and_verify_and_the_simulator_have_the_documented_keys(
 
 def test_append_from_a_directory_is_rejected(run: Run, directory: Path) -> None:
     command = [sys.executable, "-m", "viewstamp", "append", "any", str(directory), "--dir", str(directory)]
-    result = subprocess.run([*command, "--output", "json"], capture_output=True, check=False, timeout=30)
+    result = subprocess.run([*command, "--output", "json"], capture_output=True, check=False, timeout=120)
     assert result.returncode == 2
     assert "Is a directory" in json.loads(result.stderr)["message"]
     assert json.loads(result.stdout)["acknowledged"] == 0
@@ -227,11 +234,11 @@ def test_append_reports_its_progress_when_the_majority_dies_and_one_member_is_st
         append.stdin.flush()
         while run("topic", "describe", "dies")["last_position"] < 20_000:
             pass
-        leader = run("status")["leader"]
+        leader = leader_of(run)
         alone, other = (name for name in ("n1", "n2", "n3") if name != leader)
         run("cluster", "kill", leader)
         run("cluster", "kill", other)
-        result, errors = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=30)
+        result, errors = append.communicate(b"".join(b"%d\n" % number for number in range(20_000, 30_000)), timeout=120)
     appended, error = json.loads(result), json.loads(errors)
     assert (append.returncode, error["error"]) in ((3, "NoQuorumError"), (4, "OutcomeUnknownError"))
     assert (appended["acknowledged"], appended["first_position"], appended["last_position"]) == (20_000, 1, 20_000)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.test_operating import BUSY
 from tests.processes import none_left
 from viewstamp.cli import main
 from viewstamp.config import make_certificates
@@ -41,12 +42,17 @@ def test_commands_with_a_directory_use_its_certificates(run: Run) -> None:
     assert [node["tls"]["name"].rpartition("/")[2] for node in run("status")["nodes"]] == ["n1", "n2", "n3"]
 
 
+def findings(run: Run) -> list[dict[str, Any]]:
+    """Return the findings of the doctor, except those that a busy machine gives it."""
+    return [found for found in run("doctor")["findings"] if found["code"] not in BUSY]
+
+
 def test_the_doctor_warns_before_a_certificate_ends(run: Run, directory: Path) -> None:
-    assert run("doctor")["findings"] == []
+    assert findings(run) == []
     make_certificates(str(directory), days=20, renew=True)
     run("status")  # The nodes look at the files when a connection begins.
     for _ in range(50):
-        found = run("doctor")["findings"]
+        found = findings(run)
         if len(found) == 3:
             break
     assert [finding["code"] for finding in found] == ["certificate_ends"] * 3

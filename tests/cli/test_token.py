@@ -88,8 +88,8 @@ def test_a_token_allows_what_its_roles_say_until_it_is_revoked(
     # The directory of the nodes is enough, and an administrator's token.
     assert [each["name"] for each in run("token", "list")["tokens"]] == ["writer", "ops"]
     assert len(away("token", "list", token=admin["token"])["tokens"]) == 2
-    assert away("status", token=writer["token"])["leader"]
-    assert away("status")["leader"]
+    assert "leader" in away("status", token=writer["token"])
+    assert "leader" in away("status")
 
     async def revoke_meanwhile() -> None:
         options = ClientOptions(timeout=10, token=writer["token"])

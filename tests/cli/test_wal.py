@@ -69,7 +69,7 @@ def groups(file: Path, capfd: pytest.CaptureFixture[str]) -> list[int]:
 def run_node(directory: Path) -> tuple[int, str]:
     """Start the node, which is expected to exit; return its exit code and its stderr."""
     command = [sys.executable, "-m", "viewstamp", "node", "run", "--config", str(directory / "n1.toml")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return ended.returncode, ended.stderr
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.loop_errors import left_behind
+
 
 @pytest.fixture(autouse=True)
 async def tidy() -> AsyncIterator[None]:
@@ -17,10 +19,7 @@ async def tidy() -> AsyncIterator[None]:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
     yield
-    for _ in range(3):
-        await asyncio.sleep(0)
     # The loop's own thread pool, which lives as long as the loop, writes files.
     await asyncio.get_running_loop().shutdown_default_executor()
-    assert errors == []
-    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
-    assert [*left, *(set(threading.enumerate()) - threads)] == []
+    left = await left_behind(tasks, threads)
+    assert (left, errors) == ([], [])

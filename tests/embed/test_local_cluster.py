@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import viewstamp
+from tests.processes import eventually, leader_of
 from viewstamp.embed import local_cluster
 from viewstamp.errors import ConfigError, NoQuorumError, RequestError
 
@@ -29,7 +30,7 @@ async def test_a_service_can_test_the_absence_of_a_node(tmp_path: Path) -> None:
     async with local_cluster(nodes=3, directory=tmp_path) as cluster:
         client = cluster.client()
         await client.create_topic("orders")
-        leader = next(node.id for node in cluster.nodes.values() if node.node_status["role"] == "leader")
+        leader = await eventually(lambda: leader_of(client))
         await cluster.stop(leader)
         assert leader not in cluster.nodes
         await client.append("orders", b"without it")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import eventually
 from viewstamp.config import create_cluster, load_settings, node_file
 from viewstamp.embed import EmbeddedNode, connect, open_node
 from viewstamp.errors import (
@@ -72,20 +73,28 @@ async def test_an_append_on_any_member_reaches_the_leader(tmp_path: Path, thread
         expected = [str(number).encode() for number in range(12)]
         for node in nodes:
             assert [record.value async for record in node.read("orders")] == expected
-        roles = sorted(str(node.node_status["role"]) for node in nodes)
-        assert roles == ["follower", "follower", "leader"]
+
+        async def has_roles() -> bool:
+            return sorted(str(node.node_status["role"]) for node in nodes) == ["follower", "follower", "leader"]
+
+        await eventually(has_roles)
 
 
 async def test_a_program_that_blocks_its_loop_does_not_cost_the_group_its_leader(tmp_path: Path) -> None:
-    """A second of blocking is several election timeouts, but it stops only the caller's own work."""
+    """A second of blocking is several election timeouts, but it stops only the caller's own work.
+
+    A busy machine can cost the group its leader, too, so one of five seconds has to pass without an election.
+    """
     async with AsyncExitStack() as stack:
         nodes = await opened(stack, cluster(tmp_path, 3))
         await nodes[0].create_topic("orders")
-        before = [(node.node_status["term"], node.node_status["leader"]) for node in nodes]
-        time.sleep(1.0)  # noqa: ASYNC251  # the very mistake that must do no harm
-        await nodes[0].append("orders", b"x")
-        assert [(node.node_status["term"], node.node_status["leader"]) for node in nodes] == before
-        assert len(set(before)) == 1
+        terms: list[set[object]] = []
+        while not terms or len(terms[-1]) > 1:
+            assert len(terms) < 5, terms
+            before = [node.node_status["term"] for node in nodes]
+            time.sleep(1.0)  # noqa: ASYNC251  # the very mistake that must do no harm
+            await nodes[0].append("orders", b"x")
+            terms.append({*before, *(node.node_status["term"] for node in nodes)})
 
 
 async def test_an_outside_client_and_the_embedded_node_see_the_same(tmp_path: Path) -> None:
@@ -220,13 +229,16 @@ async def test_a_failure_of_the_node_is_shown_and_calls_end(tmp_path: Path) -> N
         await node.create_topic("orders")
         (tmp_path / "n1" / "wal").rename(tmp_path / "n1" / "taken")
         value = b"." * 100_000
-        error: BaseException | None = None
         for _ in range(60):
             try:
-                await node.append("orders", value, timeout=0.5)
-            except (UnavailableError, OutcomeUnknownError) as caught:
-                error = caught
+                await node.append("orders", value, timeout=5.0)
+            except (UnavailableError, OutcomeUnknownError):
                 break
-        assert error is not None, "the appends did not fail although the log's files are gone"
-        assert node.failure is not None
+        else:
+            pytest.fail("the appends did not fail although the log's files are gone")
+
+        async def has_failed() -> bool:
+            return node.failure is not None
+
+        await eventually(has_failed)
     RealDisk().lock(str(tmp_path / "n1")).release()

@@ -66,6 +66,10 @@ class Account:
                 self.results.append(result)
                 self.acknowledged[name] = number
 
+    async def has(self, count: int) -> bool:
+        """Return whether that many results have arrived."""
+        return len(self.results) >= count
+
     async def resolve(self, client: Client) -> int:
         """Ask for the unknown outcomes; return how many there were."""
         unknown, self.unknown = self.unknown, []
@@ -115,7 +119,8 @@ async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are
                     asyncio.create_task(account.call(client, f"{number}-{caller}", bytes(3000)))
                     for caller in range(CALLERS)
                 ]
-                await asyncio.sleep(entropy.uniform(0.3, 0.8))
+                await eventually(partial(account.has, len(account.results) + 120))
+                await asyncio.sleep(entropy.uniform(0, 0.3))
                 await cluster.kill(*entropy.sample(cluster.names, 3))
                 if number % 2:
                     await cluster.run()
@@ -156,8 +161,7 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
             await callers.send(4)
         for number in range(40):
             await patiently(partial(client.append, "news", b"%d" % number + bytes(16_000)))
-        firsts = [node.get("first_index", 0) for node in await client.status()]
-        assert sum(first > 200 for first in firsts) == 2, "the log still holds the records that it lacks"
+        await eventually(lambda: have_dropped(client, 200))
         leader = await eventually(lambda: leader_of(client))
         await cluster.start(away)
         log = Path(cluster.node(away).log_file)
@@ -174,7 +178,7 @@ async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path:
         assert len(contents[0]) > 10
         assert contents[0] == contents[1] == contents[2]
         await callers.check()
-        assert await has_line(log, "= snapshot installed")
+        await eventually(lambda: has_line(log, "= snapshot installed"))
 
 
 async def patiently(call: Callable[[], Awaitable[object]]) -> None:
@@ -187,6 +191,11 @@ async def patiently(call: Callable[[], Awaitable[object]]) -> None:
                 await asyncio.sleep(0.02)
             else:
                 return
+
+
+async def have_dropped(client: Client, index: int) -> bool:
+    """Return whether two members have dropped their logs up to ``index``."""
+    return sum(node.get("first_index", 0) > index for node in await client.status()) == 2
 
 
 async def has_line(log: Path, event: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 import viewstamp as vs
 from tests.integration.actor_group import ActorGroup
-from tests.node.group import PATIENCE_SECONDS
+from tests.node.group import CALM, PATIENCE_SECONDS
 from viewstamp.client import Client
 from viewstamp.errors import DivergedError, OutcomeUnknownError, OutdatedCodeError
 from viewstamp.ids import NodeId
@@ -63,7 +63,7 @@ def moody(node: NodeId, moods: Moods) -> Class:
 
 
 def make_group(directory: Path, moods: Moods, size: int = 3) -> ActorGroup:
-    return ActorGroup(directory, size, classes=lambda node: {"till": moody(node, moods)})
+    return ActorGroup(directory, size, core=CALM, classes=lambda node: {"till": moody(node, moods)})
 
 
 async def pay(client: Client, count: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ async def test_nothing_acknowledged_is_lost_or_doubled_when_all_nodes_are_killed
         for number in range(ROUNDS):
             async with cluster.connect() as client:
                 appenders = Appenders(client, promises, str(number), entropy)
-                await asyncio.sleep(entropy.uniform(0.05, 0.5))
+                await eventually(partial(has_acknowledged, promises, promises.count + 25))
+                await asyncio.sleep(entropy.uniform(0, 0.3))
                 await cluster.kill(*entropy.sample(cluster.names, 3))
                 if number % 2:
                     await cluster.run()
@@ -125,18 +127,22 @@ async def test_a_group_tolerates_exactly_as_many_failures_as_it_should(tmp_path:
 
     async with running(tmp_path, 2 * failures + 1) as cluster, cluster.connect() as client:
         await client.create_topic(TOPIC)
-        await append(client, b"all are well", 20)
+        await append(client, b"all are well", 60)
         for number in range(failures):
             await cluster.kill(await eventually(lambda: leader_of(client)))
-            await append(client, f"{number + 1} dead".encode(), 20)
+            await append(client, f"{number + 1} dead".encode(), 60)
         await cluster.kill(await eventually(lambda: leader_of(client)))
         await eventually(lambda: has_no_leader(client))
         with pytest.raises(UnavailableError):
             await append(client, b"one dead too many", 0.5)
         await cluster.run()
-        await append(client, b"all are back", 20)
+        await append(client, b"all are back", 60)
         await check(cluster, client, promises)
         assert promises.count == failures + 2
+
+
+async def has_acknowledged(promises: Promises, count: int) -> bool:
+    return promises.count >= count
 
 
 async def has_no_leader(client: Client) -> bool:

@@ -42,6 +42,7 @@ def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def forwarded(listen: str, to: str) -> Iterator[None]:
     """Forward the connections of one address to another, so that the original answers at the copy's address."""
     loop = asyncio.new_event_loop()
+    writers: list[asyncio.StreamWriter] = []
 
     async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -50,7 +51,9 @@ def forwarded(listen: str, to: str) -> Iterator[None]:
         target.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         there, to_there = await asyncio.open_connection(*parse_address(to))
+        writers.append(to_there)
         await asyncio.gather(copy(reader, to_there), copy(there, writer))
 
     server = loop.run_until_complete(asyncio.start_server(serve, *parse_address(listen)))
@@ -59,18 +62,21 @@ def forwarded(listen: str, to: str) -> Iterator[None]:
     try:
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(_end(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(server, writers), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
 
-async def _end(server: asyncio.Server) -> None:
+async def _end(server: asyncio.Server, writers: list[asyncio.StreamWriter]) -> None:
     server.close()
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    for writer in writers:
+        writer.transport.abort()
+    await asyncio.sleep(0)  # The transports close in the next turn.
 
 
 def run(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:

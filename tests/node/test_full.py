@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.caller import body_of, call
-from tests.node.group import SMALL, Group, not_on_the_loop, wait_for
+from tests.node.group import PATIENCE_SECONDS, SMALL, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.client import Client
 from viewstamp.errors import OutcomeUnknownError, StorageFullError
@@ -51,7 +51,7 @@ async def test_a_follower_whose_log_is_full_does_not_hold_up_the_others(tmp_path
         await client.create_topic("orders")
         assert await append_until_full(client) == (80, None)
         full = group.nodes[NodeId("n3")]
-        assert group.journal.of("! full", node="n3")
+        await wait_for(lambda: group.journal.of("! full", node="n3"), group.journal.tail)
         assert not full.failed.done()
         assert full.status["role"] == "follower"
         held = await numbers(client, "n3")
@@ -207,7 +207,7 @@ async def test_a_full_device_is_met_before_it_does_harm_and_goes_on_by_itself(tm
                 return False
             return True
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 if await is_taken():
                     break

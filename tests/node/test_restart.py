@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.loop_errors import left_behind
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, Group, not_on_the_loop, wait_for
 from tests.node.hooked_disk import HookedDisk
@@ -106,9 +107,7 @@ async def test_a_stop_anywhere_in_a_new_beginning_leaves_nothing_behind(tmp_path
         was_done = has_begun_again(node, before)
         await group.stop("n1")
         assert node.failed.cancelled(), node.failed
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert [*(asyncio.all_tasks() - tasks), *(set(threading.enumerate()) - threads)] == [], f"after {turns} turns"
+        assert await left_behind(tasks, threads) == [], f"after {turns} turns"
         RealDisk().lock(node.options.data_dir).release()
         if was_done:
             break
