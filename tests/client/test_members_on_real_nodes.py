@@ -20,12 +20,12 @@ async def replace(group: Group, old: str, new: str) -> None:
     address = f"127.0.0.1:{new.removeprefix('n')}"
     await group.start(new, listen=address)
     leader = await group.leader()
-    await leader.change_members("replace", new, address, old)
+    await leader.group.change_members("replace", new, address, old)
 
     def is_done() -> bool:
         for node in group.nodes.values():
             if node.replica is not None and node.replica.is_leading and node.me != old:
-                membership = node.membership
+                membership = node.group.membership
                 return not membership.is_joint and new in membership.voters and old not in membership.addresses
         return False
 

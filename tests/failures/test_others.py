@@ -138,7 +138,7 @@ async def leave_n3_behind(group: Group) -> list[bytes]:
     """Stop n3, and wait until no log holds the records that it lacks; return the values of the topic."""
     values = await fill(group, 10)
     await group.caught_up()
-    behind = group.nodes[NodeId("n3")].applied_index
+    behind = group.nodes[NodeId("n3")].group.applied_index
     await group.stop("n3")
     values += await fill(group, 12, 10)
     await take_snapshots(group)

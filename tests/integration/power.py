@@ -167,8 +167,8 @@ async def _come_back(group: Group, *names: NodeId) -> None:
 def _losses(group: Group, promises: Promises) -> Iterator[str]:
     """Describe the running members that came back with less than they had reported as durable."""
     for name, node in group.nodes.items():
-        assert node.wal is not None, "the node runs"
-        end, promised = node.wal.recovery.end, promises.durable.get(name, 0)
+        assert node.group.wal is not None, "the node runs"
+        end, promised = node.group.wal.recovery.end, promises.durable.get(name, 0)
         if end < promised:
             yield f"{name} was durable up to {promised}, and came back with {end}"
 

@@ -85,9 +85,9 @@ async def test_commands_never_go_over_the_bound_and_none_is_lost_and_a_restart_i
         assert callers.refused < 1000, "a log of commands alone is never full for long"
         assert len(set(group.digests().values())) == 1
         for node in group.nodes.values():
-            assert node.wal is not None
-            assert node.wal.end > 100_000
-            await wait_for(lambda wal=node.wal: wal.first_index > 60_000, lambda: "little was dropped")  # type: ignore[misc]
+            assert node.group.wal is not None
+            assert node.group.wal.end > 100_000
+            await wait_for(lambda wal=node.group.wal: wal.first_index > 60_000, lambda: "little was dropped")  # type: ignore[misc]
         assert sampler.count > 100
         assert sampler.largest <= 16 * MIB
         assert sampler.most_blocks <= 16 * MIB + 64 * KIB, "only the file system's own blocks may come on top"
@@ -184,8 +184,8 @@ async def test_a_restart_takes_no_longer_than_it_may_however_little_log_there_is
         await group.run()
         await work(group.client(), 2000)
         (node,) = group.nodes.values()
-        assert node.parts is not None
-        await wait_for(lambda: node.parts.snapshotter.restart_seconds < 0.8, lambda: str(node.status))  # type: ignore[union-attr]
+        assert node.group.parts is not None
+        await wait_for(lambda: node.group.parts.snapshotter.restart_seconds < 0.8, lambda: str(node.status))  # type: ignore[union-attr]
         took, _ = await restart_seconds(group, "n1")
         assert took < 0.8
         await work(group.client(), 50)
@@ -316,9 +316,9 @@ class SlowSyncs:
 
     def _wait(self) -> None:
         assert self.leader is not None
-        assert self.leader.wal is not None
-        end, until = self.leader.wal.end + 300, time.monotonic() + PATIENCE_SECONDS
-        while self.slow and self.leader.wal.end < end and time.monotonic() < until:
+        assert self.leader.group.wal is not None
+        end, until = self.leader.group.wal.end + 300, time.monotonic() + PATIENCE_SECONDS
+        while self.slow and self.leader.group.wal.end < end and time.monotonic() < until:
             time.sleep(0.005)
 
 
@@ -413,27 +413,30 @@ async def test_whole_segments_go_and_a_slow_follower_is_waited_for_until_room_is
         await group.run()
         callers = Callers(group.client(), ["one", "two"], padding=VALUE)
         leader = await group.leader()
-        assert leader.wal is not None
+        assert leader.group.wal is not None
         assert leader.replica is not None
-        assert leader.parts is not None
+        assert leader.group.parts is not None
         disk.leader = leader
         disk.slow = next(name for name in group.members if name != leader.options.node)
         begins: set[int] = set()
         was_held = False
-        while leader.wal.first_index == 1:
-            was_pressed = leader.wal.bytes_left < 0.25 * ROOMY.bytes_max
+        while leader.group.wal.first_index == 1:
+            was_pressed = leader.group.wal.bytes_left < 0.25 * ROOMY.bytes_max
             await callers.send(10)
-            begins |= {segment.first_index for segment in leader.wal.segments()}
-            first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
-            newest = leader.parts.snapshotter.newest
-            if leader.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
+            begins |= {segment.first_index for segment in leader.group.wal.segments()}
+            first, behind = (
+                leader.group.wal.first_index,
+                leader.replica.raft.core.leading.progress[disk.slow].durable_end,
+            )
+            newest = leader.group.parts.snapshotter.newest
+            if leader.group.wal.bytes_left >= 0.25 * ROOMY.bytes_max and not was_pressed:
                 assert first <= behind, "the follower needs the dropped records"
                 was_held |= newest is not None and newest.end > behind + 100
         assert was_held, "no records were held for the follower"
-        first, behind = leader.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
+        first, behind = leader.group.wal.first_index, leader.replica.raft.core.leading.progress[disk.slow].durable_end
         assert first > behind, "the follower held a full log"
         assert first in begins, "a part of a segment was dropped"
-        assert leader.wal.segments()[0].first_index == first, "one segment is left"
+        assert leader.group.wal.segments()[0].first_index == first, "one segment is left"
         disk.slow = ""
         await group.caught_up()
         assert len(set(group.digests().values())) == 1
@@ -445,7 +448,7 @@ async def test_a_member_that_is_away_holds_nothing_and_the_last_segment_stays(tm
         await group.run()
         callers = Callers(group.client(), ["one", "two"], padding=VALUE)
         leader = await group.leader()
-        assert leader.wal is not None
+        assert leader.group.wal is not None
         await group.stop("n3")
         for _ in range(20):
             await callers.send(10)
@@ -453,9 +456,9 @@ async def test_a_member_that_is_away_holds_nothing_and_the_last_segment_stays(tm
             await group.client().create_snapshot(name)
             await callers.send(1)
             await group.client().create_snapshot(name)
-        await wait_for(lambda: leader.wal.first_index > 300, lambda: str(leader.status))  # type: ignore[union-attr]
-        assert leader.wal.first_index <= leader.wal.end
-        assert len(leader.wal.segments()) >= 1
+        await wait_for(lambda: leader.group.wal.first_index > 300, lambda: str(leader.status))  # type: ignore[union-attr]
+        assert leader.group.wal.first_index <= leader.group.wal.end
+        assert len(leader.group.wal.segments()) >= 1
         await callers.check()
 
 

@@ -91,7 +91,7 @@ async def test_a_diverged_member_stops_and_names_the_first_command_that_differed
         leader = (await group.leader()).options.node
         odd = leader if is_leader else next(name for name in group.members if name != leader)
         await group.caught_up()
-        first = group.nodes[odd].applied_index + 1
+        first = group.nodes[odd].group.applied_index + 1
         moods.odd.add(odd)
         await pay(client, 1)
         await group.caught_up()
@@ -234,13 +234,13 @@ async def test_a_member_with_older_code_stops_at_the_first_command_it_does_not_k
         assert isinstance(error, OutdatedCodeError)
         assert "till" in error.message
         assert await till.refund(100) == 200, "the others go on"
-        stopped_at = group.nodes[NodeId("n3")].applied_index
+        stopped_at = group.nodes[NodeId("n3")].group.applied_index
         await group.stop("n3")
         assert isinstance(await failure_of_start(group, NodeId("n3")), OutdatedCodeError)
         code.clear()
         await group.run("n3")
         await group.caught_up()
-        assert group.nodes[NodeId("n3")].applied_index > stopped_at
+        assert group.nodes[NodeId("n3")].group.applied_index > stopped_at
         assert len(set(group.digests().values())) == 1
 
 

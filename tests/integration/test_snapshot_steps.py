@@ -74,7 +74,7 @@ async def test_a_power_cut_at_any_step_of_taking_a_snapshot_and_dropping_the_log
         await client.trim_topic("news", 6)
         taken = len(recording)
         await client.create_snapshot()
-        await wait_for(lambda: node.wal is not None and node.wal.first_index > 30, group.journal.tail)
+        await wait_for(lambda: node.group.wal is not None and node.group.wal.first_index > 30, group.journal.tail)
         end = len(recording)
     assert {each.kind for each in recording.operations[taken:end]} >= {OperationKind.RENAME, OperationKind.SYNC}
     entropy = random.Random(1)
@@ -116,7 +116,7 @@ async def test_a_power_cut_at_any_step_of_installing_a_snapshot_loses_nothing(tm
         held = len(recording)
         while True:
             await callers.send(10)
-            if all(node.wal is not None and node.wal.first_index > 60 for node in group.nodes.values()):
+            if all(node.group.wal is not None and node.group.wal.first_index > 60 for node in group.nodes.values()):
                 break
         await group.start("n3")
         await group.caught_up()
@@ -153,7 +153,7 @@ async def make_snapshots(directory: Path) -> tuple[str, int]:
             await group.client().create_snapshot()
         await callers.send(5)
         node = group.nodes[N1]
-        await wait_for(lambda: node.wal is not None and node.wal.first_index > 1, group.journal.tail)
+        await wait_for(lambda: node.group.wal is not None and node.group.wal.first_index > 1, group.journal.tail)
         return ledger_of(group, "n1"), callers.acknowledged["one"]
 
 

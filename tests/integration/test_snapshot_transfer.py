@@ -105,8 +105,8 @@ async def leave_behind(group: ActorGroup, callers: Callers, name: str, *, state_
         await asyncio.sleep(0.02)  # Let snapshots keep up, because a full log is not the subject of this test.
     behind = 40
     for node in group.nodes.values():
-        assert node.wal is not None
-        await wait_for(lambda node=node: node.wal.first_index > behind, lambda: str(group.status()))  # type: ignore[misc]
+        assert node.group.wal is not None
+        await wait_for(lambda node=node: node.group.wal.first_index > behind, lambda: str(group.status()))  # type: ignore[misc]
 
 
 async def append(client: Client, value: bytes) -> None:
@@ -137,7 +137,7 @@ async def check_same(group: ActorGroup, callers: Callers, client: Client) -> Non
 
 
 def progress_of(node: Node) -> dict[str, object]:
-    return node.parts.fetcher.progress if node.parts is not None else {}
+    return node.group.parts.fetcher.progress if node.group.parts is not None else {}
 
 
 async def in_the_middle(node: Node) -> dict[str, object]:
@@ -145,7 +145,7 @@ async def in_the_middle(node: Node) -> dict[str, object]:
 
     def look() -> dict[str, object] | None:
         progress = progress_of(node)
-        assert node.parts is not None
+        assert node.group.parts is not None
         return progress if progress and 0 < int(str(progress["bytes"])) < int(str(progress["size"])) else None
 
     return await wait_for(look, lambda: str(node.status))

@@ -15,7 +15,7 @@ from viewstamp.backup.objects import LogPiece, StoredObject
 from viewstamp.backup.source import ClusterSource, LogPoint
 from viewstamp.backup.store import BackupStore, DirectoryStore
 from viewstamp.backup.verify import BackupReader
-from viewstamp.node import node
+from viewstamp.node import group
 from viewstamp.wire.batch import Batch
 
 __all__ = ["BACKUP_MUTANTS"]
@@ -81,7 +81,7 @@ def backup_shows_incarnations() -> AbstractContextManager[None]:
     def conceal(batch: Batch) -> Batch:
         return batch
 
-    return patched(node, conceal_batch=conceal)
+    return patched(group, conceal_batch=conceal)
 
 
 def restore_cuts_too_late() -> AbstractContextManager[None]:

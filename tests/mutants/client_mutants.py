@@ -13,7 +13,7 @@ from viewstamp.client.session import Session
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
-from viewstamp.node import node
+from viewstamp.node import group
 
 __all__ = ["CLIENT_MUTANTS"]
 
@@ -41,7 +41,7 @@ def start_anywhere() -> AbstractContextManager[None]:
     async def check_address(*_: object) -> None:
         pass
 
-    return patched(node, check_address=check_address)
+    return patched(group, check_address=check_address)
 
 
 def back_off_for_ever() -> AbstractContextManager[None]:

@@ -13,8 +13,8 @@ from viewstamp.consensus.state import Core
 from viewstamp.host.blocking import in_thread
 from viewstamp.ids import NodeId
 from viewstamp.node import running_mark
+from viewstamp.node.group import Group
 from viewstamp.node.health import digests
-from viewstamp.node.node import Node
 from viewstamp.node.parts import Parts
 from viewstamp.wal import writer
 from viewstamp.wal.control_file import ControlState
@@ -31,14 +31,14 @@ def no_running_mark() -> AbstractContextManager[None]:
 
 
 def mark_cleared_before_sync() -> AbstractContextManager[None]:
-    original = Node._close_files
+    original = Group._close_files
 
-    async def close_files(self: Node, parts: Parts | None) -> None:
+    async def close_files(self: Group, parts: Parts | None) -> None:
         if parts is not None:
             await in_thread(parts.log_store.mark_stopped)
         await original(self, parts)
 
-    return patched(Node, _close_files=close_files)
+    return patched(Group, _close_files=close_files)
 
 
 def count_recovering_votes() -> AbstractContextManager[None]:

@@ -32,13 +32,13 @@ def log_that_raises() -> AbstractContextManager[None]:
 
 
 def log_before_failed() -> AbstractContextManager[None]:
-    original = Node._on_failed
+    original = Node.on_failed
 
     def on_failed(self: Node, failure: Failure) -> None:
         self._logger.error("! node failed", part=failure.actor, error=repr(failure.error))
         original(self, failure)
 
-    return patched(Node, _on_failed=on_failed)
+    return patched(Node, on_failed=on_failed)
 
 
 def limit_by_oneself() -> AbstractContextManager[None]:

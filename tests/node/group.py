@@ -189,7 +189,9 @@ class Group:
 
         def is_level() -> bool:
             ends = {
-                (node.applied_index, node.replica.raft.core.log.end) for node in self.nodes.values() if node.replica
+                (node.group.applied_index, node.replica.raft.core.log.end)
+                for node in self.nodes.values()
+                if node.replica
             }
             return len(ends) == 1 and all(end == applied + 1 for applied, end in ends)
 

@@ -29,10 +29,10 @@ async def test_the_only_member_refuses_another_address_and_moves_by_a_record(tmp
         assert "viewstamp node readdress" in caught.value.remedy
         assert "viewstamp cluster fork" in caught.value.remedy
         await group.run()
-        await group.nodes[NodeId("n1")].change_members("add", "n1", NEW, "")
+        await group.nodes[NodeId("n1")].group.change_members("add", "n1", NEW, "")
         await group.stop("n1")
         await group.run("n1", listen=NEW)
-        assert group.nodes[NodeId("n1")].membership.voters == {"n1": NEW}
+        assert group.nodes[NodeId("n1")].group.membership.voters == {"n1": NEW}
 
 
 async def test_a_voter_at_an_unrecorded_address_is_refused_and_continues_at_the_recorded_one(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_a_voter_moved_while_it_was_down_starts_at_the_new_address_despite
     async with Group(tmp_path) as group:
         await group.run()
         await group.stop("n3")
-        await (await group.leader()).change_members("add", "n3", NEW, "")
+        await (await group.leader()).group.change_members("add", "n3", NEW, "")
         await group.run("n3", listen=NEW)
         await group.stop("n2")
         await group.client().create_topic("t")  # Without n3 there is no majority.

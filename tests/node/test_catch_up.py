@@ -121,6 +121,6 @@ async def test_the_bytes_in_flight_to_one_member_are_bounded(tmp_path: Path) -> 
         assert core.log.cache_bytes <= FORGETFUL.cache_bytes_max + 20_000
         group.heal()
         await wait_for(
-            lambda: group.nodes[away].applied_index >= core.log.commit_end - 1,
+            lambda: group.nodes[away].group.applied_index >= core.log.commit_end - 1,
             lambda: f"{away} does not catch up: {group.status()}",
         )

@@ -64,7 +64,7 @@ async def test_a_group_works_with_a_log_stream_that_cannot_be_written(tmp_path: 
         await client.create_topic("orders")
         await client.append("orders", b"1")
         leader = await group.leader()
-        await leader.transfer_leadership("")
+        await leader.group.transfer_leadership("")
         await client.append("orders", b"2")
         assert not any(node.failed.done() for node in group.nodes.values())
 
@@ -102,7 +102,7 @@ async def load(group: Group, node: Node) -> None:
         try:
             await client.append("orders", b"." * 20_000)
             leader = await group.leader(not_="n1") if node.failed.done() else await group.leader()
-            await leader.transfer_leadership("")
+            await leader.group.transfer_leadership("")
         except ViewstampError:
             await asyncio.sleep(0.01)
 
@@ -119,7 +119,7 @@ async def test_a_snapshot_that_cannot_be_written_does_not_leave_half_a_node(
         group.refuses = "async write", "snapshots", error
         node = group.nodes[NodeId("n1")]
         with pytest.raises(ViewstampError):
-            await node.create_snapshot()
+            await node.group.create_snapshot()
         if not node.failed.done():
             await client.append("orders", b"1")
 
@@ -132,8 +132,8 @@ async def test_failed_is_set_before_anything_is_logged(tmp_path: Path) -> None:
         await node.start()
         await node.wait_running(20)
         seen.clear()
-        assert node.parts is not None
-        node.parts.system.fail(StorageError("the disk is gone"))
+        assert node.group.parts is not None
+        node.group.parts.system.fail(StorageError("the disk is gone"))
         assert seen == [True]
         await node.stop()
 
@@ -145,8 +145,8 @@ async def test_a_node_fails_when_its_replica_has_ended_without_an_error(
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
-        assert node.parts is not None
-        node.parts.ref.stop()
+        assert node.group.parts is not None
+        node.group.parts.ref.stop()
         async with asyncio.timeout(20):
             assert "the replica has ended" in str(await node.failed)
 
@@ -162,8 +162,8 @@ async def test_a_fetch_that_fails_for_an_unforeseen_reason_fails_the_node(
         async def read_log(*_: object) -> object:
             raise RuntimeError("a defect")
 
-        monkeypatch.setattr(node.parts.log_reader, "read_log", read_log)
-        node.parts.log_fetches.begin(Fetch(NodeId("n2"), Term(1), 1, Index(1), 100))
+        monkeypatch.setattr(node.group.parts.log_reader, "read_log", read_log)
+        node.group.parts.log_fetches.begin(Fetch(NodeId("n2"), Term(1), 1, Index(1), 100))
         async with asyncio.timeout(20):
             assert isinstance(await node.failed, RuntimeError)
 

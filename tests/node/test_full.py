@@ -109,7 +109,7 @@ async def test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_
         client = group.client(timeout=3.0)
         await client.create_topic("orders")
         await group.caught_up()
-        leader = group.nodes[NodeId("n1")].parts
+        leader = group.nodes[NodeId("n1")].group.parts
         assert leader is not None
         assert leader.replica.is_leading
         await wait_for(
@@ -213,7 +213,7 @@ async def test_a_full_device_is_met_before_it_does_harm_and_goes_on_by_itself(tm
                     break
                 await asyncio.sleep(0.01)
         await wait_for(
-            lambda: len({node.applied_index for node in group.nodes.values()}) == 1,
+            lambda: len({node.group.applied_index for node in group.nodes.values()}) == 1,
             lambda: f"not level: {group.status()}",
         )
         for name in group.members:

@@ -93,7 +93,7 @@ async def test_disk_that_does_not_return_is_measured_on_an_idle_node(tmp_path: P
     async with Group(tmp_path, 1, disks=lambda _: HookedDisk(RealDisk(), hook)) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
-        wal = node.wal
+        wal = node.group.wal
         assert wal is not None
         node.check_alive()
         await wait_for(lambda: node._disk_probe.seconds == 0, group.journal.tail)

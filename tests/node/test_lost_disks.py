@@ -33,7 +33,7 @@ async def test_every_member_loses_its_disk_in_turn_and_rejoins(tmp_path: Path) -
             await wait_for(votes, lambda node=node: f"{node.status}\n{group.journal.tail(80)}")  # type: ignore[misc]
             leader = await group.leader()
             if leader is not node:
-                await leader.transfer_leadership(node.me)
+                await leader.group.transfer_leadership(node.me)
         await group.caught_up()
         leader = await group.leader()
         assert leader.replica is not None

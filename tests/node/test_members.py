@@ -54,7 +54,7 @@ async def add(group: Group, name: str, action: str = "add", replaces: str = "") 
     """Start a new node and ask the leader to add it."""
     address = f"127.0.0.1:{name.removeprefix('n')}"
     await group.start(name, listen=address)
-    await (await settled(group)).change_members(action, name, address, replaces)
+    await (await settled(group)).group.change_members(action, name, address, replaces)
 
 
 async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ async def test_a_node_is_added_learns_is_promoted_and_can_lead(tmp_path: Path) -
         await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n3", "n4"}, group.journal.tail)
         await group.caught_up()
         leader = await group.leader()
-        assert await leader.transfer_leadership("n4") == {"leader": "n4"}
+        assert await leader.group.transfer_leadership("n4") == {"leader": "n4"}
         assert (await group.leader(not_="n1")).me == "n4"
         receipts.append(await client.append("t", b"20"))
         assert [receipt.position for receipt in receipts] == list(range(1, 22))
@@ -98,7 +98,7 @@ async def test_a_removed_leader_hands_over_and_is_refused_from_then_on(tmp_path:
     async with Group(tmp_path) as group:
         await group.run()
         leader = await settled(group)
-        answer = await leader.change_members("remove", leader.me, "", "")
+        answer = await leader.group.change_members("remove", leader.me, "", "")
         assert answer["membership"]["voters"].keys() == {"n2", "n3"}  # type: ignore[index]
         successor = await group.leader(not_=leader.me)
         assert voters(successor) == {"n2", "n3"}
@@ -215,11 +215,11 @@ async def test_a_new_node_with_outdated_settings_fetches_the_snapshot_of_the_cur
             await client.append("t", b"%d" % number)
         leader = await group.leader()
         assert leader.replica is not None
-        taken = leader.list_snapshots() or [await leader.create_snapshot()]
+        taken = leader.group.list_snapshots() or [await leader.group.create_snapshot()]
         end = Index(taken[0]["index"] + 1)  # type: ignore[operator]
         leader.replica.raft.trimmed(end, (end, Term(taken[0]["term"])))  # type: ignore[arg-type]
         await group.start("n4", listen="127.0.0.1:4", members={NodeId("n8"): "127.0.0.1:8"})
-        await (await settled(group)).change_members("add", "n4", "127.0.0.1:4", "")
+        await (await settled(group)).group.change_members("add", "n4", "127.0.0.1:4", "")
         node = group.nodes[NodeId("n4")]
         await wait_for(lambda: voters(node) == {"n1", "n2", "n3", "n4"}, lambda: group.journal.tail(60))
         assert group.journal.of("= snapshot installed", node="n4")
@@ -242,15 +242,15 @@ async def test_an_impossible_change_is_refused_with_a_remedy(tmp_path: Path) -> 
         leader = await settled(group)
         other = next(node for node in group.nodes.values() if node is not leader)
         with pytest.raises(NotLeaderError):
-            await other.change_members("remove", "n3", "", "")
+            await other.group.change_members("remove", "n3", "", "")
         with pytest.raises(RequestError, match="n9 is no member"):
-            await leader.change_members("remove", "n9", "", "")
+            await leader.group.change_members("remove", "n9", "", "")
         with pytest.raises(RequestError, match="unknown change 'promote'"):
-            await leader.change_members("promote", "n9", "a:1", "")
+            await leader.group.change_members("promote", "n9", "a:1", "")
         with pytest.raises(RequestError, match="a change 'add' of node 'n9' at ''"):
-            await leader.change_members("add", "n9", "", "")
+            await leader.group.change_members("add", "n9", "", "")
         with pytest.raises(RequestError, match="cannot take the leadership over"):
-            await leader.transfer_leadership("n9")
+            await leader.group.transfer_leadership("n9")
         assert leader.replica is not None
         core = leader.replica.raft.core
         await group.stop(other.me)
@@ -260,7 +260,7 @@ async def test_an_impossible_change_is_refused_with_a_remedy(tmp_path: Path) -> 
             group.journal.tail,
         )
         with pytest.raises(UnavailableError):
-            await leader.transfer_leadership(other.me)
+            await leader.group.transfer_leadership(other.me)
 
 
 async def test_a_member_that_never_met_a_disk_does_not_trust_a_new_one_under_the_same_id(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_a_reborn_node_is_added_by_a_leader_that_its_settings_do_not_name(
         await add(group, "n4")
         await wait_for(lambda: voters(group.nodes[NodeId("n4")]) == {"n1", "n2", "n3", "n4"}, group.journal.tail)
         await group.caught_up()
-        await (await group.leader()).transfer_leadership("n4")
+        await (await group.leader()).group.transfer_leadership("n4")
         assert (await group.leader(not_="n1")).me == "n4"
         await group.stop("n2")
         shutil.rmtree(tmp_path / "n2")

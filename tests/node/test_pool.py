@@ -66,7 +66,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
         System(me),
         greeting=dict,
         inbox=Remembering(known),
-        node=IgnoringNode(),
+        group=IgnoringNode(),
         hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},
         network=Switchboard().network(me),
         entropy=random.Random(1),

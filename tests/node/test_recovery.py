@@ -42,7 +42,7 @@ async def test_an_empty_log_behind_a_snapshot_is_accepted_only_with_the_snapshot
     async with Group(tmp_path, 1) as group:
         await group.run()
         await group.client().create_topic("t")
-        await group.nodes[NodeId("n1")].create_snapshot()
+        await group.nodes[NodeId("n1")].group.create_snapshot()
         await group.stop("n1")
         disk = RealDisk()
         snapshot = SnapshotStore.open(disk, f"{directory}/snapshots", CLUSTER).stored[0]
@@ -76,7 +76,7 @@ async def test_an_only_voter_that_lost_the_end_of_its_log_below_its_snapshot_cha
         await client.create_topic("t")
         for number in range(20):
             await client.append("t", b"%d" % number + b"." * 1000)
-        await group.nodes[NodeId("n1")].create_snapshot()
+        await group.nodes[NodeId("n1")].group.create_snapshot()
         await group.stop("n1")
         (path,) = segments(tmp_path / "n1")
         os.truncate(path, at)

@@ -152,8 +152,8 @@ def rotten(start: int, term: int) -> bytes:
 def hello_of(group: Group, name: str) -> dict[str, object]:
     """Return the HELLO fields of a stopped member."""
     leader = group.nodes[NodeId("n1")]
-    assert leader.parts is not None
-    incarnation = dict(leader.parts.log_store.state.peers)[name]
+    assert leader.group.parts is not None
+    incarnation = dict(leader.group.parts.log_store.state.peers)[name]
     return {"cluster": CLUSTER, "node": name, "incarnation": incarnation, "version": PROTOCOL_VERSION}
 
 

@@ -122,7 +122,7 @@ async def test_a_member_whose_files_are_damaged_repairs_itself_and_nothing_is_lo
             # Only a higher term ends a recovery with an unknown target.
             assert group.nodes[NodeId("n3")].status["silent_until"] is not None
             leader = await group.leader()
-            await leader.transfer_leadership("")
+            await leader.group.transfer_leadership("")
             await wait_for(
                 lambda: group.nodes[NodeId("n3")].status["silent_until"] is None,
                 lambda: f"still recovering: {group.status()}\n{group.journal.tail()}",
@@ -220,7 +220,7 @@ async def test_with_a_damaged_majority_the_group_stalls_with_a_message_and_inven
             assert "n1: " in sentence
             assert not task.done()
             with pytest.raises(UnavailableError, match="is repairing"):
-                node.list_snapshots()
+                node.group.list_snapshots()
         await group.start("n1")
         for node, task in starting:
             await task
@@ -264,7 +264,7 @@ async def test_two_members_that_lost_their_logs_elect_no_leader_and_the_third_ca
         for name in ("n1", "n2"):
             status = group.nodes[NodeId(name)].status
             assert status["silent_until"] is not None
-            assert group.nodes[NodeId(name)].applied_index == 0
+            assert group.nodes[NodeId(name)].group.applied_index == 0
         assert all(node.replica is not None and not node.replica.is_leading for node in group.nodes.values())
 
 
@@ -324,19 +324,19 @@ async def test_a_majority_without_control_files_begins_no_group_of_its_own(tmp_p
         await group.start()
         await asyncio.sleep(0.6)
         assert all(node.replica is not None and not node.replica.is_leading for node in group.nodes.values())
-        assert [node.applied_index for node in group.nodes.values()][:2] == [0, 0]
+        assert [node.group.applied_index for node in group.nodes.values()][:2] == [0, 0]
 
 
 async def take_snapshots(group: Group) -> None:
     await group.caught_up()
     for node in group.nodes.values():
-        await node.create_snapshot()
+        await node.group.create_snapshot()
 
 
 async def wait_dropped(group: Group, index: int) -> None:
     """Wait until every running member has dropped its log up to ``index``."""
     await wait_for(
-        lambda: all(node.wal is not None and node.wal.first_index > index for node in group.nodes.values()),
+        lambda: all(node.group.wal is not None and node.group.wal.first_index > index for node in group.nodes.values()),
         lambda: f"nothing dropped: {group.status()}",
     )
 

@@ -15,6 +15,7 @@ from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node import Node
+from viewstamp.node import group as groups
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.handshake import Hello
 
@@ -46,7 +47,7 @@ async def test_a_sync_that_fails_while_a_node_begins_again_stops_it_for_good(tmp
         node = group.nodes[NodeId("n1")]
         before = node.replica
         is_broken = True
-        node.restart("a test")
+        node.group.restart("a test")
         failure = await asyncio.wait_for(asyncio.shield(node.failed), PATIENCE_SECONDS)
         assert isinstance(failure, StorageError)
         await asyncio.sleep(0.1)
@@ -59,9 +60,9 @@ async def test_a_peer_that_connects_while_the_parts_stop_is_refused(
 ) -> None:
     """Parts that are stopping would accept a peer and forget its disk, and the connection would outlive them."""
     stops, may_go_on = asyncio.Event(), asyncio.Event()
-    close_files = Node._close_files
+    close_files = groups.Group._close_files
 
-    async def close_later(self: Node, *arguments: object) -> None:
+    async def close_later(self: groups.Group, *arguments: object) -> None:
         stops.set()
         await may_go_on.wait()
         await close_files(self, *arguments)  # type: ignore[arg-type]
@@ -69,13 +70,13 @@ async def test_a_peer_that_connects_while_the_parts_stop_is_refused(
     async with Group(tmp_path, 1) as group:
         await group.run()
         node, before = group.nodes[NodeId("n1")], group.nodes[NodeId("n1")].replica
-        monkeypatch.setattr(Node, "_close_files", close_later)
-        node.restart("a test")
+        monkeypatch.setattr(groups.Group, "_close_files", close_later)
+        node.group.restart("a test")
         await asyncio.wait_for(stops.wait(), PATIENCE_SECONDS)
         hello = Hello(cluster=CLUSTER, node=NodeId("n2"), incarnation="disk", address="127.0.0.1:2")
         try:
             with pytest.raises(UnavailableError, match="replaying"):
-                node.meet(NodeId("n2"), hello)
+                node.group.meet(NodeId("n2"), hello)
         finally:
             may_go_on.set()
         await wait_for(lambda: has_begun_again(node, before), group.journal.tail)
@@ -85,10 +86,10 @@ async def test_a_node_that_has_failed_does_not_begin_again(tmp_path: Path) -> No
     async with Group(tmp_path, 1) as group:
         await group.run()
         node = group.nodes[NodeId("n1")]
-        assert node.parts is not None
-        node.parts.system.fail(StorageError("the disk is gone"))
+        assert node.group.parts is not None
+        node.group.parts.system.fail(StorageError("the disk is gone"))
         before = node.replica
-        node.restart("a test")
+        node.group.restart("a test")
         await asyncio.sleep(0.1)
         assert node.replica is before
 
@@ -101,7 +102,7 @@ async def test_a_stop_anywhere_in_a_new_beginning_leaves_nothing_behind(tmp_path
         await group.run("n1")
         node = group.nodes[NodeId("n1")]
         before = node.replica
-        node.restart("a test")
+        node.group.restart("a test")
         for _ in range(turns):
             await asyncio.sleep(0)
         was_done = has_begun_again(node, before)
@@ -125,7 +126,7 @@ async def test_a_caller_that_waits_for_an_answer_gets_an_error(tmp_path: Path) -
             caller.send(FrameKind.LIST_TOPICS, {"id": 1, "stale": False})
             await wait_for(lambda: node.replica is not None and node.replica.held_readers > 0, group.journal.tail)
             before = node.replica
-            node.restart("a test")
+            node.group.restart("a test")
             assert await caller.is_ended()
         await wait_for(lambda: node.replica not in (None, before), group.journal.tail)
 
@@ -137,7 +138,7 @@ async def test_a_group_goes_on_while_its_members_begin_again_one_by_one(tmp_path
         await client.create_topic("t")
         for number, node in enumerate(group.nodes.values()):
             before = node.replica
-            node.restart("a test")
+            node.group.restart("a test")
             receipt = await client.append("t", b"%d" % number)
             assert receipt.position == number + 1
             await wait_for(lambda node=node, before=before: has_begun_again(node, before), group.journal.tail)  # type: ignore[misc]

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 async def passed(node: Node) -> dict[str, object]:
     """Wait for a whole pass that begins after the call."""
-    scrubber = node.parts.scrubber if node.parts is not None else None
+    scrubber = node.group.parts.scrubber if node.group.parts is not None else None
     assert scrubber is not None
     for _ in range(2):
         before = scrubber.status.get("finished")
@@ -42,11 +42,11 @@ async def test_a_healthy_node_is_read_and_nothing_happens(tmp_path: Path) -> Non
         await fill(group)
         await group.caught_up()
         for node in group.nodes.values():
-            await node.create_snapshot()
+            await node.group.create_snapshot()
         status = await passed(group.nodes[NodeId("n2")])
         assert status["damaged"] == []
         assert int(str(status["bytes"])) > 150_000
-        assert group.nodes[NodeId("n2")].status["scrub"] == group.nodes[NodeId("n2")].parts.scrubber.status  # type: ignore[union-attr]
+        assert group.nodes[NodeId("n2")].status["scrub"] == group.nodes[NodeId("n2")].group.parts.scrubber.status  # type: ignore[union-attr]
         assert not group.journal.of("! starts again")
 
 
@@ -76,17 +76,17 @@ async def test_every_sealed_segment_is_read(tmp_path: Path) -> None:
         await group.run()
         await fill(group)
         node = group.nodes[NodeId("n1")]
-        assert node.parts is not None
-        assert node.wal is not None
-        node.parts.scrubber._options = QUICK_SCRUB
-        sealed = [each.path for each in node.wal.segments() if each.sealed]
+        assert node.group.parts is not None
+        assert node.group.wal is not None
+        node.group.parts.scrubber._options = QUICK_SCRUB
+        sealed = [each.path for each in node.group.wal.segments() if each.sealed]
         assert len(sealed) > 2
-        await node.parts.scrubber.run_pass()
-        assert node.parts.scrubber.status["bytes"] == sum(map(os.path.getsize, sealed))
+        await node.group.parts.scrubber.run_pass()
+        assert node.group.parts.scrubber.status["bytes"] == sum(map(os.path.getsize, sealed))
         for path in sealed:
             flip_in_group(Path(path), 0)
-        await node.parts.scrubber.run_pass()
-        assert node.parts.scrubber.status["damaged"] == sealed
+        await node.group.parts.scrubber.run_pass()
+        assert node.group.parts.scrubber.status["damaged"] == sealed
 
 
 async def test_a_lost_segment_is_found_too(tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ async def test_a_damaged_snapshot_is_set_aside_and_a_new_one_taken(tmp_path: Pat
         await group.run()
         await fill(group, 4)
         node = group.nodes[NodeId("n1")]
-        await node.create_snapshot()
+        await node.group.create_snapshot()
         await fill(group, 4, 4)
         (path,) = (tmp_path / "n1" / "snapshots").glob("*.snapshot")
         flip(path, path.stat().st_size // 2)
         await wait_for(lambda: group.journal.of("! damaged snapshot", node="n1"), lambda: group.journal.tail())
-        assert node.parts is not None
-        store = node.parts.snapshotter.store
+        assert node.group.parts is not None
+        store = node.group.parts.snapshotter.store
         await wait_for(
             lambda: [each.path for each in store.stored if each.path != str(path)], lambda: f"none taken: {node.status}"
         )
@@ -153,7 +153,7 @@ async def test_a_log_that_lost_its_beginning_below_a_snapshot_gets_it_back(tmp_p
         values = await fill(group)
         await group.caught_up()
         for node in group.nodes.values():
-            await node.create_snapshot()
+            await node.group.create_snapshot()
         await group.stop("n3")
         for path in segments(tmp_path / "n3")[:2]:
             path.unlink()
@@ -175,21 +175,21 @@ async def test_a_log_that_lost_records_needed_only_by_a_new_member_gets_them_bac
         await fill(group, 2)
         await group.caught_up()
         for node in group.nodes.values():
-            await node.create_snapshot()
+            await node.group.create_snapshot()
         await fill(group, 16, 2)
         await group.client().trim_topic("orders", 16)
         await group.caught_up()
         for node in group.nodes.values():
-            await node.create_snapshot()
+            await node.group.create_snapshot()
         await group.stop("n3")
         for path in segments(tmp_path / "n3")[:3]:
             path.unlink()
         await group.run("n3")
         node = group.nodes[NodeId("n3")]
-        assert node.wal is not None
-        assert node.parts is not None
-        assert group.journal.of("! the beginning of the log is lost", node="n3"), node.wal.first_index
-        assert not node.parts.snapshotter.is_base_lost
+        assert node.group.wal is not None
+        assert node.group.parts is not None
+        assert group.journal.of("! the beginning of the log is lost", node="n3"), node.group.wal.first_index
+        assert not node.group.parts.snapshotter.is_base_lost
 
 
 async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_the_rest_too(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_
         await group.run()
         values = await fill(group, 2)
         await group.caught_up()
-        await group.nodes[NodeId("n3")].create_snapshot()
+        await group.nodes[NodeId("n3")].group.create_snapshot()
         values += await fill(group, 16, 2)
         await group.caught_up()
         await group.stop("n3")
@@ -206,8 +206,8 @@ async def test_a_log_whose_first_file_was_written_again_from_a_snapshot_on_gets_
         await group.run("n3")
         assert group.journal.of("! the beginning of the log is lost", node="n3")
         node = group.nodes[NodeId("n3")]
-        assert node.wal is not None
-        assert node.wal.first_index == 1, (
+        assert node.group.wal is not None
+        assert node.group.wal.first_index == 1, (
             "no snapshot ends below the oldest record of the topic: a new member needs the whole log"
         )
         client = group.client()
@@ -223,9 +223,9 @@ async def test_a_pass_keeps_its_pace(tmp_path: Path) -> None:
         await group.run()
         await fill(group, 14)
         node = group.nodes[NodeId("n1")]
-        assert node.parts is not None
-        node.parts.scrubber._options = slowly
+        assert node.group.parts is not None
+        node.group.parts.scrubber._options = slowly
         started = asyncio.get_running_loop().time()
-        await node.parts.scrubber.run_pass()
+        await node.group.parts.scrubber.run_pass()
         seconds = asyncio.get_running_loop().time() - started
-        assert seconds >= int(str(node.parts.scrubber.status["bytes"])) / (512 * 1024)
+        assert seconds >= int(str(node.group.parts.scrubber.status["bytes"])) / (512 * 1024)

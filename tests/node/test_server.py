@@ -185,9 +185,9 @@ async def test_a_node_proves_its_directory_without_showing_its_incarnation(group
         status = body_of(await caller.ask(FrameKind.STATUS, challenge=challenge))
         assert status["status"]["membership"]["voters"].keys() == {"n1"}
         assert "proof" not in body_of(await caller.ask(FrameKind.STATUS))
-    assert welcome.body["proof"] == status["proof"] == identity_proof(node.incarnation, challenge)
-    assert len(node.incarnation) == 16
-    assert node.incarnation not in repr((welcome.body, status))
+    assert welcome.body["proof"] == status["proof"] == identity_proof(node.group.incarnation, challenge)
+    assert len(node.group.incarnation) == 16
+    assert node.group.incarnation not in repr((welcome.body, status))
 
 
 @pytest.mark.parametrize("challenge", [b"", bytes(15), bytes(17), "x" * 16, 16, None, [0] * 16], ids=repr)

@@ -26,7 +26,7 @@ def term_of(node: Node) -> Term:
 
 async def greet(caller: Caller, group: Group, name: str) -> None:
     """Shake hands with a member's own id and incarnation, so that the node cannot distinguish it from the member."""
-    incarnation = group.nodes[NodeId(name)].incarnation
+    incarnation = group.nodes[NodeId(name)].group.incarnation
     assert (await caller.hello(node=name, incarnation=incarnation)).kind == FrameKind.WELCOME
 
 
@@ -71,7 +71,7 @@ async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> 
         term = term_of(leader)
         follower = next(node for name, node in group.nodes.items() if name != leader.me)
         await group.caught_up()
-        peering = follower.parts.peers
+        peering = follower.group.parts.peers
         assert peering is not None
         await wait_for(lambda: not peering._raft.core.is_newcomer or None, group.journal.tail)
         hello: dict[str, object] = {"node": "n9~x", "incarnation": "i", "address": "127.0.0.1:1"}
@@ -83,7 +83,7 @@ async def test_a_stranger_reaches_the_core_only_with_a_proof(tmp_path: Path) -> 
         assert peering.address(NodeId("n9~x")) is None, "it is not called back"
         hello["cluster"] = "c1"
         async with call(group, str(follower.me), greet=False) as caller:
-            proof = hello_proof(follower.incarnation, hello)
+            proof = hello_proof(follower.group.incarnation, hello)
             assert (await caller.hello(**hello, proof=proof)).kind == FrameKind.WELCOME
             caller.write(frame_of(TermResponse(source=NodeId("n9~x"), target=follower.me, term=Term(term + 1))))
             await wait_for(lambda: term_of(follower) > term or None, group.journal.tail)

@@ -137,7 +137,7 @@ async def proven(caller: Caller, proof: bytes, node: str = "n1") -> bool:
 
 
 async def test_a_proof_of_the_directory_is_good_for_one_connection_and_one_node(guarded: Guarded) -> None:
-    incarnation = guarded.group.nodes[NodeId("n1")].incarnation
+    incarnation = guarded.group.nodes[NodeId("n1")].group.incarnation
     async with call(guarded.group, "n1", greet=False) as caller:
         challenge = (await caller.hello(proves=True)).body["challenge"]
         proof = administrator_proof(incarnation, directory_of="n1", to="n1", challenge=challenge)

@@ -55,7 +55,7 @@ class ServiceManager:
     async def extend_start(self, node: Node) -> None:
         """Ask for more time, again and again, until cancelled."""
         while self._address:
-            repair = node.repairer.progress
+            repair = node.group.repairer.progress
             doing = repair.sentence if repair is not None else "the log is being replayed"
             self.tell(f"STATUS={doing}", f"EXTEND_TIMEOUT_USEC={_EXTENSION_SECONDS * 1_000_000}")
             await asyncio.sleep(_EVERY_SECONDS)

@@ -2,9 +2,10 @@
 
 | file | owns | does not depend on |
 | --- | --- | --- |
-| ``node`` | the life of a member: start, stop, restart; the calls of the server | the work of the parts |
+| ``node`` | what all groups of a machine share: lock, port, health, failure | replicas, logs |
+| ``group`` | one replica of a group: start, stop, restart; the requests of the server | the work of the parts |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
-| ``ports`` | the Protocols by which the parts call their neighbours | their implementations |
+| ``ports`` | the Protocols by which the parts, the group and the node call their neighbours | their implementations |
 | ``reading`` | reads of the state, and how up to date an answer must be | frames |
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |

@@ -41,7 +41,7 @@ from viewstamp.node.log_store import LogStore
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import Joiner
 from viewstamp.node.peers.pool import PeerPool
-from viewstamp.node.ports import NodeControl
+from viewstamp.node.ports import GroupControl
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.repair import Repairer
 from viewstamp.node.repair.scrubber import Scrubber
@@ -127,7 +127,7 @@ def assemble(
     host: Host,
     recovered: Recovered,
     *,
-    node: NodeControl,
+    group: GroupControl,
     on_failed: Callable[[Failure], None],
     repairer: Repairer,
     hello: dict[str, object],
@@ -139,7 +139,7 @@ def assemble(
       options: of the node.
       host: the machine.
       recovered: the content of the directory.
-      node: receives the reports of the parts.
+      group: receives the reports of the parts.
       on_failed: called once, with the first failure, after all parts have begun to stop.
       repairer: fetches a lost beginning of the log from other members.
       hello: returns the HELLO of this member when it connects.
@@ -155,7 +155,7 @@ def assemble(
     inbox = Inbox()
     log_clock = LogClock(host.clock, raft.core, bound_seconds=options.clock_bound_seconds, log=log)
     headroom = Headroom(raft, lambda: wal.bytes_left if wal.bytes_max else None)
-    log_reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=node.on_rot)
+    log_reader = LogReader(host.disk, wal, raft.core.log, str(options.node), on_rot=group.on_rot)
     log_fetches = LogFetches(log_reader, me, inbox, system.fail)
     snapshotter = Snapshotter(
         recovered.snapshots,
@@ -177,7 +177,7 @@ def assemble(
         hello=hello,
         greeting=partial(clock_report, applier, host.clock),
         inbox=inbox,
-        node=node,
+        group=group,
         network=host.network,
         entropy=host.entropy,
         unsent_bytes_max=options.peer_unsent_bytes_max,
@@ -198,7 +198,7 @@ def assemble(
         log_store,
         wal,
         applier,
-        node=node,
+        group=group,
         peers=peers,
         snapshots=snapshotter,
         offers=fetcher,
@@ -215,7 +215,7 @@ def assemble(
         recovered.snapshots,
         options=options.scrub,
         clock=host.clock,
-        node=node,
+        group=group,
         snapshots=snapshotter,
         find_lost_beginning=lambda: repairer.find_lost_beginning(recovered, raft.core.membership, wal.first_index),
         log=log,

@@ -8,16 +8,47 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from viewstamp.actors import Failure
 from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import NodeId
 
-__all__ = ["LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
+__all__ = ["GroupControl", "LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
 
 
 class NodeControl(Protocol):
-    """Receives the reports of the parts about events that concern the whole node."""
+    """Receives the reports of a group about events that concern the whole node, and says how the node runs."""
+
+    @property
+    def address(self) -> str:
+        """Return the address at which other members reach this node."""
+        ...
+
+    @property
+    def hands_over(self) -> bool:
+        """Return whether a leader hands over before it stops."""
+        ...
+
+    def on_recovered(self) -> None:
+        """Report that the directory of the group has been read, so that the id of this member is known."""
+        ...
+
+    def on_change(self) -> None:
+        """Report a change of role, term, leader, lifecycle or membership."""
+        ...
+
+    def on_failed(self, failure: Failure) -> None:
+        """Report that a part of the group has failed; the others are being stopped."""
+        ...
+
+    async def end_connections(self) -> None:
+        """Close every connection, because the parts that answer are stopping."""
+        ...
+
+
+class GroupControl(Protocol):
+    """Receives the reports of the parts about events that concern their whole group."""
 
     def on_change(self) -> None:
         """Report the end of a turn that changed the role, term, leader, lifecycle or membership."""

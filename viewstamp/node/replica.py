@@ -55,7 +55,7 @@ from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers.identity import joining_change
-from viewstamp.node.ports import LogFetchPort, NodeControl, PeerPort, SnapshotOfferPort, SnapshotPort
+from viewstamp.node.ports import GroupControl, LogFetchPort, PeerPort, SnapshotOfferPort, SnapshotPort
 from viewstamp.node.read_index import ReadIndex
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, OutcomeQuery, Placement, Result
 from viewstamp.node.ticker import Ticker
@@ -105,7 +105,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         wal: Wal,
         applier: Applier,
         *,
-        node: NodeControl,
+        group: GroupControl,
         peers: PeerPort,
         snapshots: SnapshotPort,
         offers: SnapshotOfferPort,
@@ -126,7 +126,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """Sends messages to peers; checkers replace it to see them."""
         self._log_store = log_store
         self._wal = wal
-        self._node = node
+        self._group = group
         self._peers = peers
         self._snapshots = snapshots
         self._offers = offers
@@ -146,7 +146,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._has_leases = raft.core.options.lease_us > 0 or raft.core.held_back_us > 0
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
-        """The state in the last call of ``NodeControl.on_change``."""
+        """The state in the last call of ``GroupControl.on_change``."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
 
@@ -266,7 +266,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if ready.offer is not None:
             self._offers.offer(ready.offer)
         if ready.superseded:
-            self._node.on_superseded(ready.superseded)
+            self._group.on_superseded(ready.superseded)
         if ready.committed:
             self.applier.pending.extend(ready.committed)
             # Written into the next group's header, limited there to the durable end (protocol rule 8).
@@ -411,7 +411,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self.applier.machine.begin_leading()
         self.is_leading = True
         self.led_terms += 1
-        self._node.on_change()
+        self._group.on_change()
 
     def _on_change(self, known: tuple[NodeId | None, type, Term, Lifecycle, Membership]) -> None:
         """Log the new state, fail the proposals of a term in which this member leads no more, and notify the node."""
@@ -435,7 +435,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             core.leading.elected_without = ()
         if was_leader_of is not None and (core.leader != core.me or core.term != was_leader_of):
             self._stop_leading("does not lead any more")
-        self._node.on_change()
+        self._group.on_change()
 
     def _stop_leading(self, why: str) -> None:
         if self.is_leading:

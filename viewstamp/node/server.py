@@ -130,7 +130,8 @@ class _ServerConnection:
         self.service = server.service
         self.limits = server.limits
         self._connection = connection
-        self.gate = server.service.gate
+        self.group = server.service.group
+        self.gate = self.group.gate
         self.credentials = Credentials()
         self._challenge = b""
         """The random bytes with which the other side may prove that it can read a data directory; b"" = it may not."""
@@ -236,7 +237,7 @@ class _ServerConnection:
             if self._peer:
                 if hello.address:
                     parse_address(hello.address)
-                self._may_read = self.service.meet(NodeId(self._peer), hello)
+                self._may_read = self.group.meet(NodeId(self._peer), hello)
             else:
                 named = self._connection.identity
                 self.credentials = Credentials(hello.token, named.part if named is not None else "")
@@ -249,7 +250,7 @@ class _ServerConnection:
             return
         # A member that repairs its log gives no address. It may know only members that have been removed since.
         is_link = bool(self._peer and hello.address)
-        members = None if is_link else member_fields(self.service.membership)
+        members = None if is_link else member_fields(self.group.membership)
         self._told = members if hello.members else None
         if hello.proves and not self._peer:
             self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
@@ -272,12 +273,12 @@ class _ServerConnection:
     def identity(self, challenge: bytes) -> dict[str, object]:
         """Return the answer to a challenge; as :meth:`Caller.identity`."""
         lock = self.service.lock
-        return identity_fields(challenge, self.service.incarnation, lock.directory_id if lock is not None else "")
+        return identity_fields(challenge, self.group.incarnation, lock.directory_id if lock is not None else "")
 
     def tell_members(self) -> None:
         """Send the members of the group to a client; see :meth:`Server.tell_members`."""
-        if self._told not in (None, member_fields(self.service.membership)):
-            self._told = member_fields(self.service.membership)
+        if self._told not in (None, member_fields(self.group.membership)):
+            self._told = member_fields(self.group.membership)
             self._send(encode_frame(FrameKind.MEMBERS, self._told))
 
     # -- Peers ----------------------------------------------------------------------------------------------
@@ -287,9 +288,9 @@ class _ServerConnection:
             message = decode_message(frame)
             if message.source != self._peer or message.target != self._server._node:
                 raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
-            self.service.step(FromPeer(message, self.refuse), self._incarnation)
+            self.group.step(FromPeer(message, self.refuse), self._incarnation)
         elif frame.kind == FrameKind.DIGEST:
-            self.service.digest(NodeId(self._peer), self._incarnation, frame.body)
+            self.group.digest(NodeId(self._peer), self._incarnation, frame.body)
         elif frame.kind == AskToJoin.kind:
             self._on_join(frame)
         elif frame.kind in FROM_PEERS:
@@ -311,7 +312,7 @@ class _ServerConnection:
             raise FrameError(f"a peer asks to join without an address, or under an id of over {NAME_MAX} characters")
         check_address(asked.address)
         member = NodeId(asked.member or self._peer)
-        self.service.join(Join(member, asked.address, is_direct=member == self._peer))
+        self.group.join(Join(member, asked.address, is_direct=member == self._peer))
 
     def _id_of(self, frame: Frame) -> int:
         request = frame.body.get("id") if isinstance(frame.body, dict) else None
@@ -362,12 +363,12 @@ class _ServerConnection:
             else:
                 self.ok(request, fields(result))
 
-        self.service.propose(batch, answer, self.credentials)
+        self.group.propose(batch, answer, self.credentials)
         server.in_flight_bytes += size
 
     def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer a linearizable query without a task; as :meth:`Caller.read`."""
-        reading = self.service.reading
+        reading = self.group.reading
         read = _Read(self, request, asked, key, query, reading)
         self._count_request()
         try:
@@ -388,7 +389,7 @@ class _ServerConnection:
             except ViewstampError as refusal:
                 error = refusal
             else:
-                self.ok(read.request, {read.key: result, "age": 0.0, "applied_index": self.service.applied_index})
+                self.ok(read.request, {read.key: result, "age": 0.0, "applied_index": self.group.applied_index})
                 return
         self._error(read.request, error)
 
@@ -410,7 +411,7 @@ class _ServerConnection:
         except RequestError as error:
             raise FrameError(f"an invalid proof of a directory: {error.message}") from error
         challenge, self._challenge = self._challenge, b""  # One attempt for each connection.
-        for incarnation in self.service.incarnations_of(asked.node) if challenge else ():
+        for incarnation in self.group.incarnations_of(asked.node) if challenge else ():
             proof = administrator_proof(incarnation, directory_of=asked.node, to=self._server.node, challenge=challenge)
             if hmac.compare_digest(proof, asked.proof):
                 self.credentials.prove_directory(asked.node)
@@ -429,7 +430,7 @@ class _ServerConnection:
 
     async def _confirm(self, request: int, asked: RequestBody, handler: AtOnce[Any], frame: Frame) -> None:
         """Check a request again on a state that has everything acknowledged, because this node may lack the token."""
-        await self.service.reading.confirm()
+        await self.group.reading.confirm()
         try:
             self.gate.check(self.credentials, asked)
         except AccessDeniedError as error:
@@ -442,7 +443,7 @@ class _ServerConnection:
 
         async def confirm() -> None:
             before = self.credentials.version
-            await self.service.reading.confirm()
+            await self.group.reading.confirm()
             self.gate.owner(self.credentials)
             if self.credentials.version != before:
                 raise UnavailableError("the tokens have changed meanwhile; nothing was written", remedy="try again")
@@ -495,7 +496,7 @@ class _ServerConnection:
         await self._connection.drain()
 
     def _error(self, request: int, error: ViewstampError) -> None:
-        members = member_fields(self.service.membership) if isinstance(error, NotLeaderError) else {}
+        members = member_fields(self.group.membership) if isinstance(error, NotLeaderError) else {}
         self._send(encode_frame(FrameKind.ERROR, {"id": request, **error_fields(error), **members}))
 
 

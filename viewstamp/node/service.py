@@ -86,7 +86,7 @@ from viewstamp.wire.requests import (
 )
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["FROM_CLIENTS", "FROM_PEERS", "PROPOSED", "AtOnce", "Caller", "Limits", "Service"]
+__all__ = ["FROM_CLIENTS", "FROM_PEERS", "PROPOSED", "AtOnce", "Caller", "GroupService", "Limits", "Service"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +104,8 @@ class Limits:
     """Limits of all connections together."""
 
 
-class Service(Protocol):
-    """The calls of the server to its node."""
+class GroupService(Protocol):
+    """The requests that one group of a node answers."""
 
     def propose(
         self, batch: Batch, answer: Callable[[Result | ViewstampError], None], caller: Credentials | None = None
@@ -180,18 +180,8 @@ class Service(Protocol):
         ...
 
     @property
-    def durability(self) -> str:
-        """Return the durability that an acknowledgement here stands for."""
-        ...
-
-    @property
     def incarnation(self) -> str:
         """Return the random id of this node's disk; "" until its log has been replayed."""
-        ...
-
-    @property
-    def lock(self) -> Lock | None:
-        """Return the lock of the data directory; None while the node is stopped."""
         ...
 
     @property
@@ -202,6 +192,25 @@ class Service(Protocol):
     @property
     def applied_index(self) -> Index:
         """Return the last index that this node has applied."""
+        ...
+
+
+class Service(Protocol):
+    """The calls of the server to its node."""
+
+    @property
+    def group(self) -> GroupService:
+        """Return the group that answers the requests."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """Return the durability that an acknowledgement here stands for."""
+        ...
+
+    @property
+    def lock(self) -> Lock | None:
+        """Return the lock of the data directory; None while the node is stopped."""
         ...
 
     @property
@@ -216,6 +225,11 @@ class Caller(Protocol):
     @property
     def service(self) -> Service:
         """The node that answers."""
+        ...
+
+    @property
+    def group(self) -> GroupService:
+        """The group that answers."""
         ...
 
     @property
@@ -318,20 +332,20 @@ def _in_a_task(
 
 @_in_a_task(ListSnapshots, FROM_PEERS)
 async def _offer_snapshots(caller: Caller, request: int, asked: ListSnapshots) -> None:
-    caller.ok(request, {"snapshots": caller.service.list_snapshots(to_peer=True)})
+    caller.ok(request, {"snapshots": caller.group.list_snapshots(to_peer=True)})
 
 
 @_in_a_task(ReadLog, FROM_PEERS)
 async def _read_log(caller: Caller, request: int, asked: ReadLog) -> None:
     bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
-    batches = await caller.service.read_log(asked.start, asked.end, bytes_max)
+    batches = await caller.group.read_log(asked.start, asked.end, bytes_max)
     caller.ok(request, {}, [batch.buffer for batch in batches])
 
 
 @_in_a_task(ReadSnapshot, FROM_PEERS)
 async def _read_snapshot(caller: Caller, request: int, asked: ReadSnapshot) -> None:
     bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
-    size, identity, data = await caller.service.read_snapshot(asked.end, asked.term, asked.offset, bytes_max)
+    size, identity, data = await caller.group.read_snapshot(asked.end, asked.term, asked.offset, bytes_max)
     caller.ok(request, {"size": size, "identity": identity}, [data])
 
 
@@ -352,7 +366,7 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
 
 @_proposes(OpenSession)
 def _open_session(caller: Caller, request: int, asked: OpenSession, frame: Frame) -> None:
-    owner = caller.service.gate.owner(caller.credentials)
+    owner = caller.group.gate.owner(caller.credentials)
     caller.propose(request, build_batch([opening_record(owner)], kind=Kind.OPEN_SESSION), result_fields)
 
 
@@ -370,7 +384,7 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     assert asked.record is not None
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
     if asked.needs.is_administrative or asked.record is Kind.CREATE_TOPIC:
-        by = caller.service.gate.who(caller.credentials)
+        by = caller.group.gate.who(caller.credentials)
         if by != ANONYMOUS:
             fields["by"] = by
     if isinstance(asked, BeginAttempt):
@@ -393,12 +407,12 @@ def _too_large(caller: Caller, size: int) -> RecordTooLargeError:
 
 @_in_a_task(ReadTopic)
 async def _read(caller: Caller, request: int, asked: ReadTopic) -> None:
-    topic, position, reading = TopicId(asked.topic), Position(asked.position), caller.service.reading
+    topic, position, reading = TopicId(asked.topic), Position(asked.position), caller.group.reading
     await reading.wait_readable(topic, position, applied_index=Index(asked.applied_index), wait=asked.wait)
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
         batches, last_position = await reading.read(topic, position, bytes_max=bytes_max)
-        fields: dict[str, object] = {"last_position": last_position, "applied_index": caller.service.applied_index}
+        fields: dict[str, object] = {"last_position": last_position, "applied_index": caller.group.applied_index}
         caller.check(asked)
         caller.ok(request, fields, batches)
         await caller.drain()
@@ -474,33 +488,33 @@ async def _query(
     name: str = "",
 ) -> None:
     """Answer with the result of a query; of a list only the items that the caller may see, by their field ``name``."""
-    result, age = await caller.service.reading.query(
+    result, age = await caller.group.reading.query(
         query, stale=stale, max_staleness=max_staleness, applied_index=applied_index
     )
     caller.check(asked)
     if name:
-        gate = caller.service.gate
+        gate = caller.group.gate
         result = [each for each in result if gate.sees(caller.credentials, type(asked), each[name])]
-    caller.ok(request, {key: result, "age": age, "applied_index": caller.service.applied_index})
+    caller.ok(request, {key: result, "age": age, "applied_index": caller.group.applied_index})
 
 
 @_in_a_task(WatchActor)
 async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
-    changes, index = await caller.service.reading.watch(asked.actor, asked.key, asked.index, wait=asked.wait)
+    changes, index = await caller.group.reading.watch(asked.actor, asked.key, asked.index, wait=asked.wait)
     caller.check(asked)
     caller.ok(request, {"changes": changes, "index": index})
 
 
 @_in_a_task(ListTokens)
 async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
-    tokens, _ = await caller.service.reading.query(TokensQuery(), stale=False)
+    tokens, _ = await caller.group.reading.query(TokensQuery(), stale=False)
     caller.check(asked)
-    caller.ok(request, {"tokens": tokens, "is_on": caller.service.gate.access.is_on})
+    caller.ok(request, {"tokens": tokens, "is_on": caller.group.gate.access.is_on})
 
 
 @_in_a_task(ListAudit)
 async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
-    entries, _ = await caller.service.reading.query(AuditQuery(asked.since), stale=False)
+    entries, _ = await caller.group.reading.query(AuditQuery(asked.since), stale=False)
     caller.check(asked)
     caller.ok(request, {"entries": entries})
 
@@ -511,14 +525,14 @@ async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
 @_at_once(AskStatus)
 def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> None:
     status = caller.service.status
-    if not caller.service.gate.sees(caller.credentials, ListTopics, None):
+    if not caller.group.gate.sees(caller.credentials, ListTopics, None):
         status = {name: status[name] for name in _PUBLIC_STATUS if name in status}
     caller.ok(request, {"status": status, **caller.identity(asked.challenge)})
 
 
 @_at_once(ListSnapshots)
 def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: Frame) -> None:
-    caller.ok(request, {"snapshots": caller.service.list_snapshots()})
+    caller.ok(request, {"snapshots": caller.group.list_snapshots()})
 
 
 @_in_a_task(CreateSnapshot)
@@ -526,7 +540,7 @@ async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) 
     with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
         await _note(caller, "snapshot create", "")
     caller.check(asked)
-    caller.ok(request, {"snapshot": await caller.service.create_snapshot()})
+    caller.ok(request, {"snapshot": await caller.group.create_snapshot()})
 
 
 @_in_a_task(ChangeMembership)
@@ -534,7 +548,7 @@ async def _change_members(caller: Caller, request: int, asked: ChangeMembership)
     detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
     await _note(caller, "members change", detail)
     caller.check(asked)
-    changed = caller.service.change_members(asked.action, asked.node, asked.address, asked.replaces)
+    changed = caller.group.change_members(asked.action, asked.node, asked.address, asked.replaces)
     caller.ok(request, await changed)
 
 
@@ -542,7 +556,7 @@ async def _change_members(caller: Caller, request: int, asked: ChangeMembership)
 async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
     await _note(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
     caller.check(asked)
-    caller.ok(request, await caller.service.transfer_leadership(asked.node))
+    caller.ok(request, await caller.group.transfer_leadership(asked.node))
 
 
 async def _note(caller: Caller, action: str, detail: str) -> None:
@@ -554,7 +568,7 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
     Raises:
       UnavailableError: it was not written, so the action must not begin.
     """
-    gate = caller.service.gate
+    gate = caller.group.gate
     if gate.access.is_on:
         batch = build_batch([audit_record(action, detail, gate.who(caller.credentials))], kind=Kind.AUDIT)
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -567,7 +581,7 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
             else:
                 noted.set_result(None)
 
-        caller.service.propose(batch, answer)
+        caller.group.propose(batch, answer)
         await noted
 
 
@@ -577,15 +591,15 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
 @_in_a_task(DescribeLog)
 async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> None:
     if not asked.stale:
-        await caller.service.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
-    caller.ok(request, {"log": caller.service.describe_log()})
+        await caller.group.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
+    caller.ok(request, {"log": caller.group.describe_log()})
 
 
 @_in_a_task(CopyLog)
 async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
-        batches = await caller.service.copy_log(asked.start, asked.end, bytes_max)
+        batches = await caller.group.copy_log(asked.start, asked.end, bytes_max)
         caller.ok(request, {}, [batch.buffer for batch in batches])
         await caller.drain()
 
@@ -594,6 +608,6 @@ async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
 async def _copy_snapshot(caller: Caller, request: int, asked: CopySnapshot) -> None:
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
-        size, identity, data = await caller.service.copy_snapshot(asked.end, asked.term, asked.offset, bytes_max)
+        size, identity, data = await caller.group.copy_snapshot(asked.end, asked.term, asked.offset, bytes_max)
         caller.ok(request, {"size": size, "identity": identity}, [data])
         await caller.drain()

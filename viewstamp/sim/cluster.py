@@ -208,7 +208,7 @@ class Cluster:
     def retire(self, member: Member) -> None:
         """Remove a machine for good, because it is no longer a member."""
         member.is_retired = True
-        member.incarnation = member.node.incarnation if member.node is not None else ""
+        member.incarnation = member.node.group.incarnation if member.node is not None else ""
         self.take_down(member, power=False)
         self.members.remove(member)
         self.retired.append(member)
@@ -403,7 +403,7 @@ def _describe(member: Member) -> str:
     if not member.is_up or node is None:
         return f"{member.id}: down"
     if node.replica is None:
-        return f"{member.id}: starts, {node.repairer.progress}"
+        return f"{member.id}: starts, {node.group.repairer.progress}"
     core = node.replica.raft.core
     log = core.log
     return (

@@ -190,7 +190,7 @@ class Damages:
         node = damage.member.node
         if not damage.member.is_up or node is None or node.replica is None:
             return False
-        if damage.is_final and not self._is_named(member, node.incarnation):
+        if damage.is_final and not self._is_named(member, node.group.incarnation):
             return False
         log = self._disks.by_name[damage.member.name]
         needed = node.machine.keep_from()

@@ -31,18 +31,18 @@ def contents_of(member: Member) -> dict[str, Kept]:
     """Read every topic from the member's own log on disk; only the first position of each comes from its state."""
     node = member.node
     assert node is not None
-    assert node.wal is not None
+    assert node.group.wal is not None
     topics = node.machine.query(TopicsQuery())
     located = [node.machine.query(LocationQuery(topic["id"], topic["first_position"])) for topic in topics]
     # Not from the log's beginning: below the records that topics keep it may be damaged, and need not be repaired.
-    batches = _batches(node.wal, min((index for index, _ in located), default=node.wal.durable_end))
+    batches = _batches(node.group.wal, min((index for index, _ in located), default=node.group.wal.durable_end))
     contents = {}
     for topic, (index, at) in zip(topics, located, strict=True):
         kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
         for batch in batches:
             if batch.first_index < index:
                 continue
-            for found in _made_visible(batch, topic["id"], node.wal, node.machine):
+            for found in _made_visible(batch, topic["id"], node.group.wal, node.machine):
                 if batch.kind is Kind.RECORDS and found.first_position != at:
                     raise Violation(
                         "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"

@@ -33,7 +33,7 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.node.inbox import Inbox, LostPeer, RememberPeer
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
-from viewstamp.node.ports import NodeControl
+from viewstamp.node.ports import GroupControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
@@ -68,7 +68,7 @@ class PeerPool:
         hello: dict[str, object],
         greeting: Callable[[], dict[str, object]],
         inbox: Inbox,
-        node: NodeControl,
+        group: GroupControl,
         network: Network,
         entropy: Random,
         unsent_bytes_max: int,
@@ -82,7 +82,7 @@ class PeerPool:
           hello: returns the HELLO of this member.
           greeting: returns the first report of this member on each connection.
           inbox: receives the disk of a peer that connects for the first time, and peers whose process seems dead.
-          node: receives the report that peers have another disk of this member on record.
+          group: receives the report that peers have another disk of this member on record.
           network: for connections.
           entropy: spreads retries.
           unsent_bytes_max: limit of unsent bytes of each link.
@@ -93,7 +93,7 @@ class PeerPool:
         self._hello = hello
         self._greeting = greeting
         self._inbox = inbox
-        self._node = node
+        self._group = group
         self.trusted: Mapping[NodeId, str] = {}
         """Members with their disks by the newest membership. Their messages need no other check."""
         self._network = network
@@ -183,7 +183,7 @@ class PeerPool:
                 entropy=self._entropy,
                 unsent_bytes_max=self._unsent_bytes_max,
                 on_lost=lambda lost: self._inbox.put(LostPeer(lost)),
-                on_lost_disk=self._node.on_lost_disk,
+                on_lost_disk=self._group.on_lost_disk,
                 greeting=lambda: encode_frame(FrameKind.DIGEST, self._greeting()),
                 log=self._logger,
             )

@@ -25,7 +25,7 @@ from viewstamp.errors import CorruptionError, ViewstampError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Disk
 from viewstamp.host.logger import Logger
-from viewstamp.node.ports import NodeControl
+from viewstamp.node.ports import GroupControl
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.wal.catalogue import Segment
@@ -66,7 +66,7 @@ class Scrubber(AsyncActor[None]):
         *,
         options: ScrubOptions,
         clock: Clock,
-        node: NodeControl,
+        group: GroupControl,
         snapshots: Snapshotter,
         find_lost_beginning: Callable[[], Awaitable[CorruptionError | None]],
         log: Logger,
@@ -79,7 +79,7 @@ class Scrubber(AsyncActor[None]):
           store: the snapshots.
           options: rate and times.
           clock: for the rate.
-          node: receives reports of rot in the log; the next pass may report the same rot again.
+          group: receives reports of rot in the log; the next pass may report the same rot again.
           snapshots: takes a new snapshot to replace a damaged one.
           find_lost_beginning: returns an error if the log lacks needed records that another member has.
           log: for lines about rot.
@@ -91,7 +91,7 @@ class Scrubber(AsyncActor[None]):
         self._store = store
         self._options = options
         self._clock = clock
-        self._node = node
+        self._group = group
         self._snapshots = snapshots
         self._find_lost_beginning = find_lost_beginning
         self._logger = log
@@ -127,7 +127,7 @@ class Scrubber(AsyncActor[None]):
         lost = await self._find_lost_beginning()
         if lost is not None:
             self._damaged.append(self._wal.directory)
-            self._node.on_rot(lost)
+            self._group.on_rot(lost)
         self.status = {
             "bytes": self._bytes,
             "seconds": round(self._clock.monotonic() - started, 3),
@@ -142,7 +142,7 @@ class Scrubber(AsyncActor[None]):
         if again is not None and self._is_there(segment):
             self._damaged.append(segment.path)
             self._logger.error("! rot in the log", path=again.path, reason=again.message)
-            self._node.on_rot(again)
+            self._group.on_rot(again)
 
     async def _read_segment(self, segment: Segment) -> CorruptionError | None:
         if not self._is_there(segment):
@@ -170,7 +170,7 @@ class Scrubber(AsyncActor[None]):
             self._store.set_aside(stored, error)
             if self._snapshots.is_base_lost:
                 # Another member may have a whole snapshot and should lead, because this one could offer none.
-                self._node.on_rot(error)
+                self._group.on_rot(error)
                 return
             with suppress(ViewstampError):
                 await self._snapshots.create()

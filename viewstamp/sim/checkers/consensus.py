@@ -45,7 +45,7 @@ class ConsensusChecker:
         for member in self._cluster.members:
             node = member.node
             # A node that restarts its parts closes its log before the other parts.
-            if node is None or node.replica is None or node.wal is None:
+            if node is None or node.replica is None or node.group.wal is None:
                 continue
             core = node.replica.raft.core
             log = core.log
@@ -65,17 +65,18 @@ class ConsensusChecker:
                 is_changed = True
         if is_changed:
             nodes = [member.node for member in self._cluster.members if member.node is not None]
-            self._check([node for node in nodes if node.replica is not None and node.wal is not None])
+            self._check([node for node in nodes if node.replica is not None and node.group.wal is not None])
         return is_changed
 
     def _check(self, nodes: list[Node]) -> None:
         for node in nodes:
             core = _core(node)
             self._listen(node, core)
-            assert node.wal is not None, "a replica has a log"
-            if core.log.durable_end > node.wal.durable_end:
+            assert node.group.wal is not None, "a replica has a log"
+            if core.log.durable_end > node.group.wal.durable_end:
                 raise Violation(
-                    "DurableIsDurable", f"{core.me} counts {core.log.durable_end}, its disk {node.wal.durable_end}"
+                    "DurableIsDurable",
+                    f"{core.me} counts {core.log.durable_end}, its disk {node.group.wal.durable_end}",
                 )
         try:
             disks = {_core(node).me: _disk(node) for node in nodes}
@@ -109,11 +110,12 @@ def _core(node: Node) -> Core:
 
 def _disk(node: Node) -> Durable:
     """Return the durable contents of the node's disk."""
-    assert node.wal is not None, "a replica has a log"
-    assert node.parts is not None, "a replica is a part"
-    state = node.parts.log_store.durable_state
+    wal, parts = node.group.wal, node.group.parts
+    assert wal is not None, "a replica has a log"
+    assert parts is not None, "a replica is a part"
+    state = parts.log_store.durable_state
     assert state is not None, "the control file is written before a replica is made"
-    return Durable(term=Term(state.term), vote=state.vote, history=_history(state.history), end=node.wal.durable_end)
+    return Durable(term=Term(state.term), vote=state.vote, history=_history(state.history), end=wal.durable_end)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,406 @@
+"""One replica of one group: its recovery, its parts, its restarts, and the requests that it answers.
+
+A group is a set of replicas with one log. A :class:`~viewstamp.node.node.Node` hosts the replica and has what all
+groups of a machine share: the lock of the directory, the port with its connections, and the health checks.
+
+The first part of a group that fails stops the other parts of it, and its files are left as they are. Acknowledged
+records are on a majority's disks by then; all other callers get an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from viewstamp.actors import Failure
+from viewstamp.consensus import standing
+from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.roles import Lifecycle
+from viewstamp.errors import (
+    ClosedError,
+    CorruptionError,
+    LostDiskError,
+    TrimmedError,
+    UnavailableError,
+    ViewstampError,
+    unanswered,
+)
+from viewstamp.host.blocking import in_thread, to_the_end
+from viewstamp.host.interfaces import Host
+from viewstamp.host.logger import Logger
+from viewstamp.ids import Index, NodeId, name_of
+from viewstamp.node.access import Credentials, Gate
+from viewstamp.node.address_check import check_address
+from viewstamp.node.applier import Answer
+from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
+from viewstamp.node.copying import conceal_batch, copy_snapshot, describe_log
+from viewstamp.node.health.watchdog import Watchdog
+from viewstamp.node.inbox import FromPeer, Join, Proposal
+from viewstamp.node.options import NodeOptions
+from viewstamp.node.parts import Parts, assemble
+from viewstamp.node.peers.peer_client import LostError
+from viewstamp.node.ports import NodeControl
+from viewstamp.node.reading import Reading
+from viewstamp.node.repair.recovery import NodeRecovery
+from viewstamp.node.replica import Replica
+from viewstamp.node.state_machine import StateMachine
+from viewstamp.wal.log import Wal
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.handshake import Hello
+
+__all__ = ["Group"]
+
+
+class Group:
+    """The replica of one group on one machine: :meth:`start` it, then :meth:`stop` and :meth:`close` it.
+
+    Invariants:
+      * the lifecycle is BOOTSTRAPPING until the log has been replayed, and every request is refused until then
+      * ``parts`` use ``wal``; a restart replaces both
+    """
+
+    def __init__(
+        self, options: NodeOptions, host: Host, machine: StateMachine, *, node: NodeControl, log: Logger
+    ) -> None:
+        """Prepare the replica; nothing is read yet.
+
+        Args:
+          options: of the node.
+          host: the machine.
+          machine: the state machine of the group, to which nothing has been applied.
+          node: receives the reports about events that concern the whole node.
+          log: the logger of the group.
+        """
+        self.options = options
+        self.machine = machine
+        self.wal: Wal | None = None
+        """The log, once it is open."""
+        self.parts: Parts | None = None
+        """The running parts; None until the log has been replayed. Other code only reads them."""
+        self.me = options.node
+        """The id of this member: the name of the node, or another id after its disk was lost."""
+        self.incarnation = ""
+        """The random id of this disk, from when its directory was new; "" until the log has been replayed."""
+        self.failure: BaseException | None = None
+        """The cause of the first failure of a part; None = none has failed."""
+        self._host = host
+        self._node = node
+        self._logger = log
+        self._membership = Membership(dict(options.members), dict(options.learners))
+        self._recovery = NodeRecovery(host, machine, options, members=self._membership, hello=self._hello, log=log)
+        self.repairer = self._recovery.repairer
+        self._restarting: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
+
+    # -- Start and stop -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Replay the log, and join the group. Returns before the group is RUNNING; raises as :meth:`Node.start`."""
+        recovered = await self._recovery.run()
+        self.wal = recovered.wal
+        await check_address(self.options, recovered, self._host.network)
+        self.me, self.incarnation = recovered.member_id, recovered.incarnation
+        self._node.on_recovered()
+        self.parts = assemble(
+            self.options,
+            self._host,
+            recovered,
+            group=self,
+            on_failed=self._on_failed,
+            repairer=self.repairer,
+            hello=self._hello(),
+            log=self._logger,
+        )
+        self.parts.start(self._host.clock.monotonic)
+        self.on_change()
+        self._watchdog.start()
+
+    def refuse(self) -> None:
+        """Refuse restarts from now on, because the node is stopping."""
+        self._is_stopping = True
+        self._watchdog.stop()
+
+    async def stop(self) -> None:
+        """Cancel a start or a restart, and stop the parts; callers that wait get an error. Idempotent.
+
+        Writes that were handed to the log go on until :meth:`close`.
+        """
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait([self._restarting])
+        await self._recovery.close()
+        if self.parts is not None:
+            await self.parts.stop()
+
+    async def close(self) -> None:
+        """Close the log, with all its writes durable. Raises StorageError if that failed. Idempotent."""
+        await self._close_files(self.parts)
+
+    def restart(self, why: str, prepare: Callable[[], None] | None = None) -> None:
+        """Restart in this process: stop the parts, end the connections, replay the log, join the group.
+
+        ``prepare`` is called in between, off the event loop, while the files are closed; it may block.
+        """
+        if self._restarting is None and not self._is_stopping and self.failure is None:
+            self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
+
+    async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
+        try:
+            self._logger.warning("! starts again", reason=why)
+            await self.hand_over()
+            await to_the_end(self._stop_parts())
+            if self.failure is not None:
+                return
+            if prepare is not None:
+                await self._recovery.run_blocking(prepare)
+            await self.start()
+        except Exception as error:
+            if not self._is_stopping:
+                self._on_failed(Failure(str(self.me), error))
+        finally:
+            self._restarting = None
+
+    async def _stop_parts(self) -> None:
+        """Stop the parts. Raises StorageError if writes of the log may not be on the disk."""
+        # From here on the group refuses requests, because a change that they made in the old parts would be lost.
+        parts, self.parts = self.parts, None
+        assert parts is not None, "only a running group starts again"
+        await parts.stop()
+        await self._node.end_connections()
+        await self._close_files(parts)
+
+    async def hand_over(self) -> None:
+        """If this member leads, transfer the leadership, within an election timeout."""
+        core = self.parts.raft.core if self.parts is not None else None
+        if core is None or core.leader != core.me or self.failure is not None or not self._node.hands_over:
+            return
+        with suppress(ViewstampError, TimeoutError):
+            async with asyncio.timeout(core.patience.ticks * self.options.tick_seconds):
+                await self.transfer_leadership("")
+
+    async def _close_files(self, parts: Parts | None) -> None:
+        """Close the readers and the writer of the log; abandon the log if the parts never ran.
+
+        Raises StorageError if a write or a sync has failed. The log must not be read again in this process then,
+        because reads would return bytes of the page cache that are not on the disk.
+        """
+        if parts is not None:
+            parts.log_fetches.cancel()
+            await parts.log_reader.close()
+        wal, self.wal = self.wal, None
+        if wal is not None and parts is None:
+            wal.abandon()
+        elif wal is not None and parts is not None:
+            await wal.close()
+            if wal.failure is not None:
+                raise wal.failure
+            await self._recovery.run_blocking(parts.log_store.mark_stopped)
+
+    def _hello(self) -> dict[str, object]:
+        """Return the HELLO of this node for a connection to another member."""
+        return Hello(
+            cluster=self.options.cluster, node=self.me, incarnation=self.incarnation, address=self._node.address
+        ).to_map()
+
+    # -- Reports of the parts (``ports.GroupControl``) -------------------------------------------------------
+
+    def on_lost_disk(self, error: LostDiskError) -> None:
+        """Join again under a new id if the log is empty, because this disk is new (protocol rule 18)."""
+        assert self.parts is not None, "its links live with it"
+        core = self.parts.raft.core
+        if core.log.end > 1 or core.leader == core.me:
+            return  # This log has records too, so people must decide which of the two directories is the right one.
+
+        self.restart(str(error), self.repairer.take_new_id)
+
+    def on_superseded(self, reason: str) -> None:
+        """Restart without the log, because the group has lost records that are committed here."""
+        self.restart(reason, partial(self.repairer.set_log_aside, self.membership))
+
+    def on_rot(self, error: CorruptionError) -> None:
+        """Restart with a repair, because bytes of the log or of a snapshot are damaged."""
+        if self.parts is None or standing.decides_alone(self.membership, self.me):
+            self._logger.error("! rot, and no other voter to repair it from", reason=error.message)
+            return
+        self._recovery.suspicion = error
+        self.restart(error.message)
+
+    def on_change(self) -> None:
+        """Update the links, and report to the node, after a change of role, term or members."""
+        if self.parts is not None:
+            self.parts.peers.connect_all()
+        self._node.on_change()
+
+    def _on_failed(self, failure: Failure) -> None:
+        if self.failure is None:
+            self.failure = failure.error
+        self._node.on_failed(failure)
+
+    def _has_lost_replica(self) -> bool:
+        parts = self.parts
+        return self._restarting is None and self.failure is None and parts is not None and not parts.ref.is_alive
+
+    def _on_lost_replica(self) -> None:
+        self._on_failed(Failure("replica", AssertionError("the replica has ended, and no failure was reported")))
+
+    # -- Requests (``service.GroupService``) ----------------------------------------------------------------
+
+    @property
+    def gate(self) -> Gate:
+        """Decides by the applied state about the rights of callers."""
+        return self.machine.gate
+
+    def propose(self, batch: Batch, answer: Answer, caller: Credentials | None = None) -> None:
+        """Propose a client's batch; ``answer`` is called once with the outcome. ``caller`` None = this node itself.
+
+        Raises:
+          UnavailableError: nothing was written; the group is starting, overloaded or stopping.
+        """
+        parts = self.parts
+        if parts is None:
+            raise self.not_ready()
+        parts.ref.tell(Proposal(batch, answer, caller))
+
+    @property
+    def reading(self) -> Reading:
+        """Return the reader of this member's state. Raises UnavailableError until the log has been replayed."""
+        return self._running.reading
+
+    async def create_snapshot(self) -> dict[str, object]:
+        """Take a snapshot of this member's state; see ``Snapshotter.create``."""
+        snapshotter, started = self._running.snapshotter, self._host.clock.monotonic()
+        stored = await snapshotter.create()
+        seconds = self._host.clock.monotonic() - started
+        return {"index": stored.end - 1, "term": stored.term, "bytes": stored.size, "seconds": seconds}
+
+    def list_snapshots(self, *, to_peer: bool = False) -> list[dict[str, object]]:
+        """Return this member's snapshots, the newest first."""
+        if self.parts is None and to_peer and self.repairer.salvaged:
+            raise LostError("it repairs its log as well")
+        return [each.as_dict() for each in self._running.snapshotter.store.stored]
+
+    async def read_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of a snapshot's file, and bytes of it from ``offset`` on."""
+        snapshotter = self._running.snapshotter
+        stored = snapshotter.store.find(end, term)
+        if stored is None:
+            raise TrimmedError(
+                f"{self.options.node} keeps no snapshot up to index {end - 1}", remedy="take a newer one"
+            )
+        return stored.size, stored.identity, await snapshotter.read(stored, offset, bytes_max)
+
+    async def read_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches for a member that repairs its log; raises as ``LogReader.read_committed``."""
+        if self.parts is not None:
+            return await self.parts.log_reader.read_committed(start, end, bytes_max)
+        if self.repairer.salvaged is None:
+            raise self.not_ready()
+        return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
+
+    def describe_log(self) -> dict[str, object]:
+        """Describe the applied log and the state there, for a backup. Raises UnavailableError until it is replayed."""
+        return describe_log(self.options, self._running)
+
+    async def copy_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
+        """Return committed batches without incarnations; raises as ``LogReader.read_committed``."""
+        batches = await self._running.log_reader.read_committed(start, end, bytes_max)
+        return [conceal_batch(batch) for batch in batches]
+
+    async def copy_snapshot(self, end: int, term: int, offset: int, bytes_max: int) -> tuple[int, int, bytes]:
+        """Return size and identity of the copy of a snapshot, and bytes of it; raises as :func:`copy_snapshot`."""
+        return await copy_snapshot(self._host.disk, self._running, end, term, offset, bytes_max)
+
+    def digest(self, source: NodeId, incarnation: str, body: object) -> None:
+        """Take a member's report on its state; it may be dropped. Raises LostDiskError, FrameError."""
+        if self.parts is not None and self.parts.peers.takes_reports(source, incarnation):
+            self.parts.digests.on_frame(source, body)
+
+    def step(self, message: FromPeer, incarnation: str) -> None:
+        """Take a consensus message, which may be dropped. Raises as ``PeerPool.check_source``."""
+        parts = self.parts
+        if parts is not None:
+            source = message.message.source
+            if parts.peers.trusted.get(source) != incarnation:
+                parts.peers.check_source(source, incarnation)
+            parts.ref.maybe_tell(message)
+
+    def meet(self, peer: NodeId, hello: Hello) -> bool:
+        """Check the opener of a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""
+        if self.parts is not None:
+            return self.parts.peers.meet(peer, hello)
+        if hello.address or self.repairer.salvaged is None:  # Without an address it is being repaired, and only reads.
+            raise self.not_ready()
+        return True
+
+    def incarnations_of(self, name: str) -> list[str]:
+        """Return the known incarnations of the members of this name, this member's own among them."""
+        own = [self.incarnation] if name == name_of(self.me) and self.incarnation else []
+        return own + [each for member, each in self.membership.incarnations.items() if name_of(member) == name]
+
+    def join(self, join: Join) -> None:
+        """Take the request of a node that lost its disk to be added."""
+        if self.parts is not None:
+            self.parts.ref.maybe_tell(join)
+
+    async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
+        """Change the membership; return it when the change is committed. If cancelled, the change goes on.
+
+        Raises:
+          RequestError: no such change. NotLeaderError, UnavailableError: nothing was changed.
+          OutcomeUnknownError: this node does not lead any more.
+        """
+        change = parse_change(action, node, address, replaces)
+        return await answered(lambda told: self._running.ref.tell(ChangeMembers(change, told)))
+
+    async def transfer_leadership(self, node: str) -> dict[str, object]:
+        """Hand the leadership to ``node`` ("" = the most up to date); return {"leader": ...}. Raises as above."""
+        target = NodeId(node) if node else None
+        return await answered(lambda told: self._running.ref.tell(Transfer(target, told)))
+
+    # -- State ----------------------------------------------------------------------------------------------
+
+    @property
+    def membership(self) -> Membership:
+        """Return the newest membership in this log, committed or not; before the replay, that of the settings."""
+        return self.parts.raft.core.membership if self.parts is not None else self._membership
+
+    @property
+    def applied_index(self) -> Index:
+        """Return the last index that has been applied here; 0 = none."""
+        return Index(self.parts.applier.applied_end - 1) if self.parts is not None else Index(0)
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Return the lifecycle state of this member."""
+        return self.parts.raft.core.lifecycle if self.parts is not None else Lifecycle.BOOTSTRAPPING
+
+    @property
+    def replica(self) -> Replica | None:
+        """Return the replica; None until the log has been replayed. Other code only reads it."""
+        return self.parts.replica if self.parts is not None else None
+
+    @property
+    def _running(self) -> Parts:
+        if self.parts is None:
+            raise self.not_ready()
+        return self.parts
+
+    def not_ready(self) -> UnavailableError:
+        """Return the error for a request that comes before the log has been replayed, or after :meth:`refuse`."""
+        if self._is_stopping:
+            return ClosedError(f"{self.options.node} is stopping", remedy="ask another node")
+        doing = "replaying" if self.repairer.progress is None else "repairing"
+        return UnavailableError(f"{self.options.node} is {doing} its log", remedy="try again in a moment")
+
+    def not_running(self, state: str) -> ViewstampError:
+        """Return the error that explains why this member does not have the group as RUNNING; ``state`` is its own."""
+        if self.parts is None:
+            reason = self.repairer.progress.sentence if self.repairer.progress else self.not_ready().message
+            return unanswered([], [], reason, detail=state)
+        away, reason = self.parts.peers.missing
+        lacking = standing.lacking(self.membership, self.membership.electors.keys() - away)
+        voters = lacking[0] if lacking else []
+        return unanswered(voters, away.intersection(voters), reason or "no leader was elected", detail=state)
