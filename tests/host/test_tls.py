@@ -490,3 +490,34 @@ async def test_a_broken_certificate_is_not_used_and_reported(
     replace(files, authority.sign(member("n1"), stem="good"))
     await wait_for(lambda: held.current() is not first)
     assert held.trouble == ""
+
+
+@pytest.mark.parametrize("case", ["expired", "another authority"])
+async def test_files_that_were_renewed_meanwhile_are_used_by_the_next_connection(
+    case: str, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connections of a process may outlive its certificate, and then it has not looked at the files for long."""
+    monkeypatch.setattr("viewstamp.host.tls._LOOK_SECONDS", 1e9)
+    files = authority.sign(client())
+    network = tls(files)
+    if case == "expired":
+        monkeypatch.setattr(network._tls, "loaded", inspect(authority.sign(client(), stem="old", begins=-5, ends=-1)))
+        server = Server(tls(authority.sign(member("n1"))))
+        replace(files, authority.sign(client(), stem="new"))
+    else:
+        other = Authority(tmp_path / "other")
+        server = Server(tls(other.sign(member("n1"))))
+        new = other.sign(client())
+        replace(files, new)
+        shutil.copy(new.authority, files.authority)
+    address = await server.listen()
+    mine: list[Ear] = []
+
+    def accept(connection: Connection) -> Ear:
+        mine.append(Ear(connection))
+        return mine[-1]
+
+    (await network.connect(address, accept)).send([b"hello"])
+    await wait_for(lambda: bool(server.ears) and server.ears[-1].heard == b"hello")
+    assert len(mine) == 1
+    await server.listener.close()

@@ -154,25 +154,33 @@ class Tls:
             "trouble": self.trouble,
         }
 
+    def look(self) -> None:
+        """Look at the files now, and load them if they have changed. Blocks; for a thread."""
+        with self._looking:
+            self._load_again()
+
     def _look(self) -> None:
         try:
-            marks = _marks(self.files)
-            if marks == self._seen:
-                return
-            self._seen = marks
-            try:
-                found = load(self.files)
-                _check_name(found, self._expected)
-            except ConfigError as error:
-                self.trouble = error.message
-                fields = {"reason": error.message, "in_use_until": shown_time(self.loaded.validity.ends)}
-                self._report("! new certificate refused", fields)
-                return
-            self.loaded, self.trouble = found, ""
-            fields = {"certificate": self.files.certificate, "ends": shown_time(found.validity.ends)}
-            self._report("= certificate replaced", fields)
+            self._load_again()
         finally:
             self._looking.release()
+
+    def _load_again(self) -> None:
+        marks = _marks(self.files)
+        if marks == self._seen:
+            return
+        self._seen = marks
+        try:
+            found = load(self.files)
+            _check_name(found, self._expected)
+        except ConfigError as error:
+            self.trouble = error.message
+            fields = {"reason": error.message, "in_use_until": shown_time(self.loaded.validity.ends)}
+            self._report("! new certificate refused", fields)
+            return
+        self.loaded, self.trouble = found, ""
+        fields = {"certificate": self.files.certificate, "ends": shown_time(found.validity.ends)}
+        self._report("= certificate replaced", fields)
 
 
 def _marks(files: TlsFiles) -> tuple[tuple[int, ...], ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
+from viewstamp.errors import TlsError
 from viewstamp.host.interfaces import Buffer, Connection, ConnectionHandler, Listener, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.host.tls import Tls, TlsFiles
+from viewstamp.host.tls import LoadedTls, Tls, TlsFiles
 from viewstamp.host.tls_stream import TlsStream
 
 __all__ = ["TlsNetwork", "client_network"]
@@ -58,9 +60,26 @@ class TlsNetwork(Network):
     async def connect(self, address: str, accept: Accept) -> Connection:
         """Connect, and return after the handshake; see :class:`Network`.
 
+        If the own certificate has expired, or the handshake fails, the files are looked at, and the connection is made
+        with what they hold now. Otherwise a process whose connections outlived its certificate would fail once,
+        although the certificate was renewed in time.
+
         Raises:
           TlsError: the handshake failed, or the other side is no member of the cluster of the own certificate.
         """
+        used = self._tls.current()
+        if used.validity.ends <= time.time():
+            await asyncio.to_thread(self._tls.look)
+            used = self._tls.loaded
+        try:
+            return await self._open(address, accept, used)
+        except TlsError:
+            await asyncio.to_thread(self._tls.look)
+            if self._tls.loaded is used:
+                raise
+        return await self._open(address, accept, self._tls.loaded)
+
+    async def _open(self, address: str, accept: Accept, loaded: LoadedTls) -> Connection:
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_open(error: BaseException | None) -> None:
@@ -75,7 +94,7 @@ class TlsNetwork(Network):
                 opened.exception()  # Marks it as retrieved, because the caller may have been cancelled.
 
         def accept_inner(inner: Connection) -> ConnectionHandler:
-            connection = _TlsConnection(inner, self._tls.current(), is_server=False, peer=address, on_open=on_open)
+            connection = _TlsConnection(inner, loaded, is_server=False, peer=address, on_open=on_open)
             made.append(connection)
             connection.begin()
             return connection
