@@ -305,7 +305,9 @@ class LimitsSection:
     """The largest result, or error text, of one command or query of an actor. For commands the leader's value
     counts."""
 
-    staged_bytes_max: int = field(default=GIB, metadata=_bytes(MIB, 1024 * GIB))
+    staged_bytes_max: int = field(
+        default=0, metadata=_bytes(MIB, 1024 * GIB, or_zero="an eighth of the disk, at least 1GiB")
+    )
     """The bytes that all sinks may have staged and not committed; at most an eighth of a limited log."""
 
     session_seconds: float = field(default=7 * 24 * 3600.0, metadata=_seconds(1, 1e9))

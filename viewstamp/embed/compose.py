@@ -18,7 +18,7 @@ from viewstamp.embed.actor_classes import NO_ACTORS, Actors, import_actors
 from viewstamp.errors import TlsError
 from viewstamp.host.clock import RealClock, read_boot_id
 from viewstamp.host.descriptors import descriptor_limit
-from viewstamp.host.disk import RealDisk
+from viewstamp.host.disk import RealDisk, disk_bytes
 from viewstamp.host.interfaces import Buffer, Host
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.host.network import RealNetwork
@@ -40,6 +40,8 @@ from viewstamp.wire.frame import FrameKind, encode_frame
 __all__ = ["compose_node", "node_host", "node_options", "prepare_process", "real_host", "resolve"]
 
 _SWITCH_SECONDS = 0.0005
+_STAGED_BYTES_MIN = 1024**3
+"""The default quota of staged bytes on a small disk; it was the only default before."""
 
 
 def prepare_process() -> None:
@@ -165,10 +167,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
 
 def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
-    quota, staged_bytes_max = "[limits] staged_bytes_max", settings.limits.staged_bytes_max
-    if settings.wal.bytes_max and settings.wal.bytes_max // 8 < staged_bytes_max:
-        # Staged blocks keep the log from being deleted. The rest is for commits and snapshots, which free it.
-        quota, staged_bytes_max = "[wal] bytes_max, an eighth of which may be staged", settings.wal.bytes_max // 8
+    quota, staged_bytes_max = _staging_quota(settings)
     machine = Streams(
         classes=actors,
         staged_bytes_max=staged_bytes_max,
@@ -177,3 +176,17 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
         call_result_bytes_max=settings.limits.result_bytes_max,
     )
     return Node(node_options(settings), host, machine, log)
+
+
+def _staging_quota(settings: NodeSettings) -> tuple[str, int]:
+    """Return what decides how much may be staged, for error messages, and the quota in bytes.
+
+    Staged blocks keep the log from being deleted. The rest is for commits and snapshots, which free it.
+    """
+    quota, log_bytes_max = settings.limits.staged_bytes_max, settings.wal.bytes_max
+    if log_bytes_max and not 0 < quota <= log_bytes_max // 8:
+        return "[wal] bytes_max, an eighth of which may be staged", log_bytes_max // 8
+    if quota:
+        return "[limits] staged_bytes_max", quota
+    share = disk_bytes(settings.node.data_dir) // 8
+    return "[limits] staged_bytes_max, by default an eighth of the disk", max(_STAGED_BYTES_MIN, share)

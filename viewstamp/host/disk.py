@@ -29,7 +29,7 @@ from viewstamp.host.executor import ThreadExecutor
 from viewstamp.host.interfaces import AsyncFile, Buffer, File, Lock, SerialExecutor
 from viewstamp.host.private import DIRECTORY_MODE, open_private
 
-__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock", "directory_id"]
+__all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock", "directory_id", "disk_bytes"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -283,6 +283,16 @@ def _after(buffers: Sequence[Buffer], skip: int) -> list[Buffer]:
 
 def _holder(descriptor: int) -> str:
     return f"process {os.pread(descriptor, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
+
+
+def disk_bytes(path: str) -> int:
+    """Return the size of the file system that holds ``path``, or will hold it if it does not exist yet. Blocks."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    with _storage("ask for the size of", path):
+        answer = os.statvfs(path)
+        return answer.f_blocks * answer.f_frsize
 
 
 def directory_id(path: str) -> str:
