@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.in_thread import InThread, in_thread
 from viewstamp.client import Client, TopicInfo
-from viewstamp.embed import ClusterHandle, local_cluster
+from viewstamp.config import make_certificates
+from viewstamp.embed import ClusterHandle, connect, local_cluster
+from viewstamp.host.tls import TlsFiles
 from viewstamp.wire.batch import Record
 
-__all__ = ["RunningCluster", "running_cluster"]
+__all__ = ["RunningCluster", "SecuredCluster", "running_cluster", "secured_cluster"]
 
 ResultT = TypeVar("ResultT")
 
@@ -94,3 +97,53 @@ def running_cluster(*, nodes: int = 3, settings: Mapping[str, object] | None = N
     """Run a cluster in a temporary directory, on free ports, until the context is left."""
     with in_thread(lambda: local_cluster(nodes=nodes, settings=settings or {})) as cluster:
         yield RunningCluster(cluster)
+
+
+class SecuredCluster(RunningCluster):
+    """A cluster with TLS that asks for tokens. Its methods act as an administrator."""
+
+    def __init__(self, cluster: InThread[ClusterHandle], root: Path) -> None:
+        super().__init__(cluster)
+        self.root = root
+        """The directory of the settings files and the certificates."""
+        tls = self._handle.tls
+        assert tls is not None
+        self.tls: TlsFiles = tls
+        text = self.create_token("administrator", "administer")
+        self._client = cluster.call(lambda: connect(self.addresses, tls=tls, token=text))
+
+    def close(self) -> None:
+        self._cluster.run(self._client.close())
+
+    def files(self) -> dict[str, str]:
+        """Return the options that name the certificate of a client."""
+        return {"tlsAuthority": self.tls.authority, "tlsCertificate": self.tls.certificate, "tlsKey": self.tls.key}
+
+    def create_token(self, name: str, *roles: str) -> str:
+        return self.run(lambda client: client.create_token(name, roles))[1]
+
+    def revoke(self, file: str) -> None:
+        """Revoke the token in a file."""
+        token = Path(file).read_text(encoding="utf-8").split("_")[1]
+        self.run(lambda client: client.revoke_token(token))
+
+    def replace_authority(self) -> None:
+        """Replace all certificates by those of another authority, so that earlier ones open no connection any more."""
+        running = self.nodes
+        for node in running:
+            self.stop(node)
+        for file in ("ca.pem", "ca.key"):
+            (self.root / "tls" / file).unlink()
+        make_certificates(str(self.root), clients=[Path(self.tls.key).stem], renew=True)
+        self.start(*running)
+
+
+@contextmanager
+def secured_cluster(root: Path) -> Iterator[SecuredCluster]:
+    """Run a cluster with TLS and tokens in a directory that stays, until the context is left."""
+    with in_thread(lambda: local_cluster(nodes=3, tls=True, directory=root)) as cluster:
+        secured = SecuredCluster(cluster, root)
+        try:
+            yield secured
+        finally:
+            secured.close()

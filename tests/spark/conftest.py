@@ -14,6 +14,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,11 +38,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which Spark stores what its user interface shows."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(event_log: Path) -> Iterator[SparkSession]:
     """A session with two cores, in which a failed task is tried four times in all."""
     from viewstamp.spark import session
 
-    spark = session("tests", cores=2, **{"spark.master": "local[2,4]"})
+    conf = {
+        "spark.master": "local[2,4]",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": event_log.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    spark = session("tests", cores=2, **conf)
     yield spark
     spark.stop()
 

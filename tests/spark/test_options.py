@@ -176,6 +176,17 @@ def test_a_wrong_value_of_a_writer_is_named_with_its_remedy(option: str, value: 
     assert remedy in raised.value.remedy
 
 
+@pytest.mark.parametrize("option", ["token", "Password", "tokenFile", "tlsKey", "path"])
+def test_a_secret_in_an_option_is_refused_and_not_shown(option: str) -> None:
+    secret = "7f" * 32
+    is_key = option == "tlsKey"
+    value = f"-----BEGIN PRIVATE KEY-----\n{secret}" if is_key else f"vst_0123456789ab_{secret}"
+    with pytest.raises(ConfigError) as raised:
+        SourceOptions.parse({**NAMED, option: value}, streaming=False)
+    assert secret not in f"{raised.value} {raised.value.remedy}"
+    assert "file" in raised.value.remedy or option == "path"
+
+
 @pytest.mark.parametrize("option", ["maxRecordsPerTrigger", "maxBytesPerTrigger"])
 def test_a_limit_of_nothing_is_refused(option: str) -> None:
     with pytest.raises(ConfigError, match=option):

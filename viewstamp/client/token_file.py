@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from viewstamp.errors import ConfigError, RequestError
-from viewstamp.wire.access import Token
+from viewstamp.wire.access import Token, has_token
 
 __all__ = ["TOKEN_VARIABLE", "find_token"]
 
@@ -22,6 +22,11 @@ def find_token(path: str | None = None) -> str:
     """
     text, where = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
     if path:
+        if has_token(path):
+            raise ConfigError(
+                "a token is given where the name of a file with a token is expected",
+                remedy="write the token into a file that only its user can read, and give the name of the file",
+            )
         where = path
         try:
             with open(path, encoding="utf-8") as stream:

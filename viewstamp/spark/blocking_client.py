@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import random
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.token_file import find_token
-from viewstamp.errors import ClosedError, UnavailableError
+from viewstamp.errors import ClosedError, ConfigError, UnavailableError
 from viewstamp.host.address import format_address, parse_address
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.host.tls import TlsFiles
@@ -47,21 +49,61 @@ _clients: dict[tuple[int, str, TlsFiles | None, str], BlockingClient] = {}
 inherited client is never used, and never closed either, because closing its loop would disturb the parent's. So a child
 has to end without clean-up, by ``os._exit``, as Spark's workers and those of multiprocessing do."""
 
+_log = logging.getLogger("viewstamp.spark")
+
 
 def blocking_client(cluster: str, tls: TlsFiles | None = None, token_file: str = "") -> BlockingClient:
     """Return this process's client of the cluster at ``cluster`` (``host:port,host:port``). Sends no request.
 
-    ``tls``: the client's certificate; None = a cluster without TLS. ``token_file``: a file with the token to use; "" =
-    the token in VIEWSTAMP_TOKEN, or none.
+    The token is read again for each call, because Spark's workers live as long as the application, and a token may be
+    replaced meanwhile. A client with an earlier token is closed, so each task keeps the one that it got. If the file
+    cannot be read any more, the earlier token stays in use, because whoever replaces a file may empty it first.
+
+    Args:
+      cluster: the addresses.
+      tls: the client's certificate; None = a cluster without TLS. Files that have changed are loaded again by the
+        client itself. The name of a file, like that of the next one, may be one of :func:`sent_file`.
+      token_file: a file with the token to use; "" = the token in VIEWSTAMP_TOKEN, or none.
 
     Raises:
       ConfigError: an address, or a file of ``tls``, is invalid, or the file has no token.
     """
+    if tls is not None:
+        files = {name: sent_file(getattr(tls, name)) for name in ("authority", "certificate", "key")}
+        tls = replace(tls, **files)
+    token_file = sent_file(token_file)
     key = os.getpid(), cluster, tls, token_file
     found = _clients.get(key)
+    try:
+        token = find_token(token_file)
+    except ConfigError as error:
+        if found is None:
+            raise
+        _log.warning("the token in use stays in use: %s", error)
+        return found
     if found is None:
-        found = _clients.setdefault(key, BlockingClient(cluster, tls, find_token(token_file)))
-    return found
+        return _clients.setdefault(key, BlockingClient(cluster, tls, token))
+    if found.token != token:
+        _clients[key] = BlockingClient(cluster, tls, token)
+        found.close()
+    return _clients[key]
+
+
+def sent_file(name: str) -> str:
+    """Return the path of a file that an option names.
+
+    A name without a leading slash is that of a file which Spark has sent (``--files``, ``SparkContext.addFile``), if
+    there is such a one in this process; otherwise it is relative to the working directory.
+    """
+    if not name or os.path.isabs(name):
+        return name
+    from pyspark.core.files import SparkFiles
+
+    with contextlib.suppress(AssertionError, TypeError):  # Raised by Spark where it has sent no files.
+        sent: str = SparkFiles.get(name)
+        if os.path.exists(sent):
+            return sent
+    return os.path.abspath(name)
 
 
 class BlockingClient:
@@ -73,6 +115,7 @@ class BlockingClient:
     """
 
     def __init__(self, cluster: str, tls: TlsFiles | None = None, token: str = "") -> None:
+        self.token = token
         self.client = Client(
             cluster,
             network=client_network(tls),

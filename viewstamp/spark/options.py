@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
 from viewstamp.host.tls import TlsFiles
+from viewstamp.wire.access import has_token
 
 __all__ = [
     "COLUMNS",
@@ -36,7 +37,9 @@ COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "val
 _FILLED_IN: Final = ("position", "term", "index", "timestamp")
 _TLS: Final = ("tlsAuthority", "tlsCertificate", "tlsKey")
 """Files on the driver and on every executor. All three are given, or none."""
-_ADDRESS: Final = ("cluster", "tokenFile", "topic", *_TLS)
+_FILES: Final = ("tokenFile", *_TLS)
+"""Options that name files with secrets."""
+_ADDRESS: Final = ("cluster", "topic", *_FILES)
 """Options that reading and writing share."""
 
 Bound: TypeAlias = int | Literal["earliest", "latest"]
@@ -273,6 +276,17 @@ def _text(value: str) -> str:
     return value.strip()
 
 
+def _check_no_secret(option: str, value: str) -> None:
+    """Refuse a secret where the name of its file is expected, without showing a part of it."""
+    kind = "a token" if has_token(value) else "a private key" if "PRIVATE KEY-----" in value else ""
+    if kind and option in _FILES:
+        raise ConfigError(
+            f"option {option} holds {kind} itself, where the name of a file is expected",
+            remedy=f"write {kind} into a file that only the user of the job can read, and give its name; Spark stores"
+            " and shows options. Replace this one, because it may have been shown",
+        )
+
+
 def _names(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(","))
     if "" in names:
@@ -468,6 +482,12 @@ _KAFKAS_HINTS: Final[Mapping[str, str]] = {
 }
 """Options of Spark's Kafka connector that have no meaning here, and what to write instead."""
 
+_SECRETS_HINTS: Final[Mapping[str, str]] = {
+    "token": "write the token into a file, and give its name in tokenFile; Spark stores and shows options",
+    "password": "write a token into a file, and give its name in tokenFile; Spark stores and shows options",
+}
+"""Names under which a user may expect to give a secret. No message shows the value of an option that is unknown."""
+
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
 """Names that Spark itself adds to the options; in lower case, because Spark ignores capitals."""
 _TABLES: Final = "option."
@@ -503,6 +523,7 @@ def _read(
     names: dict[str, str] = {}
     for name, value in options_of(options).items():
         option = _find(name, value, known, where)
+        _check_no_secret(option, value)
         try:
             checked = known[option](value)
         except ValueError as error:
@@ -552,7 +573,8 @@ def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str
     if name.lower() in spelling:
         return spelling[name.lower()]
     if name.lower() == "path":
-        raise ConfigError(f"the {where} has no path, but {value!r} is given", remedy='write .option("topic", "NAME")')
+        shown = "a token" if has_token(value) else repr(value)
+        raise ConfigError(f"the {where} has no path, but {shown} is given", remedy='write .option("topic", "NAME")')
     for kafkas, ours in _KAFKAS.items():
         if name.lower() == kafkas.lower() and ours in known:
             if ours.endswith("Position") and value not in ("earliest", "latest"):
@@ -561,7 +583,7 @@ def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str
                     remedy=f'write {ours}: a position from 1 on, or for each topic {{"NAME": 1, "NAME": "latest"}}',
                 )
             return ours
-    hints = {kafkas.lower(): hint for kafkas, hint in _KAFKAS_HINTS.items()}
+    hints = {hinted.lower(): hint for hinted, hint in (*_KAFKAS_HINTS.items(), *_SECRETS_HINTS.items())}
     hint = hints.get(name.lower())
     if hint is None and name.lower().startswith("kafka."):
         hint = "leave it out, because there is no Kafka client that reads it"

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from viewstamp.client.sinks import Sealed, Sink, SinkCommit
 from viewstamp.errors import RequestError, ViewstampError
-from viewstamp.spark.blocking_client import blocking_client
+from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.rows import Rows, check_schema
@@ -62,6 +62,9 @@ _CLEANING_SECONDS = 5.0
 
 _known_topics: set[tuple[str, str]] = set()
 """(cluster, topic) that this process has found to exist. It is not asked again, because topics are not deleted."""
+
+_allowed: set[tuple[str, str, str]] = set()
+"""(cluster, sink, token) that this process has found to be allowed. A right that is lost later fails in the tasks."""
 
 _log = logging.getLogger("viewstamp.spark")
 
@@ -149,6 +152,11 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._options, next((message.target for message in _only_staged(messages)), self._target()))
         self._forget()
 
+    @property
+    def sink(self) -> str:
+        """The name of the sink of this write."""
+        return self._target().sink
+
     def _target(self) -> Target:
         """Return the target. Tasks know it; the driver knows it except for the query of ``foreachBatch``."""
         options = self._options
@@ -165,9 +173,10 @@ class BatchWriter(DataSourceArrowWriter):
         """
         if not self._options.txn_id and self._options.batch_id is None:
             with _only_helps("forgetting the sink of this write"), contextlib.suppress(RequestError):
-                # A RequestError means that the sink does not exist, because no task began an attempt.
+                # A RequestError means that the sink does not exist, because no task began an attempt, or that this
+                # takes the right to administer. Then the cluster forgets the sink after a day.
                 link = blocking_client(self._options.cluster, self._options.tls, self._options.token_file)
-                link.run(link.client.forget_sink, self._target().sink, timeout=_CLEANING_SECONDS)
+                link.run(link.client.forget_sink, self.sink, timeout=_CLEANING_SECONDS)
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
@@ -175,21 +184,23 @@ def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
 
     Raises:
       UnknownTopicError: the topic does not exist.
+      AccessDeniedError: the token has no right on the topic, or on the sink if an option names it.
       ConfigError: rows of this schema cannot be records.
       UnavailableError: the cluster does not answer.
     """
     if _COMMITTER not in sys.modules:
-        _check(options, schema)
+        _check(options, schema, options.sink_id)
     return StreamWriter(options, schema)
 
 
 def batch_writer(options: SinkOptions, schema: StructType) -> BatchWriter:
     """Return a writer for one batch, with the checks of :func:`stream_writer`."""
-    _check(options, schema)
-    return BatchWriter(options, schema)
+    writer = BatchWriter(options, schema)
+    _check(options, schema, writer.sink)
+    return writer
 
 
-def _check(options: SinkOptions, schema: StructType) -> None:
+def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
     with remedies():
         check_schema(schema, options.topic, options.format, options.filled_in)
     link = blocking_client(options.cluster, options.tls, options.token_file)
@@ -198,6 +209,12 @@ def _check(options: SinkOptions, schema: StructType) -> None:
     if options.topic and known not in _known_topics:
         link.run(link.client.describe_topic, options.topic, timeout=_PLANNING_SECONDS)
         _known_topics.add(known)
+    allowed = options.cluster, sink, link.token
+    if sink and link.token and allowed not in _allowed:
+        # An ABORT of a run without attempts has no effect. Without this check each task would fail several times.
+        link.run(link.client.sink(sink).abort, 0, timeout=_PLANNING_SECONDS)
+        if options.sink_id:
+            _allowed.add(allowed)
 
 
 def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: Iterator[RecordBatch]) -> Staged:
@@ -211,7 +228,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
         first = next(iterator, None)
         if first is None:
             return Staged(target, partition, None)
-        attempt = link.run(_sink(options, target).begin, target.batch, name)
+        attempt = link.run(_sink(link, options, target).begin, target.batch, name)
         if isinstance(attempt, SinkCommit):
             return Staged(target, partition, None)
         try:
@@ -246,9 +263,8 @@ def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
     sealed = [message.sealed for message in sorted(staged, key=_partition) if message.sealed is not None]
     if sealed:
         target = staged[0].target
-        blocking_client(options.cluster, options.tls, options.token_file).run(
-            _sink(options, target).commit, target.batch, sealed
-        )
+        link = blocking_client(options.cluster, options.tls, options.token_file)
+        link.run(_sink(link, options, target).commit, target.batch, sealed)
     return bool(sealed)
 
 
@@ -260,13 +276,12 @@ def _abort(options: SinkOptions, target: Target | None) -> None:
     """
     if target is not None:
         with _only_helps("dropping what was staged"):
-            blocking_client(options.cluster, options.tls, options.token_file).run(
-                _sink(options, target).abort, target.batch, timeout=_CLEANING_SECONDS
-            )
+            link = blocking_client(options.cluster, options.tls, options.token_file)
+            link.run(_sink(link, options, target).abort, target.batch, timeout=_CLEANING_SECONDS)
 
 
-def _sink(options: SinkOptions, target: Target) -> Sink:
-    return blocking_client(options.cluster, options.tls, options.token_file).client.sink(
+def _sink(link: BlockingClient, options: SinkOptions, target: Target) -> Sink:
+    return link.client.sink(
         target.sink,
         owner=target.owner,
         run=target.run,

@@ -43,6 +43,7 @@ __all__ = [
     "TokenRole",
     "audit_record",
     "check_roles",
+    "has_token",
     "opening_record",
     "owner_of",
     "read_role",
@@ -51,6 +52,7 @@ __all__ = [
 SECRET_BYTES = 32
 _ID_BYTES = 6
 _TOKEN = re.compile(r"vst_([0-9a-f]{12})_([0-9a-f]{64})")
+_MARK = re.compile(r"vst_[0-9a-f]{12}_")
 _PATTERN_MAX = 256
 ROLES_MAX = 64
 """The most roles of one token."""
@@ -78,6 +80,11 @@ class TokenRole(NamedTuple):
 
     def __str__(self) -> str:
         return self.right.value if self.right is Right.ADMINISTER else f"{self.right.value}:{self.pattern}"
+
+
+def has_token(text: str) -> bool:
+    """Return whether a text contains a token, or a part of one, so that it must not be shown."""
+    return _MARK.search(text) is not None
 
 
 def read_role(text: object) -> TokenRole:
