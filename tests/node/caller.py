@@ -28,6 +28,10 @@ class Caller:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def drain(self) -> None:
+        """Wait until the node has taken most of the written bytes."""
+        await self._writer.drain()
+
     def send(self, kind: int, body: object, payload: Buffer = b"") -> None:
         self.write(b"".join(encode_frame(kind, body, [payload])))
 

@@ -100,7 +100,7 @@ async def test_a_frame_over_the_limit_is_refused_by_its_header(group: Group) -> 
         frame = b"".join(encode_frame(FrameKind.APPEND, {"id": 1}, [bytes(LIMITS.frame_bytes_max)]))
         caller.write(frame[:20])
         assert await caller.is_ended()
-    assert "over the limit of 100000" in group.journal.of("! connection ended")[0]["reason"]
+    assert "over the limit of 85536" in group.journal.of("! connection ended")[0]["reason"]
     await works(group)
 
 

@@ -284,3 +284,71 @@ def test_a_body_over_its_limit_is_refused_by_its_header_and_a_payload_is_not() -
     assert len(decoder.feed(join(encode_frame(FrameKind.APPEND, {"id": 1}, [bytes(5000)])))) == 1
     with pytest.raises(FrameError, match="the body of a frame has 5004 bytes, over the limit of 1000"):
         decoder.feed(join(encode_frame(FrameKind.APPEND, [{}] * 5001))[:20])
+
+
+@pytest.mark.parametrize("step", [7, 1000, 300_000, 10 << 20])
+def test_feeding_returns_no_more_frames_than_asked_for_and_keeps_the_others(step: int) -> None:
+    frames = [
+        encode_frame(FrameKind.APPEND, {"id": each}, [bytes(size)]) for each, size in enumerate((0, 9, 3 << 20, 5))
+    ]
+    stream = b"".join(map(join, frames)) * 2
+    decoder = FrameDecoder()
+    found: list[int] = []
+    for at in range(0, len(stream), step):
+        decoded = decoder.feed(stream[at : at + step], 2)
+        while True:
+            assert len(decoded) <= 2
+            found += [frame.body["id"] for frame in decoded]
+            if not decoder.has_more:
+                break
+            decoded = decoder.feed(b"", 2)
+    assert found == [0, 1, 2, 3] * 2
+    assert decoder.held == 0
+
+
+def test_feeding_for_no_frames_only_takes_the_bytes() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(join(encode_frame(FrameKind.STATUS, {"id": 1})), 0) == []
+    assert decoder.has_more
+    assert [frame.body for frame in decoder.feed(b"", 5)] == [{"id": 1}]
+    assert not decoder.has_more
+
+
+def test_a_large_frame_is_not_held_twice() -> None:
+    frame = join(encode_frame(FrameKind.APPEND, {}, [bytes(range(256)) * (32 << 10)]))
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        found = [each for at in range(0, len(frame), 65_536) for each in decoder.feed(frame[at : at + 65_536])]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found[0].payload == frame[-(8 << 20) :]
+    assert found[0].payload.readonly
+    assert peak < 3 << 20  # Its own memory is not Python's, so this is what is held besides.
+
+
+def test_a_small_rest_of_a_chunk_does_not_keep_the_chunk() -> None:
+    decoder = FrameDecoder()
+    tracemalloc.start()
+    try:
+        decoder.feed(join(encode_frame(FrameKind.APPEND, {}, [bytes(1 << 20)])) + b"VSF")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decoder.held == 3
+    assert held < 100_000
+
+
+def test_lists_and_maps_have_a_limit_of_their_own_behind_the_first_frame() -> None:
+    def decoder() -> FrameDecoder:
+        made = FrameDecoder(first_bytes_max=1000)
+        assert len(made.feed(join(encode_frame(FrameKind.HELLO, {})))) == 1
+        made.believe(structure_bytes_max=1000)
+        return made
+
+    plain = {"id": 1, "text": "x" * 70_000, "bytes": bytes(70_000), "list": [1] * 900}
+    assert decoder().feed(join(encode_frame(FrameKind.QUERY, plain)))[0].body == plain
+    for body in ({**plain, "more": [{}] * 200}, [{}] * 1001, {str(key): 1 for key in range(500)}, {1: ["x" * 2000]}):
+        with pytest.raises(FrameError, match="lists, maps and numbers, over the limit of 1000"):
+            decoder().feed(join(encode_frame(FrameKind.QUERY, body)))

@@ -273,6 +273,18 @@ class Connection(Protocol):
         """Wait until few bytes are unsent. Returns immediately if the connection is closed."""
         ...
 
+    def pause_reading(self) -> None:
+        """Deliver no more bytes until ``resume_reading``, except a few that were received already. Idempotent.
+
+        It is a request: a connection inside one process may go on delivering, because the other side can be trusted.
+        The end of the connection is reported at the latest after ``resume_reading``.
+        """
+        return
+
+    def resume_reading(self) -> None:
+        """Deliver bytes again. Idempotent."""
+        return
+
     def close(self) -> None:
         """Send the queued bytes, then close. ``on_closed`` follows. Idempotent."""
         ...

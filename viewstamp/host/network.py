@@ -220,7 +220,8 @@ class _TcpConnection(asyncio.Protocol, Connection):
         try:
             self._handler.on_bytes(data)
         except Exception as error:
-            self._error = error
+            # The frames of the traceback hold this object and the bytes, until the next collection of garbage.
+            self._error = error.with_traceback(None)
             self.abort()
 
     def pause_writing(self) -> None:
@@ -264,6 +265,16 @@ class _TcpConnection(asyncio.Protocol, Connection):
         """Wait until few bytes are unsent; returns immediately if closed. If cancelled, other callers still wait."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
+
+    def pause_reading(self) -> None:
+        """Read no more from the socket, so that the other side is slowed down by TCP."""
+        if not self._closing and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read from the socket again."""
+        if not self._closing and self._transport is not None:
+            self._transport.resume_reading()
 
     def close(self) -> None:
         """Send the queued bytes, then close. A peer that does not read delays this for ever; ``abort`` ends it."""

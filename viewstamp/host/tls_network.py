@@ -115,6 +115,14 @@ class _TlsConnection(TlsStream, Connection):
 
     _inner: Connection
 
+    def pause_reading(self) -> None:
+        """Deliver no more bytes, except those of the chunk that is being decrypted."""
+        self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Deliver bytes again."""
+        self._inner.resume_reading()
+
     async def drain(self) -> None:
         """Wait until few bytes are unsent. Returns immediately before the handshake, when few bytes can be."""
         await self._inner.drain()

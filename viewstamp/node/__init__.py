@@ -28,6 +28,7 @@
 | ``address_check`` | whether a node may start at the address of its settings | the log |
 | ``changes`` | changes of members and leader, until they are complete | how they are made |
 | ``crowd`` | limits and log lines about accepted connections | their requests |
+| ``rota`` | the share of the event loop that requests of clients take | the requests |
 | ``options`` | the settings of a node, and its release | |
 | ``peers`` | the connections to other members | |
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |

@@ -84,6 +84,7 @@ class Node:
                 limits=options.limits,
                 entropy=self.host.entropy,
                 log=self._logger,
+                monotonic=self.host.clock.monotonic,
                 requires_certificates=self.host.tls is not None,
             )
             self._listener = await self.host.network.listen(options.listen, self.server.accept)

@@ -31,6 +31,7 @@ from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.read_index import Barrier
 from viewstamp.node.reading import Reading
+from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, Limits, Service
 from viewstamp.node.state_machine import Query, Result
 from viewstamp.wire.answers import error_fields
@@ -47,6 +48,10 @@ _BODY_BYTES = 64 * 1024
 """Limit of the body of a request, without the batch or the arguments in it."""
 _BODY_BYTES_MIN = 4 * 1024 * 1024
 """Lowest limit of a body, because a DIGEST names 65,536 commands even if the limit of batches is small."""
+_STRUCTURE_BYTES = 1024 * 1024
+"""Limit of a client's body without its texts and bytes, because a byte of lists and maps takes up to 80 in memory."""
+_FRAME_BATCHES = 2
+"""Limit of a client's frame, in batches of the maximum size. Two, so that a batch that is too large gets an answer."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 
@@ -67,6 +72,7 @@ class Server:
         limits: Limits,
         entropy: Random,
         log: Logger,
+        monotonic: Callable[[], float],
         requires_certificates: bool = False,
     ) -> None:
         self.service = service
@@ -80,6 +86,7 @@ class Server:
         self.in_flight_bytes = 0
         self.connections: dict[_ServerConnection, None] = {}
         self.crowd = Crowd(limits.crowd)
+        self.rota = Rota(monotonic)
         self._node = node
 
     @property
@@ -154,18 +161,66 @@ class _ServerConnection:
         self._is_closed = False
         self._peer = self._incarnation = ""
         self._may_read = False
+        self._rota: Rota | None = server.rota
+        """Limits the share of the event loop; None = the other side is a member, and is not limited."""
+        self._failure: BaseException | None = None
+        """The error of a request that was handled in a turn of the rota."""
         self._told: dict[str, object] | None = None
         """The members that were last sent to a client; None = it did not subscribe to them."""
 
     # -- Bytes ----------------------------------------------------------------------------------------------
 
     def on_bytes(self, data: bytes) -> None:
-        """Decode and handle the received bytes."""
-        for frame in self._decoder.feed(data):
-            self._on_frame(frame)
-        if self._decoder.held != self._held_bytes:
-            self._held_bytes = self._decoder.held
-            self._server.crowd.count(self, self._held_bytes + self._unsent_bytes)
+        """Decode and handle the received bytes; those of a client only as long as this turn has time for clients."""
+        rota, decoder = self._rota, self._decoder
+        if rota is None:
+            for frame in decoder.feed(data):
+                self._on_frame(frame)
+        elif rota.begin():
+            for frame in decoder.feed(data, REQUESTS_AT_ONCE):
+                self._on_frame(frame)
+            if decoder.has_more:
+                self._go_on()
+            rota.end()
+        else:
+            for frame in decoder.feed(data, 0):
+                self._on_frame(frame)
+            if decoder.has_more:
+                self._wait(rota)
+        if decoder.held != self._held_bytes:
+            self._count_held()
+
+    def on_turn(self) -> None:
+        """Handle the next requests; as :meth:`rota.RotaConnection.on_turn`."""
+        try:
+            for frame in self._decoder.feed(b"", REQUESTS_AT_ONCE):
+                self._on_frame(frame)
+            self._go_on()
+        except Exception as error:
+            self._failure = error.with_traceback(None)
+            self._decoder.drop()
+            self._connection.abort()
+            return
+        self._count_held()
+        if not self._server.rota.is_waiting(self):
+            self._connection.resume_reading()
+
+    def _go_on(self) -> None:
+        """Handle the requests that are held already."""
+        while self._decoder.has_more:
+            if self._rota is not None and self._rota.is_over:
+                self._wait(self._rota)
+                return
+            for frame in self._decoder.feed(b"", REQUESTS_AT_ONCE):
+                self._on_frame(frame)
+
+    def _wait(self, rota: Rota) -> None:
+        rota.wait(self)
+        self._connection.pause_reading()
+
+    def _count_held(self) -> None:
+        self._held_bytes = self._decoder.held
+        self._server.crowd.count(self, self._held_bytes + self._unsent_bytes)
 
     @property
     def buffered_bytes(self) -> int:
@@ -176,6 +231,7 @@ class _ServerConnection:
         """End the connection immediately."""
         where = self._peer or self._connection.peer
         self._server.complaints.warning("! connection ended", where, OverloadedError(reason))
+        self._forget()
         self._connection.abort()
 
     def _on_late(self) -> None:
@@ -183,8 +239,11 @@ class _ServerConnection:
 
     def on_closed(self, error: BaseException | None) -> None:
         """Cancel the pending requests of the connection. Appends that were proposed go on."""
+        error = self._failure or error
         self._is_closed = True
         self._late.cancel()
+        self._forget()
+        self._on_frame = _ignore  # Otherwise the bound method keeps this object until a collection of garbage.
         self._server.connections.pop(self, None)
         self._server.crowd.left(self)
         for task in list(self._tasks):
@@ -195,6 +254,11 @@ class _ServerConnection:
             read.cancel()
         if isinstance(error, ViewstampError):
             self._server.complaints.warning("! connection ended", self._peer or self._connection.peer, error)
+
+    def _forget(self) -> None:
+        """Give up the requests that are not handled yet, and their memory."""
+        self._decoder.drop()
+        self._server.rota.leave(self)
 
     def refuse(self, error: ViewstampError) -> None:
         """End the connection because of a message on it."""
@@ -245,6 +309,7 @@ class _ServerConnection:
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
+            self._forget()
             self._server.complaints.warning("! refused", self._connection.peer, error)
             self.close()
             return
@@ -267,8 +332,14 @@ class _ServerConnection:
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
         self._on_frame = self._on_peer_frame if self._peer else self._on_request
-        for following in self._decoder.believe():
-            self._on_frame(following)
+        if self._peer and self._may_read:
+            self._rota = None
+            self._decoder.believe()
+        else:
+            limit = _FRAME_BATCHES * self.limits.batch_bytes_max + _BODY_BYTES
+            self._decoder.believe(
+                frame_bytes_max=min(self.limits.frame_bytes_max, limit), structure_bytes_max=_STRUCTURE_BYTES
+            )
 
     def identity(self, challenge: bytes) -> dict[str, object]:
         """Return the answer to a challenge; as :meth:`Caller.identity`."""

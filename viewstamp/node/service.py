@@ -464,6 +464,12 @@ async def _describe_actor(caller: Caller, request: int, asked: DescribeActor) ->
 
 @_at_once(QueryActor)
 def _query_actor(caller: Caller, request: int, asked: QueryActor, frame: Frame) -> None:
+    size, limit = len(asked.arguments), caller.limits.record_bytes_max
+    if size > limit:  # As for a command. Decoded, they can take 80 times as much memory.
+        raise RecordTooLargeError(
+            f"the arguments of a query have {size} bytes, over the limit of {limit} for a record",
+            remedy="pass less, or raise [limits] record_bytes_max on every node",
+        )
     query = ActorQuery(asked.actor, asked.key, asked.method, asked.arguments)
     if not asked.stale:
         caller.read(request, asked, "result", query)  # Without a task, because a task costs more than the query itself.

@@ -12,6 +12,10 @@ from viewstamp.wire.commands import Command
 
 __all__ = ["AdmissionView", "Pending", "mismatch", "refusal"]
 
+_KEPT_BYTES = 1024 * 1024
+"""Limit of batches whose decoded commands are kept, because these can take 80 times as much memory. The commands of
+others are decoded again when they are applied."""
+
 
 class Pending:
     """The batches of one session that are in the log and not applied.
@@ -39,10 +43,19 @@ class AdmissionView:
       * at most one batch in the log will forget sessions, an OPEN_SESSION or an EXPIRE_SESSIONS; ``victims`` are the
         sessions that it forgets
       * topics of a COMMIT in the log that is not applied accept no records, because their next positions are unknown
-      * commands are kept for batches that are in the log and not applied; the node bounds their size
+      * commands are kept for batches that are in the log and not applied, of at most ``_KEPT_BYTES`` together
     """
 
-    __slots__ = ("_commands", "_committing", "_opens", "_positions", "pending", "staged_bytes", "victims")
+    __slots__ = (
+        "_commands",
+        "_commands_bytes",
+        "_committing",
+        "_opens",
+        "_positions",
+        "pending",
+        "staged_bytes",
+        "victims",
+    )
 
     def __init__(self) -> None:
         self.pending: dict[SessionId, Pending] = {}
@@ -50,6 +63,8 @@ class AdmissionView:
         """The sessions that a batch in the log will forget."""
         self._positions: dict[TopicId, Position] = {}
         self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
+        self._commands_bytes = 0
+        """The size of the batches whose commands are kept."""
         self._committing: dict[int, int] = {}
         """By topic, the number of COMMITs in the log that may assign positions of it."""
         self.staged_bytes = 0
@@ -57,12 +72,17 @@ class AdmissionView:
         self._opens = 0
 
     def keep_commands(self, batch: Batch, commands: list[Command]) -> None:
-        """Keep the decoded commands of a batch that enters the log, until it is applied."""
-        self._commands[batch.session, batch.sequence] = commands
+        """Keep the decoded commands of a batch that enters the log, until it is applied, if they are not too many."""
+        if self._commands_bytes + batch.size <= _KEPT_BYTES:
+            self._commands_bytes += batch.size
+            self._commands[batch.session, batch.sequence] = commands
 
     def take_commands(self, batch: Batch) -> list[Command] | None:
-        """Return the decoded commands of a batch that is being applied, once; None = it was not admitted here."""
-        return self._commands.pop((batch.session, batch.sequence), None)
+        """Return the decoded commands of a batch that is being applied, once; None = they were not kept here."""
+        commands = self._commands.pop((batch.session, batch.sequence), None)
+        if commands is not None:
+            self._commands_bytes -= batch.size
+        return commands
 
     def commit(self, topics: Iterable[int]) -> None:
         """Record that a COMMIT enters the log that may assign positions of these topics."""

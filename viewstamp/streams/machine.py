@@ -61,7 +61,7 @@ from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.wire.access import owner_of
 from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.commands import Command
+from viewstamp.wire.commands import Command, check_containers
 from viewstamp.wire.names import check_new_sink, check_new_topic
 from viewstamp.wire.staged import CommitRequest, decode_commit, decode_fields, entries_of
 
@@ -284,6 +284,7 @@ class Streams:
                 remedy=f"send again from sequence {last + 1} on",
             )
         if batch.kind is Kind.COMMANDS:
+            check_containers(batch.column()[1])
             commands = self._actors.decode(batch)
             if caller is not None:
                 self.gate.check_commands(caller, commands)

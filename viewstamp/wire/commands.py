@@ -21,9 +21,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from viewstamp.errors import CommandError, RequestError, ResultTooLargeError, UnknownActorError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.values import UNPACK_ERRORS, pack, unpack, unpack_all
+from viewstamp.wire.values import CONTAINER_CODES, UNPACK_ERRORS, count_containers, pack, unpack, unpack_all
 
 __all__ = [
+    "CONTAINERS_MAX",
     "NO_NAMED",
     "NO_RESULT",
     "TOO_LARGE_REMEDY",
@@ -31,6 +32,7 @@ __all__ = [
     "Interface",
     "Method",
     "Stale",
+    "check_containers",
     "decode_arguments",
     "decode_command",
     "decode_commands",
@@ -43,6 +45,9 @@ __all__ = [
     "encode_too_large",
 ]
 
+CONTAINERS_MAX = 500_000
+"""Limit of the lists and maps in a batch of commands. One record of 1 MiB with pairs of numbers has 350,000."""
+_NO_CONTAINERS = bytes(set(range(256)) - CONTAINER_CODES)
 
 _T = TypeVar("_T")
 
@@ -157,6 +162,21 @@ def decode_commands(offsets: tuple[int, ...], data: Buffer) -> list[Command]:
             f"{len(offsets) - 1} records are no commands: their lengths differ from those of the values in them"
         )
     return commands
+
+
+def check_containers(data: Buffer) -> None:
+    """Check that commands hold at most ``CONTAINERS_MAX`` lists and maps, each of which takes up to 240 B in memory.
+
+    A leader calls it before the commands enter the log. Never awaits.
+
+    Raises:
+      RequestError: they hold more, or are no commands.
+    """
+    if len(data) <= CONTAINERS_MAX:
+        return  # Each takes a byte at least.
+    # A quick upper bound, because bytes of texts may look like a list or a map.
+    if len(bytes(data).translate(None, _NO_CONTAINERS)) > CONTAINERS_MAX:
+        count_containers(data, CONTAINERS_MAX)
 
 
 def encode_arguments(

@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum, unique
+from mmap import MAP_PRIVATE, mmap
 from typing import Any, NamedTuple
 
 import msgpack
@@ -59,6 +60,12 @@ assert FRAME_HEADER_SIZE == 20
 _make = tuple.__new__
 """Makes a frame without the call of a Python function that ``Frame(...)`` costs, because each message is a frame."""
 
+_LARGE = 1024 * 1024
+"""A frame of which so many bytes are held gets memory of its own."""
+_KEYS_MAX = 64
+"""A map with more keys is no request of ours."""
+_PLAIN = frozenset((*range(0xA0, 0xC0), 0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB))
+"""The first bytes of texts and bytes in msgpack."""
 _HEAD = 64
 """Bytes that are read of the body of a frame that is too large. The request's id is the first field in it."""
 
@@ -165,11 +172,13 @@ class FrameDecoder:
     """Turns the bytes of one connection into frames.
 
     Whole frames inside one chunk are views of that chunk (a view keeps its chunk alive); a frame that
-    spans chunks is joined once.
+    spans chunks is joined once. A frame of over a MiB is collected in memory that belongs to it alone, so that it is
+    never held twice, and is given back to the operating system when its last view is gone.
 
     Invariants:
-      * at most ``frame_bytes_max`` bytes plus one chunk are held
-      * after a FrameError the decoder is finished: the connection must end
+      * at most ``frame_bytes_max`` bytes plus the chunks since the last decoded one are held
+      * the memory of the held bytes is at most twice ``held``, plus a page
+      * after a FrameError the decoder is finished and holds nothing: the connection must end
     """
 
     def __init__(
@@ -185,7 +194,7 @@ class FrameDecoder:
         ``first_bytes_max``: the limit of the first frame. ``feed`` returns that frame alone, and keeps the bytes after
         it undecoded until :meth:`believe`.
 
-        ``body_bytes_max``: the limit of a body, 0 = none. A byte of msgpack can become a map of 64 bytes.
+        ``body_bytes_max``: the limit of a body, 0 = none.
 
         ``skips_too_large``: drop a larger frame, and return it from ``feed`` with the body :class:`TooLarge`. Otherwise
         it is an error.
@@ -193,92 +202,194 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._first_bytes_max = first_bytes_max
         self._body_bytes_max = body_bytes_max or frame_bytes_max
+        self._structure_bytes_max = 0
         self._skips = skips_too_large
         self._to_skip = 0
         """Bytes still to come of a frame that is too large."""
         self._chunks: list[Buffer] = []
+        self._large: mmap | None = None
+        """The memory for the whole next frame, filled up to ``held``; then there are no chunks. None = not needed."""
+        self._is_over = False
         self.held = 0
-        """Bytes of frames that are not complete."""
+        """Bytes that are not decoded."""
+        self.has_more = False
+        """Whether ``feed`` has returned as many frames as it was asked for, so that there may be more whole ones."""
         self._wanted = 0
         """Bytes that have to be held before the next frame is complete; 0 while its header is incomplete."""
 
-    def believe(self) -> list[Frame]:
-        """Go on behind the first frame, with the usual limits; return the frames that are complete, as :meth:`feed`."""
-        self._first_bytes_max = 0
-        return self.feed(b"")
+    def believe(self, *, frame_bytes_max: int | None = None, structure_bytes_max: int = 0) -> None:
+        """Go on behind the first frame, with these limits; None = the limit of the constructor.
 
-    def feed(self, chunk: Buffer) -> list[Frame]:
+        ``structure_bytes_max``: the limit of a body without the texts and bytes that are direct values of its map,
+        0 = none. A byte of msgpack can become a map of 64 bytes, but a text or bytes take no more than they have.
+        """
+        self._first_bytes_max = 0
+        if frame_bytes_max is not None:
+            self._frame_bytes_max = frame_bytes_max
+        self._structure_bytes_max = structure_bytes_max
+
+    def drop(self) -> None:
+        """Give up all held bytes, because the connection has ended."""
+        self._chunks, self._large = [], None
+        self.held = 0
+        self.has_more = False
+        self._is_over = True
+
+    def feed(self, chunk: Buffer, frames_max: int = -1) -> list[Frame]:
         """Take the next bytes, which must not change afterwards; return the frames that are complete now.
+
+        Args:
+          chunk: the bytes; b"" = look at the held ones again.
+          frames_max: return at most this many frames, and set ``has_more`` if whole ones may be left; -1 = no limit;
+            0 = only take the bytes, and return none but a frame of over a MiB that they complete.
 
         Raises:
           FrameError: not a frame of ours, damaged, or over the limit; the connection must be closed.
         """
+        if self._is_over:
+            raise FrameError("bytes after the end of the stream")
+        rest: Buffer = b""
         if self._to_skip:
             skipped = min(self._to_skip, len(chunk))
             self._to_skip -= skipped
             chunk = memoryview(chunk)[skipped:]
-            if not chunk:
+        large = self._large
+        if large is not None:
+            rest = self._fill(large, chunk)
+            if self._large is not None:
                 return []
-        self._chunks.append(chunk)
-        self.held += len(chunk)
+        elif chunk:
+            self._chunks.append(chunk)
+            self.held += len(chunk)
         if self.held < self._wanted:
+            if self.held >= _LARGE:
+                self._begin_large()
             return []
-        view = memoryview(chunk if len(self._chunks) == 1 else b"".join(self._chunks))
-        frames = []
-        at = 0
-        while self.held - at >= FRAME_HEADER_SIZE:
-            magic, checksum, kind, body_size, payload_size = _HEADER.unpack_from(view, at)
-            if magic != _MAGIC:
-                raise _not_ours(magic)
-            body_end = at + FRAME_HEADER_SIZE + body_size
-            end = body_end + payload_size
-            if self._first_bytes_max and end - at > self._first_bytes_max:
-                raise FrameError(
-                    f"a frame of {end - at} bytes, where a HELLO of at most {self._first_bytes_max} has to come first"
-                )
-            if end - at > self._frame_bytes_max and self._skips:
-                head_end = at + FRAME_HEADER_SIZE + min(body_size, _HEAD)
-                if head_end > self.held:
-                    self._wanted = head_end - at
+        if not self._chunks or (not frames_max and large is None):
+            self.has_more = bool(self._chunks)
+            return []
+        room = 1 if self._first_bytes_max else frames_max
+        try:
+            view = memoryview(self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks))
+            frames: list[Frame] = []
+            at = 0
+            self.has_more = False
+            while self.held - at >= FRAME_HEADER_SIZE:
+                magic, checksum, kind, body_size, payload_size = _HEADER.unpack_from(view, at)
+                if magic != _MAGIC:
+                    raise _not_ours(magic)
+                body_end = at + FRAME_HEADER_SIZE + body_size
+                end = body_end + payload_size
+                if self._first_bytes_max and end - at > self._first_bytes_max:
+                    raise FrameError(
+                        f"a frame of {end - at} bytes, where a HELLO of at most {self._first_bytes_max}"
+                        " has to come first"
+                    )
+                if end - at > self._frame_bytes_max and self._skips:
+                    head_end = at + FRAME_HEADER_SIZE + min(body_size, _HEAD)
+                    if head_end > self.held:
+                        self._wanted = head_end - at
+                        break
+                    request = _request_of(view[at + FRAME_HEADER_SIZE : head_end])
+                    frames.append(Frame(kind, TooLarge(end - at, request), view[:0]))
+                    self._to_skip = max(0, end - self.held)
+                    at = min(end, self.held)
+                    continue
+                if end - at > self._frame_bytes_max:
+                    raise FrameError(
+                        f"a frame of {end - at} bytes is over the limit of {self._frame_bytes_max}",
+                        remedy="send smaller batches, or raise [limits] frame_bytes_max on every node",
+                    )
+                if body_size > self._body_bytes_max:
+                    raise FrameError(
+                        f"the body of a frame has {body_size} bytes, over the limit of {self._body_bytes_max}",
+                        remedy="send smaller requests, or raise [limits] batch_bytes_max on every node",
+                    )
+                if end > self.held:
+                    self._wanted = end - at
                     break
-                request = _request_of(view[at + FRAME_HEADER_SIZE : head_end])
-                frames.append(Frame(kind, TooLarge(end - at, request), view[:0]))
-                self._to_skip = max(0, end - self.held)
-                at = min(end, self.held)
-                continue
-            if end - at > self._frame_bytes_max:
-                raise FrameError(
-                    f"a frame of {end - at} bytes is over the limit of {self._frame_bytes_max}",
-                    remedy="send smaller batches, or raise [limits] frame_bytes_max on every node",
-                )
-            if body_size > self._body_bytes_max:
-                raise FrameError(
-                    f"the body of a frame has {body_size} bytes, over the limit of {self._body_bytes_max}",
-                    remedy="send smaller requests, or raise [limits] batch_bytes_max on every node",
-                )
-            if end > self.held:
-                self._wanted = end - at
-                break
-            found = crc32c(view[at + _CHECKED_START : body_end])
-            if found != checksum:
-                raise FrameError(f"frame checksum {found:#010x}, expected {checksum:#010x}: damaged on the way")
-            try:
-                body = msgpack.unpackb(view[at + FRAME_HEADER_SIZE : body_end])
-            except (ValueError, msgpack.exceptions.UnpackException) as error:
-                raise FrameError(f"the body of a frame of kind {kind} is no msgpack: {error}") from error
-            frames.append(_make(Frame, (kind, body, view[body_end:end])))
-            at = end
-            if self._first_bytes_max:
+                found = crc32c(view[at + _CHECKED_START : body_end])
+                if found != checksum:
+                    raise FrameError(f"frame checksum {found:#010x}, expected {checksum:#010x}: damaged on the way")
+                packed = view[at + FRAME_HEADER_SIZE : body_end]
+                if body_size > self._structure_bytes_max > 0:
+                    self._check_structure(kind, packed)
+                try:
+                    body = msgpack.unpackb(packed)
+                except (ValueError, msgpack.exceptions.UnpackException) as error:
+                    raise FrameError(f"the body of a frame of kind {kind} is no msgpack: {error}") from error
+                frames.append(_make(Frame, (kind, body, view[body_end:end])))
+                at = end
+                room -= 1
+                if not room:
+                    self._wanted = 0
+                    self.has_more = self.held > at
+                    break
+            else:
                 self._wanted = 0
-                break
-        else:
-            self._wanted = 0
-            start = bytes(view[at : at + len(_MAGIC)])
-            if not _MAGIC.startswith(start):  # at the first wrong byte: another protocol may wait for an answer
-                raise _not_ours(start)
-        self.held -= at
-        self._chunks = [view[at:]] if self.held else []
-        return frames
+                start = bytes(view[at : at + len(_MAGIC)])
+                if not _MAGIC.startswith(start):  # at the first wrong byte: another protocol may wait for an answer
+                    raise _not_ours(start)
+            left = view[at:]
+            # A view keeps its whole chunk in memory, so a small rest is copied.
+            self._chunks = [left if 2 * len(left) >= self.held else bytes(left)] if left else []
+            self.held -= at
+            if rest:
+                frames += self.feed(rest, max(frames_max - 1, 0) if frames_max >= 0 else -1)
+            return frames
+        except FrameError:
+            self.drop()
+            raise
+
+    def _begin_large(self) -> None:
+        """Move the bytes of an unfinished large frame into memory of its final size, of which only these are used."""
+        try:
+            large = mmap(-1, self._wanted, flags=MAP_PRIVATE)
+        except OSError:
+            return  # For example a limit of the address space: then its chunks are joined.
+        at = 0
+        for chunk in self._chunks:
+            large[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        self._chunks, self._large = [], large
+
+    def _fill(self, large: mmap, chunk: Buffer) -> Buffer:
+        """Take the bytes of a large frame from a chunk, and return the others. A frame that is whole is a chunk."""
+        taken = min(len(chunk), self._wanted - self.held)
+        view = memoryview(chunk)
+        large[self.held : self.held + taken] = view[:taken]
+        self.held += taken
+        if self.held == self._wanted:
+            self._chunks, self._large = [memoryview(large).toreadonly()], None
+        return view[taken:]
+
+    def _check_structure(self, kind: int, packed: memoryview) -> None:
+        size = _structure_bytes(packed)
+        if size > self._structure_bytes_max:
+            raise FrameError(
+                f"the body of a frame of kind {kind} has {size} bytes of lists, maps and numbers, over the limit of"
+                f" {self._structure_bytes_max}"
+            )
+
+
+def _structure_bytes(packed: memoryview) -> int:
+    """Return the size of a body without the texts and bytes that are direct values of its map."""
+    size = len(packed)
+    fields = msgpack.Unpacker(max_buffer_size=size)
+    fields.feed(packed)
+    try:
+        count = fields.read_map_header()
+        if count > _KEYS_MAX:
+            return size
+        for _ in range(count):
+            fields.skip()
+            start = fields.tell()
+            fields.skip()
+            if packed[start] in _PLAIN:
+                size -= fields.tell() - start
+    except (ValueError, IndexError, msgpack.exceptions.UnpackException):
+        pass  # It is no map, or is cut off. If the rest is small enough, unpacking it gives the error.
+    return size
 
 
 def _request_of(head: memoryview) -> int | None:

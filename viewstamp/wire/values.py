@@ -42,9 +42,11 @@ from viewstamp.errors import RequestError
 from viewstamp.wire.batch import Buffer
 
 __all__ = [
+    "CONTAINER_CODES",
     "DEPTH_MAX",
     "PACK_ERRORS",
     "UNPACK_ERRORS",
+    "count_containers",
     "find_unsupported",
     "make_packer",
     "pack",
@@ -118,6 +120,50 @@ def unpack_all(data: Buffer) -> Unpacker:
     values = Unpacker(ext_hook=_HOOKS[0], strict_map_key=False, max_buffer_size=len(data))
     values.feed(data)
     return values
+
+
+def count_containers(data: Buffer, most: int) -> int:
+    """Return the number of lists, maps, tuples and sets in consecutive packed values.
+
+    It stops at ``most``, and so takes memory for no more than that, and for a list with an item a byte.
+
+    Raises:
+      RequestError: there are more than ``most``, or the bytes are no packed values.
+    """
+    counted = 0
+
+    def count(value: Any) -> None:
+        nonlocal counted
+        counted += 1
+        if counted > most:
+            raise RequestError(
+                f"more than {most:,} lists and maps in a batch of commands", remedy="divide the batch, or pass text"
+            )
+
+    def walk(packed: Buffer, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise ValueError(f"tuples and sets more than {DEPTH_MAX} deep")
+
+        def extended(code: int, inner: bytes) -> None:
+            if code in _NESTING:
+                walk(inner, depth + 1)
+
+        values = Unpacker(
+            list_hook=count,
+            object_pairs_hook=count,
+            ext_hook=extended,
+            strict_map_key=False,
+            max_buffer_size=len(packed),
+        )
+        values.feed(packed)
+        for _ in values:
+            pass
+
+    try:
+        walk(data, 0)
+    except UNPACK_ERRORS as error:
+        raise RequestError(f"{len(data)} bytes are no packed values: {error!r}") from error
+    return counted
 
 
 def find_unsupported(value: object, path: str = "value") -> str | None:
@@ -214,6 +260,9 @@ _DECODERS: dict[int, Callable[[bytes, int], Any]] = {
 
 _NESTING = frozenset({1, 2, 3, 7})
 """The extensions that hold packed values."""
+
+CONTAINER_CODES = frozenset((*range(0x80, 0xA0), *range(0xC7, 0xCA), *range(0xD4, 0xD9), *range(0xDC, 0xE0)))
+"""The first bytes of lists, maps and extensions in msgpack."""
 
 # One callback a level: the depth needs no variable that a thread or an exception could leave wrong.
 _DEFAULTS = tuple(partial(_extend, depth) for depth in range(DEPTH_MAX + 1))
