@@ -1,9 +1,8 @@
 """Election timeouts that adapt to a slow network: the time a member waits before it considers another as failed.
 
-If the timeout is shorter than a round trip, every election fails and every leader is deposed. Pre-vote does not help
-then: each pre-vote is granted, because no member has a leader, then the vote of the new term expires before its answers
-arrive, and so the term climbs. Therefore a member remembers the longest recent delay of each peer, and its timeout is
-twice the longest of these, within bounds:
+If the timeout is shorter than a round trip, every election fails and every leader is deposed
+(docs/design/0010). So a member remembers the longest recent delay of each peer, and its timeout is twice the longest
+of these, within bounds:
 
 * at least ``election_timeout_ticks``, the setting. Delays below half of it are not noted, so that this module costs
   nothing on a good network

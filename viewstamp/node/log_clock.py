@@ -11,17 +11,7 @@ So a leader whose clock is years ahead would move it there for ever. Two rules p
 2. *Always advancing.* While the last record is later than the bounded clock, log time advances at half the rate of
    real time. So leases and retention go on, and the lead shrinks.
 
-| case | effect |
-| --- | --- |
-| a report is lost or late | the earlier one is extrapolated; a late one looks like a clock that is behind |
-| a voter reports no clock: it is down, or of an older version | it counts as time 0: the reference is earlier |
-| a learner reports its clock | it does not count |
-| fewer than a majority have reported | real time goes on from the last record; after five seconds of leading the own \
-clock counts, because the others may be of an older version |
-| the log is empty and there are no reports | the own clock counts, because no earlier record has a log time |
-| one voter | its clock is compared with its uptime, because there is no other; a jump counts after ten minutes |
-| this member restarts | reports are lost, because they are only in memory; the last record's time is in the log |
-| a member reports a false clock | only a majority of false clocks can move the reference ahead of all right ones |
+``docs/design/0006`` lists the cases, such as lost reports and clocks that jump.
 """
 
 from __future__ import annotations

@@ -1,26 +1,8 @@
 """The truncation mark: a small file by which a crash finds the log either uncut, or cut as a whole.
 
-A truncation removes files and shortens one. Even a single ``truncate`` is not atomic on a disk: the page with the cut
-can be stored with zeros at its end while the file keeps its old length. That would read as a hole among groups that
-later groups call durable. So the decision is stored first:
-
-1. the mark: temporary name → write → sync → rename → directory sync. From here on the log *is* cut;
-2. later segments are removed, the last one first, each removal synced;
-3. the boundary segment is cut to length and synced;
-4. the mark is removed, and that is synced.
-
-A reset, after which the log is empty and begins at another index, has another kind of mark, and other steps 2 and 3:
-
-2. all segments are renamed to ``.replaced``, the last one first, each synced. They do not belong to the log any more,
-   and stay for an operator who finds that the snapshot should not have been installed. If the disk is nearly full they
-   are removed at once. ``Spares`` removes them before the next reset, when a spare needs the room, and when the owner
-   declares that they are not needed;
-3. the new first segment, a segment header and an empty group: temporary name → write → sync → rename → directory sync.
-
-A recovery that finds the mark reads no further than its end, and does steps 2 to 4 (again); each can be repeated. Until
-step 1 is done the old log is unchanged.
-
-``docs/wal-format.md`` draws the bytes of the mark.
+``docs/wal-format.md``, "Truncation", has the steps of a truncation and of a reset, and the bytes of the mark. The files
+``.replaced`` of a reset are removed by ``Spares``: before the next reset, when a spare needs the room, and when the
+owner declares that they are not needed.
 """
 
 from __future__ import annotations
