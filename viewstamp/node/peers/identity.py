@@ -2,7 +2,7 @@
 
 A node that comes back with an empty disk has lost its acknowledgements and votes. Its peers notice that, because they
 store the incarnation of each disk, a random id from when it was new. They refuse the node, and it takes a new id: its
-name and the fingerprint of its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which is silent, until a
+name and the fingerprint of its incarnation, ``n2~8c21f0aa``. The old id stays a voter, which sends nothing, until a
 committed change removes it. The new id asks to be added, is a learner at first, and replaces the old one when it has
 caught up.
 

@@ -6,7 +6,7 @@ A node that finds damage at its start sends no consensus messages, because its c
 | --- | --- |
 | records below an end that is known to be committed are missing | exactly these are fetched, and the segment rebuilt |
 | records at that end or above are missing, or their number is unknown | the pair that the node may have advertised is \
-stored, then the log is cut there; the core follows silently until it has reached the pair (protocol rule 17) |
+stored, then the log is cut there; the core neither votes nor acknowledges until it has reached the pair (rule 17) |
 | no whole snapshot, and the log begins above 1 | its beginning is fetched, or else a snapshot that reaches the log |
 | no other member keeps the missing records; the whole log is lost | as the second row, and the log begins anew, at 1 |
 | intact records that contradict each other, or the history | refused, because the right ones are unknown (rule 20) |
@@ -15,7 +15,7 @@ stored, then the log is cut there; the core follows silently until it has reache
 
 The end that is known to be committed comes from the control file, the headers of intact groups and the newest whole
 snapshot. Files that are replaced or cut are set aside in ``<data_dir>/damaged-<n>``. Every step can be repeated
-(``wal/repair.py``). A stored pair is not changed by further losses, because a silent node promises nothing new.
+(``wal/repair.py``). A stored pair is not changed by further losses, because a recovering node promises nothing new.
 
 Members damaged at different places give each other what they still have (``salvage.py``).
 """
