@@ -86,3 +86,23 @@ def test_an_empty_disk_under_the_name_of_a_voter_does_not_count() -> None:
     assert loss.acknowledged
     assert (loss.survivors, loss.lost) == (["n1"], ["n2", "n3"])
     assert "another disk" in loss.uncounted["n2"]
+
+
+def test_a_disk_that_is_no_voter_has_the_name_of_its_node_and_a_reason() -> None:
+    log = members.orders(4)
+    disk = SimulatedDisk()
+    members.write_member(disk, "n1", log)
+    members.write_member(disk, "n2", log)
+    members.change_control(disk, "n2", member_id="n2~ea71c139", incarnation="another")
+    loss = loss_of(disk, "n1", "n2")
+    assert (loss.survivors, loss.lost, loss.acknowledged) == (["n1"], ["n2", "n3"], True)
+    assert "had lost its disk" in loss.uncounted["n2"]
+
+
+def test_two_disks_of_one_node_have_different_names() -> None:
+    log = members.orders(1)
+    names = [NodeId("n1"), NodeId("n2"), NodeId("n2~ea71c139")]
+    log.membership(Membership({name: f"127.0.0.1:{at}" for at, name in enumerate(names, 1)}, generation=2))
+    disk = SimulatedDisk()
+    members.write_member(disk, "n1", log)
+    assert loss_of(disk, "n1").lost == ["n2 with its first disk", "n2 with its new disk", "n3"]

@@ -70,14 +70,7 @@ def list_members(
         ["node", "role", "address", "behind", "state"],
         [(row["node"], _role(row), row["address"], _behind(row), row["state"]) for row in rows],
     )
-    from viewstamp.consensus.standing import majority
-
-    voters = len(members.voters)
-    spare = voters - majority(voters)
-    print(
-        f"{voters} voter{'s' if voters > 1 else ''}: the cluster works with {spare} of them down"
-        + (f", as with {voters - 1} voters" if voters > 1 and not voters % 2 else "")
-    )
+    print(_tolerance(members))
     if members.outgoing:
         print("A change is in progress: until it ends, both the old and the new voters need a majority.")
 
@@ -249,8 +242,11 @@ class _Change:
                 self._print(f"{name} is no member", node=name, removed=False)
             else:
                 member = resolve(members, name)
-                await client.remove_member(member, timeout=self._left)
-                self._print(f"{member} is no member any more", node=member, removed=True)
+                after = await client.remove_member(member, timeout=self._left)
+                fields = {"voters": len(after.voters), "tolerated": _spare(after)}
+                self._print(f"{member} is no member any more", node=member, removed=True, **fields)
+                if self._output is Output.TABLE and member in members.voters:
+                    print(("" if _spare(after) else "WARNING: no further failure is tolerated. ") + _tolerance(after))
         await self._retire(name)
 
     @property
@@ -416,7 +412,7 @@ def member_rows(members: Members, state: Mapping[str, Any]) -> list[dict[str, An
             row["role"] = "voter" if name in members.voters else "leaving"
             row["role"] = "leader" if leader is not None and member_id(leader) == name else row["role"]
         if node["reachable"]:
-            row["state"] = "silent until repaired" if node.get("silent_until") else node["lifecycle"]
+            row["state"] = "recovering" if node.get("silent_until") else node["lifecycle"]
             fetching = node.get("fetching_snapshot")
             if node.get("repair"):
                 row["state"] = "repairing"
@@ -426,6 +422,20 @@ def member_rows(members: Members, state: Mapping[str, Any]) -> list[dict[str, An
                 row |= {"held": node["durable_index"], "total": max(leader["last_index"], node["durable_index"])}
         rows.append(row)
     return rows
+
+
+def _spare(members: Members) -> int:
+    """Return how many voters may be down while the cluster works."""
+    from viewstamp.consensus.standing import majority
+
+    return len(members.voters) - majority(len(members.voters))
+
+
+def _tolerance(members: Members) -> str:
+    voters = len(members.voters)
+    return f"{voters} voter{'s' if voters > 1 else ''}: the cluster works with {_spare(members)} of them down" + (
+        f", as with {voters - 1} voter{'s' if voters > 2 else ''}" if voters > 1 and not voters % 2 else ""
+    )
 
 
 def _role(row: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from viewstamp.node.snapshots.file import copy_snapshot
 from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replica import Snapshot
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
+from viewstamp.wal.format import parse_spare_name
 from viewstamp.wal.log import Wal, WalOptions
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
@@ -37,10 +38,13 @@ class Blueprint:
     membership: Membership
     term: Term
     """The term of the two records behind the old ones."""
+    origin: str = ""
+    """A text behind the id of the old cluster, for the audit log."""
 
     def records(self, source: ForkSource) -> list[Batch]:
         """Return the two records behind the log of ``source``: the new membership, and the end of all sessions."""
-        origin = {"from": source.cluster, "cluster": self.cluster, "end": source.end}
+        said = f"{source.cluster}, {self.origin}" if self.origin else source.cluster
+        origin = {"from": said, "cluster": self.cluster, "end": source.end}
         batches = [
             build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP),
             build_batch([msgpack.packb(origin)], kind=Kind.FORK),
@@ -181,6 +185,10 @@ def _write_log(
             _append(wal, [*waiting, *records])
     finally:
         wal.abandon()  # Every append is synced. The node finds the log as after a kill.
+    for name in disk.list_directory(directory):
+        if parse_spare_name(name) is not None:  # The node makes its own; these would only be copied between machines.
+            disk.remove(f"{directory}/{name}")
+    disk.sync_directory(directory)
 
 
 def _append(wal: Wal, batches: list[Batch]) -> None:

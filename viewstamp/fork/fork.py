@@ -71,6 +71,7 @@ def fork(
     members: Sequence[NewMember],
     entropy: random.Random,
     segment_bytes: int = SEGMENT_BYTES,
+    origin: str = "",
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> ForkResult:
     """Make the data directories of a new cluster; blocking, durable on return. See the module about interruptions.
@@ -87,6 +88,7 @@ def fork(
       members: its voters. A directory may be one of the source's, else it holds no data; it is created if missing.
       entropy: for the identities of the new disks.
       segment_bytes: size of the segments of the new logs.
+      origin: a text for the audit log of the new cluster, behind the id of the old one, for example the backup.
       on_bytes: called now and then with the bytes of the log that were written since the last call.
 
     Raises:
@@ -102,7 +104,7 @@ def fork(
     owned = {posixpath.normpath(replica.directory) for replica in source.replicas}
     for directory in directories:
         disk.make_directory(directory)
-    blueprint = _blueprint(source, cluster, members, entropy)
+    blueprint = _blueprint(source, cluster, members, entropy, origin)
     with _locked(disk, directories):
         for directory in directories:
             _check_target(disk, directory, owned)
@@ -139,13 +141,15 @@ def fork(
         return replace(_finish(disk, marks), findings=source.findings)
 
 
-def _blueprint(source: ForkSource, cluster: str, members: Sequence[NewMember], entropy: random.Random) -> Blueprint:
+def _blueprint(
+    source: ForkSource, cluster: str, members: Sequence[NewMember], entropy: random.Random, origin: str
+) -> Blueprint:
     membership = Membership(
         {member.node: member.address for member in members},
         generation=source.membership.generation + 1 if source.membership is not None else 1,
         incarnations={member.node: f"{entropy.getrandbits(64):016x}" for member in members},
     )
-    return Blueprint(cluster=cluster, membership=membership, term=Term(source.term + 1))
+    return Blueprint(cluster=cluster, membership=membership, term=Term(source.term + 1), origin=origin)
 
 
 def _take_back(disk: Disk, directories: Sequence[str]) -> None:

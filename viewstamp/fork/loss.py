@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.fork.judge import ForkSource
-from viewstamp.ids import NodeId
+from viewstamp.ids import NodeId, name_of
 from viewstamp.wire.batch import HEADER_SIZE, Kind
 
 __all__ = ["PossibleLoss", "TopicLoss", "possible_loss"]
@@ -33,9 +34,9 @@ class PossibleLoss:
     """The doubt about a log that was chosen from the files that are left.
 
     Attributes:
-      survivors: the members with files that count: identity and end of the log are known, and they lost nothing.
-      uncounted: the members with files that are given and do not count, with the reason.
-      lost: the voters without files that count.
+      survivors: the voters with files that count: identity and end of the log are known, and they lost nothing.
+      uncounted: the nodes with files that are given and do not count, with the reason.
+      lost: the voters without files that count. All three have names for people, without the suffix of a member id.
       acknowledged: whether acknowledged records may be lost: the lost voters include a majority, so they may have
         acknowledged records that no survivor has.
       known_end, kept_end: the index behind the last record that is known to be committed, and behind the last one kept.
@@ -61,7 +62,7 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
     A record is acknowledged when a majority of the voters has it. If no majority can be made of lost voters alone, each
     acknowledged record is on a survivor, and the survivors' best log holds all of them, as in an election.
     """
-    counted: set[str] = set()
+    counted: set[NodeId] = set()
     uncounted: dict[str, str] = {}
     claims = [replica.claim for replica in source.replicas if replica.claim is not None]
     for replica in source.replicas:
@@ -73,15 +74,16 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
         elif any(other.member != claim.member and other.refuses(claim) for other in claims):
             uncounted[replica.name] = "it has another disk than the members have met under its name"
         else:
-            counted.add(str(claim.member))
+            counted.add(claim.member)
     memberships = _memberships_in_force(source)
-    voters = sorted({str(voter) for membership in memberships for voter in membership.electors})
-    lost = [voter for voter in voters if voter not in counted]
-    missing = [NodeId(voter) for voter in lost]
+    voters = {voter for membership in memberships for voter in membership.electors}
+    for member in sorted(counted - voters):
+        uncounted[name_of(member)] = _no_voter(member)
+    missing = sorted(voters - counted)
     return PossibleLoss(
-        survivors=sorted(counted),
+        survivors=[_shown(voter, voters) for voter in sorted(counted & voters)],
         uncounted=uncounted,
-        lost=lost,
+        lost=[_shown(voter, voters) for voter in missing],
         acknowledged=not memberships or any(standing.is_majority(each, missing) for each in memberships),
         known_end=source.commit_end,
         kept_end=source.end,
@@ -89,6 +91,20 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
         calls=_calls_in_doubt(source),
         topics=_topics(source),
     )
+
+
+def _shown(member: NodeId, voters: Collection[NodeId]) -> str:
+    """Return the name of a voter for people. A node that lost its disk has an id with a suffix that nobody typed."""
+    name = name_of(member)
+    if sum(name_of(voter) == name for voter in voters) == 1:
+        return name
+    return f"{name} with its {'new' if member != name else 'first'} disk"
+
+
+def _no_voter(member: NodeId) -> str:
+    if member != name_of(member):
+        return "it had lost its disk, and its new one had not become a voter yet; its records are used all the same"
+    return "it is no voter; its records are used all the same"
 
 
 def _memberships_in_force(source: ForkSource) -> list[Membership]:
