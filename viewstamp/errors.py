@@ -25,7 +25,7 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
         ResultTooLargeError     the command was applied, or the query ran, but its result is over the limit
       ConfigError               a setting is wrong; the message gives file, key, value and the allowed values
         OutdatedCodeError       the log or a snapshot needs newer code than this member has
-        MovedError              the membership record has another address for this node; the node did not start
+        MovedError              the membership record has other addresses than the settings; the node did not start
       PeerError                 the other side broke the protocol; the connection ends
         BrokenRuleError         a message broke a rule of the protocol; it was dropped and changed nothing
         WrongClusterError       the other side belongs to another cluster
@@ -379,7 +379,7 @@ class OutdatedCodeError(ConfigError):
 
 
 class MovedError(ConfigError):
-    """The membership record has another address for this node than its settings.
+    """The membership record has another address for this node, or for another member, than its settings.
 
     Happened: no; the node did not start, because its directory may be a copy of a member's, and would act as that
       member.

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.group import Group
-from viewstamp.errors import MovedError
+from viewstamp.errors import MovedError, StorageFullError
+from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node import address_check
 
@@ -78,3 +79,98 @@ async def test_new_settings_that_contradict_themselves_are_refused_before_a_reco
         with pytest.raises(MovedError, match=r"\[cluster\] members has n1 at 127\.0\.0\.1:1"):
             await group.start("n1", listen=NEW)
         await group.run()
+
+
+# -- The other members in the settings: the second table of the module, row by row. -----------------------------------
+
+OLD, OTHER = "127.0.0.1:3", "127.0.0.1:33"
+
+
+def with_n3_at(group: Group, address: str) -> dict[NodeId, str]:
+    return {**group.members, NodeId("n3"): address}
+
+
+def remembering(tmp_path: Path) -> Group:
+    return Group(tmp_path, stores_members=True)
+
+
+async def test_settings_without_a_present_member_and_with_a_former_one_start(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as group:
+        await group.run()
+        await group.stop("n1")
+        settings = {name: at for name, at in group.members.items() if name != "n3"} | {NodeId("n9"): OTHER}
+        await group.run("n1", members=settings)
+
+
+async def test_settings_that_are_older_than_a_move_start_and_may_change_elsewhere(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as group:
+        await group.run()
+        await (await group.leader()).group.change_members("add", "n3", OTHER, "")
+        await group.caught_up()
+        await group.stop("n2")
+        await group.run("n2")  # Its settings have the old address of n3, as at its last start.
+        await group.stop("n2")
+        await group.run("n2", members={**group.members, NodeId("n9"): NEW})
+        await group.stop("n2")
+        await group.run("n2", members=with_n3_at(group, OTHER))  # They were corrected.
+        await group.stop("n2")
+        with pytest.raises(MovedError, match=f"n3 at {OLD} instead of {OTHER}"):
+            await group.start("n2")  # Nobody moves n3 back by putting an old file back.
+
+
+async def test_settings_that_are_newer_than_the_own_log_start_if_a_member_says_so(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as group:
+        await group.run()
+        await group.stop("n2")
+        await (await group.leader()).group.change_members("add", "n3", OTHER, "")
+        await group.run("n2", members=with_n3_at(group, OTHER))
+
+
+async def test_settings_that_contradict_the_record_since_the_last_start_are_refused(tmp_path: Path) -> None:
+    """A copy that keeps its own address would otherwise act on the members of the original."""
+    async with remembering(tmp_path) as group:
+        await group.run()
+        await group.stop("n2")
+        with pytest.raises(MovedError, match="nothing was started") as caught:
+            await group.start("n2", members=with_n3_at(group, OTHER))
+        assert f"n3 at {OTHER} instead of {OLD}" in caught.value.message
+        assert f"put n3 = {OLD} back" in caught.value.remedy
+        assert "viewstamp cluster fork" in caught.value.remedy
+        with pytest.raises(MovedError):  # A refused start is not remembered.
+            await group.start("n2", members=with_n3_at(group, OTHER))
+        await group.run("n2")
+
+
+async def test_settings_that_the_operator_confirmed_by_a_move_of_this_node_start(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as group:
+        await group.run()
+        await group.stop("n2")
+        settings = with_n3_at(group, OTHER)
+        directory = group.options("n2").data_dir
+        address_check.store_settings_members(RealDisk(), directory, {str(name): at for name, at in settings.items()})
+        await group.run("n2", members=settings)
+
+
+@pytest.mark.parametrize("rest", [None, b"{", b"[1]"])
+async def test_settings_of_an_unknown_last_start_are_accepted_with_a_warning(
+    tmp_path: Path, rest: bytes | None
+) -> None:
+    async with Group(tmp_path) as group:
+        await group.run()
+        await group.stop("n2")
+        if rest is not None:
+            (tmp_path / "n2" / address_check.SETTINGS_MEMBERS_NAME).write_bytes(rest)
+        await group.run("n2", members=with_n3_at(group, OTHER), stores_members=True)
+        assert "the settings have members at other addresses" in group.journal.tail(1000)
+        await group.stop("n2")
+        await group.run("n2", members=with_n3_at(group, OTHER), stores_members=True)
+
+
+async def test_a_full_disk_does_not_keep_a_node_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StorageFullError("no space")
+
+    monkeypatch.setattr(address_check, "create_anew", full)
+    async with remembering(tmp_path) as group:
+        await group.run()
+        assert "members in the settings were not stored" in group.journal.tail(1000)

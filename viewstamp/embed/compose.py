@@ -161,6 +161,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
         clock_bound_seconds=timeouts.clock_bound_s,
         request_seconds=timeouts.request_s,
         insecure_network=settings.node.insecure_network,
+        stores_members=True,
         process=os.getpid(),
     )
 

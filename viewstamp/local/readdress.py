@@ -7,6 +7,10 @@
 | no majority answers, and the operator says that all members have moved | on this disk, for all members that the \
 settings name; the next leader writes the addresses into the log |
 
+The addresses in the settings of this member count as those of its last start from then on (``node/address_check.py``),
+because the operator says by this command that the directory is the member itself, and not a copy. So settings may
+have the new addresses of members that move later.
+
 Nothing is changed if a process answers with the identity of a member at an address that is to be replaced: then the
 cluster works there, and these files may be a copy of it.
 """
@@ -58,6 +62,7 @@ def readdress(config: str | os.PathLike[str], *, without_majority: bool, seconds
     from viewstamp.consensus.membership import MembershipEntry
     from viewstamp.host.disk import RealDisk
     from viewstamp.ids import Index, Term
+    from viewstamp.node.address_check import store_settings_members
     from viewstamp.node.fork_mark import check_not_forking
     from viewstamp.node.log_store import readdressing_of
     from viewstamp.replay.replica import read_replica
@@ -84,6 +89,7 @@ def readdress(config: str | os.PathLike[str], *, without_majority: bool, seconds
         newest = max(found, key=lambda entry: (entry.term, entry.index)).membership
         membership = readdressing_of(state).entry(MembershipEntry(Index(0), Term(0), newest)).membership
         member = NodeId(state.member_id or state.node_id)
+        in_settings = {str(name): at for name, at in {**settings.cluster.learners, **settings.cluster.members}.items()}
         named = {**settings.cluster.members, settings.node.id: own} if without_majority else {settings.node.id: own}
         wanted = {each: named.get(name_of(each), address) for each, address in membership.addresses.items()}
         moved = {
@@ -97,9 +103,11 @@ def readdress(config: str | os.PathLike[str], *, without_majority: bool, seconds
         _check_gone(answering, moved)
         if not without_majority and standing.is_majority(membership, [NodeId(each) for each in answering]):
             _commit(membership, member, settings, seconds=seconds)
+            store_settings_members(disk, directory, in_settings)
             return Readdressed(str(member), moved, is_committed=True)
         if not without_majority and membership.addresses.keys() != {member}:
             raise _no_majority(membership, member, answering)
+        store_settings_members(disk, directory, in_settings)
         control.write(replace(state, moved=tuple(sorted(wanted.items())), moved_generation=membership.generation))
         return Readdressed(str(member), moved, is_committed=False)
     finally:

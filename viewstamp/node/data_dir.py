@@ -8,6 +8,7 @@
 | ``damaged-<n>/`` | files that a repair has set aside |
 | ``old-cluster-<n>/`` | files of the cluster that these files belonged to before a fork (``viewstamp.fork``) |
 | ``fork.mark``, ``new-cluster/`` | an unfinished fork (``fork_mark.py``) |
+| ``settings-members`` | the addresses in the settings at the last start (``address_check.py``) |
 
 Opening it removes leftovers of unfinished snapshots. A log of a version without log ids gets one, which is durable in
 the control file before the first segment has it. So a process that dies in between does not affect the next start.

@@ -101,7 +101,7 @@ class Group:
         """Replay the log, and join the group. Returns before the group is RUNNING; raises as :meth:`Node.start`."""
         recovered = await self._recovery.run()
         self.wal = recovered.wal
-        await check_address(self.options, recovered, self._host.network)
+        await check_address(self.options, recovered, self._host, self._recovery.run_blocking, self._logger)
         self.me, self.incarnation = recovered.member_id, recovered.incarnation
         self._node.on_recovered()
         self.parts = assemble(

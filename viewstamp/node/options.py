@@ -45,6 +45,9 @@ class NodeOptions:
     peer_unsent_bytes_max: int = 32 * 1024 * 1024
     insecure_network: bool = False
     """Whether the node listens without TLS where other machines may reach it; for status."""
+    stores_members: bool = False
+    """Whether a start compares ``members`` and ``learners`` with those of the last start, which the data directory has:
+    see ``address_check.py``."""
     process: int = 0
     """The number of the process, for status; 0 = not shown."""
 
