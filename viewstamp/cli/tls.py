@@ -52,6 +52,38 @@ def new(
     print("Nodes that run without TLS have to be stopped first, all of them: TLS and plain connections do not mix.")
 
 
+@app.command("replace-authority")
+def replace_authority(
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Trust only the new authority; certificates of the old one end.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make an authority in the place of the present one, for example because a private key was stolen. Nothing stops.
+
+    First the cluster trusts both. Then all certificates are made again, by `viewstamp tls new --renew`. Then --finish
+    ends those of the old authority. After each step copy the changed files to all machines: see docs/security.md.
+    """
+    from viewstamp.config.certificates import drop_old_authority, make_next_authority
+
+    if finish:
+        drop_old_authority(str(directory))
+    else:
+        make_next_authority(str(directory))
+    place = directory / "tls" / "ca.pem"
+    if output is Output.JSON:
+        print_json({"authority": str(place), "finished": finish})
+        return
+    where = dir_flag(directory, DEFAULT_DIRECTORY)
+    if finish:
+        print(f"{place} has the new authority only. Copy it to all nodes and clients, and then restart each node,")
+        print("one after the other, because connections that are open go on.")
+        return
+    print(f"{place} has the old authority and the new one. Copy it to all nodes and clients, and wait until")
+    print(f"`{program()} doctor{where}` finds no problem. Then: {program()} tls new --renew{where}")
+
+
 @app.command()
 def show(
     files: Annotated[

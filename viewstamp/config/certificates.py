@@ -5,23 +5,26 @@ it: nodes and clients use OpenSSL through the standard library.
 
 The files, in the directory of the nodes' settings files::
 
-    DIR/tls/ca.pem, ca.key        the authority; with ca.key one can make a certificate of any member
+    DIR/tls/ca.pem, ca.key        the authority; with ca.key one can make a certificate of any member. While one
+                               replaces another, ca.pem has both, and ca.key is the key of the new one
     DIR/tls/NODE.pem, NODE.key    for each settings file: viewstamp://CLUSTER/member/NODE
     DIR/tls/NAME.pem, NAME.key    for each client: viewstamp://CLUSTER/client/NAME
 
 If the process dies at any line, an existing certificate and its key are both whole, or they do not fit together, which
 running nodes and ``Tls`` notice; the next call then makes both again. The authority's key is written before its
-certificate, and an authority without a certificate has signed nothing, so it is made again.
+certificate, and an authority without a certificate has signed nothing, so it is made again. The next authority is
+written to ca.pem before its key: until the key is there, the old one signs, and a repetition makes another one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +40,15 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-__all__ = ["DAYS", "MadeCertificate", "certificates_in", "check_library", "make_certificates"]
+__all__ = [
+    "DAYS",
+    "MadeCertificate",
+    "certificates_in",
+    "check_library",
+    "drop_old_authority",
+    "make_certificates",
+    "make_next_authority",
+]
 
 DAYS: Final = 365
 """Days for which a certificate is valid, unless the caller says otherwise."""
@@ -74,6 +85,11 @@ def make_certificates(
     found = _settings_in(directory)
     cluster = next(iter(found.values())).cluster.id
     members = {str(settings.node.id): file for file, settings in found.items()}
+    if "ca" in members:
+        raise ConfigError(
+            f"{members['ca']} is of a node called ca, whose certificate would replace the authority's, tls/ca.pem",
+            remedy="choose another name for the node; nothing was changed",
+        )
     for name in clients:
         if not _CLIENT_NAME.fullmatch(name) or name in members or name == "ca":
             raise ConfigError(
@@ -82,7 +98,7 @@ def make_certificates(
                 remedy="choose another name",
             )
     place = os.path.join(directory, "tls")
-    try:
+    with _writing(place):
         make_private_directory(place)
         authority = _Authority.open(place, cluster)
         made = []
@@ -96,11 +112,6 @@ def make_certificates(
             made.append(_certificate(authority, _files(place, client), named, [], days, renew=renew))
         for file in found:
             _add_section(file, found[file].node.id)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write to {place}: {error.strerror}",
-            remedy="choose a directory that this user may write, on a disk with free space",
-        ) from error
     return made
 
 
@@ -111,9 +122,79 @@ def certificates_in(directory: str) -> list[LoadedTls]:
       ConfigError: one of them is wrong.
     """
     place = os.path.join(directory, "tls")
+    return [inspect(_files(place, stem)) for stem in _stems(place)]
+
+
+def _stems(place: str) -> list[str]:
+    """Return the names of the certificates in a directory that have a key there."""
     names = sorted(os.listdir(place)) if os.path.isdir(place) else []
     stems = [name.removesuffix(".pem") for name in names if name.endswith(".pem") and name != "ca.pem"]
-    return [inspect(_files(place, stem)) for stem in stems if stem + ".key" in names]
+    return [stem for stem in stems if stem + ".key" in names]
+
+
+def make_next_authority(directory: str) -> None:
+    """Make an authority that is going to replace the present one. Both are trusted, and the new one signs.
+
+    Blocks. Durable on return. Running nodes notice it by themselves.
+
+    Raises:
+      ConfigError: there is none to replace, or the last replacement is not finished. Nothing was changed.
+      StorageError: a file cannot be written.
+    """
+    place, cluster = _place_of(directory)
+    with _writing(place):
+        authority = _Authority.open(place, cluster)
+        if authority.is_next:
+            raise ConfigError(
+                f"{place}/ca.pem has the next authority already; nothing was changed",
+                remedy="renew all certificates (viewstamp tls new --renew), then drop the old authority (viewstamp tls"
+                " replace-authority --finish)",
+            )
+        authority.make_next()
+
+
+def drop_old_authority(directory: str) -> None:
+    """Trust only the authority that signs. Certificates of the earlier one are refused from then on.
+
+    Blocks. Durable on return. Running nodes notice it by themselves; open connections go on.
+
+    Raises:
+      ConfigError: certificates in the directory are still those of the old authority. Nothing was changed.
+      StorageError: a file cannot be written.
+    """
+    place, cluster = _place_of(directory)
+    with _writing(place):
+        authority = _Authority.open(place, cluster)
+        old = [stem for stem in _stems(place) if not authority.has_signed(_files(place, stem))]
+        if old:
+            raise ConfigError(
+                f"the old authority has signed the certificates of {', '.join(old)}; nothing was changed",
+                remedy="make them again: viewstamp tls new --renew, for clients with --client NAME; then copy them to"
+                " their machines. Remove the files of those that are not used any more",
+            )
+        authority.drop_old()
+
+
+def _place_of(directory: str) -> tuple[str, str]:
+    """Return the directory of the certificates, and the id of the cluster. Raises ConfigError without an authority."""
+    directory = os.path.abspath(directory)
+    settings = next(iter(_settings_in(directory).values()))
+    place = os.path.join(directory, "tls")
+    if not os.path.exists(os.path.join(place, "ca.pem")):
+        raise ConfigError(f"there is no authority in {place}", remedy="make one: viewstamp tls new")
+    return place, settings.cluster.id
+
+
+@contextlib.contextmanager
+def _writing(place: str) -> Iterator[None]:
+    """Turn an error of the operating system into one with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {place}: {error.strerror}",
+            remedy="choose a directory that this user may write, on a disk with free space",
+        ) from error
 
 
 def _settings_in(directory: str) -> dict[str, NodeSettings]:
@@ -177,11 +258,44 @@ def _add_section(file: str, node: str) -> None:
 
 
 class _Authority:
-    """The authority of a cluster: its certificate and its private key."""
+    """The authority of a cluster: its certificate and its private key. ``trusted`` has those of all in ca.pem."""
 
-    def __init__(self, certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> None:
-        self._certificate = certificate
+    def __init__(self, place: str, cluster: str, trusted: list[x509.Certificate], key: EllipticCurvePrivateKey) -> None:
+        self._place = place
+        self._cluster = cluster
+        self._trusted = trusted
         self._key = key
+        own = [each for each in trusted if each.public_key() == key.public_key()]
+        if not own:
+            raise ConfigError(
+                f"{place}/ca.key is not the key of an authority in {place}/ca.pem", remedy="put the right files back"
+            )
+        self._certificate = own[0]
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it is replacing an earlier one, which is still trusted."""
+        return self._certificate is not self._trusted[0]
+
+    def has_signed(self, files: TlsFiles) -> bool:
+        """Return whether a certificate is of this authority."""
+        with open(files.certificate, "rb") as stream:
+            certificate = _library().x509.load_pem_x509_certificates(stream.read())[0]
+        return bool(certificate.issuer == self._certificate.subject)
+
+    def make_next(self) -> None:
+        """Make another authority, which signs from now on; this one stays trusted."""
+        library = _library()
+        # Another name, because OpenSSL and ``host.tls`` find the authority of a certificate by its name.
+        certificate, key = _new_authority(
+            library, f"viewstamp cluster {self._cluster}"[:55] + f" {library.x509.random_serial_number():x}"[:9]
+        )
+        _write(os.path.join(self._place, "ca.pem"), _pem(library, [self._certificate, certificate]))
+        _write(os.path.join(self._place, "ca.key"), _key_bytes(library, key))
+
+    def drop_old(self) -> None:
+        """Trust only this authority."""
+        _write(os.path.join(self._place, "ca.pem"), _pem(_library(), [self._certificate]))
 
     @classmethod
     def open(cls, place: str, cluster: str) -> _Authority:
@@ -191,7 +305,7 @@ class _Authority:
         if os.path.exists(certificate_file):
             try:
                 with open(certificate_file, "rb") as stream:
-                    certificate = library.x509.load_pem_x509_certificates(stream.read())[0]
+                    trusted = library.x509.load_pem_x509_certificates(stream.read())
                 with open(key_file, "rb") as stream:
                     key: Any = library.serialization.load_pem_private_key(stream.read(), password=None)
             except FileNotFoundError as error:
@@ -203,19 +317,11 @@ class _Authority:
                 raise ConfigError(
                     f"{certificate_file} or {key_file} cannot be read: {error}", remedy="put the right files back"
                 ) from error
-            return cls(certificate, key)
-        key = library.ec.generate_private_key(library.ec.SECP256R1())
-        name = _subject(library, f"viewstamp cluster {cluster}"[:64])
-        builder = (
-            _begun(library, name, name, key, _AUTHORITY_DAYS)
-            .add_extension(library.x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(library, key_cert_sign=True, crl_sign=True), critical=True)
-            .add_extension(library.x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        )
-        certificate = builder.sign(key, library.hashes.SHA256())
+            return cls(place, cluster, trusted, key)
+        certificate, key = _new_authority(library, f"viewstamp cluster {cluster}"[:64])
         _write(key_file, _key_bytes(library, key))
-        _write(certificate_file, certificate.public_bytes(library.serialization.Encoding.PEM))
-        return cls(certificate, key)
+        _write(certificate_file, _pem(library, [certificate]))
+        return cls(place, cluster, [certificate], key)
 
     def sign(self, files: TlsFiles, name: CertificateName, hosts: Sequence[str], days: int) -> None:
         """Write a new certificate and its key."""
@@ -270,6 +376,23 @@ class _Library:
     hashes: Any
     serialization: Any
     ec: Any
+
+
+def _new_authority(library: Any, called: str) -> tuple[Any, Any]:
+    """Return the certificate and the key of a new authority."""
+    key = library.ec.generate_private_key(library.ec.SECP256R1())
+    name = _subject(library, called)
+    builder = (
+        _begun(library, name, name, key, _AUTHORITY_DAYS)
+        .add_extension(library.x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(library, key_cert_sign=True, crl_sign=True), critical=True)
+        .add_extension(library.x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return builder.sign(key, library.hashes.SHA256()), key
+
+
+def _pem(library: Any, certificates: Sequence[Any]) -> bytes:
+    return b"".join(each.public_bytes(library.serialization.Encoding.PEM) for each in certificates)
 
 
 def _subject(library: Any, name: str) -> Any:
