@@ -234,7 +234,9 @@ async def test_a_restore_of_a_cluster_with_tokens_keeps_them_and_is_in_the_audit
         assert [token.name for token in await administrator.list_tokens()] == ["root"]
         last = (await administrator.list_audit())[-1]
     assert last.action == "fork"
-    assert last.subject == f"up to index {manifest.end - 1} of cluster {manifest.cluster}"
+    assert last.subject == (
+        f"up to index {manifest.end - 1} of cluster {manifest.cluster}, restored from backup {manifest.id}"
+    )
 
 
 async def test_a_moment_during_a_copy_is_restored_from_a_later_backup(tmp_path: Path) -> None:

@@ -1,20 +1,27 @@
-"""A copy of a cluster beside its original: no command on the copy reaches the original."""
+"""A copy of a cluster beside its original: no command on the copy reaches the original.
+
+Every command of the command line that has ``--dir`` is tried. ``COMMANDS`` has the arguments of each, and a test
+compares its names with the command line, so a new command cannot be left out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.processes import none_left
 from viewstamp.cli import main
+from viewstamp.cli.commands import app
 from viewstamp.client import identity
 from viewstamp.config import free_addresses
 from viewstamp.host.address import parse_address
@@ -22,19 +29,121 @@ from viewstamp.local.cluster import LocalCluster
 
 pytestmark = pytest.mark.slow
 
+COMMANDS = {
+    # They send requests, so they have --cluster too. A copy that is not a cluster of its own is refused.
+    "topic list": "",
+    "topic describe": "t",
+    "topic create": "more",
+    "topic configure": "t --retain-bytes 1",
+    "append": "t LINES",
+    "topic trim": "t 3",
+    "read": "t",
+    "actor list": "",
+    "actor call": "counter add [1]",
+    "sink list": "",
+    "sink describe": "s",
+    "sink forget": "s --yes",
+    "snapshot list": "",
+    "snapshot create": "",
+    "leader show": "",
+    "leader transfer": "",
+    "members list": "",
+    "members remove": "n1",
+    "members add": "n9 127.0.0.1:1 --no-wait",
+    "members replace": "n1 n9 127.0.0.1:1 --no-wait",
+    "audit": "",
+    "token list": "",
+    "token create": "thief --role read:t",
+    "token rotate": "owner",
+    "token revoke": "owner",
+    "backup create": "BACKUPS",
+    "replay": "LOG --to topic t",
+    "bench append": "--seconds 0.1 --callers 1",
+    "bench read": "--seconds 0.1 --records 1",
+    "status": "",
+    "doctor": "",
+    # They act on the files and the processes of a directory.
+    "cluster status": "",
+    "cluster stop": "",
+    "cluster kill": "n1",
+    "cluster start": "--timeout 20",
+    "cluster restart": "n1 --timeout 20",
+    "cluster fork": "--timeout 1",
+    "recover": "--timeout 1",
+    "chaos pause": "n1 --seconds 0.1",
+    "chaos partition": "n1",
+    "chaos delay": "n1 1ms",
+    "chaos slow-disk": "n1",
+    "chaos fill-disk": "n1",
+    "chaos tear": "n1",
+    "chaos flip-bit": "n1",
+    "chaos drop-segment": "n1",
+    "chaos heal": "",
+    "backup restore": "BACKUPS",
+    "demo": "",
+    "tls show": "",
+    "tls replace-authority": "",
+    "tls new": "",
+}
+"""The arguments of each command with ``--dir``. ``tls new`` is last, because it changes the settings."""
+
+CHANGES = (
+    "append",
+    "topic trim",
+    "topic create",
+    "topic configure",
+    "snapshot create",
+    "sink forget",
+    "token create",
+    "token revoke",
+    "leader transfer",
+    "members add",
+    "members remove",
+)
+"""Those that change a cluster, and so are tried on each kind of copy."""
+
+LEFT_OUT = {
+    "demo-spark": "refuses a directory with a cluster in the same way as demo, and starts a JVM first",
+    "bench wal": "writes a file of its own into the directory, and knows no cluster",
+}
+REQUESTS = list(COMMANDS)[: list(COMMANDS).index("cluster status")]
+WITHOUT_REFUSAL = ("status", "doctor", "backup create")
+"""They show the node that answers and its address, and say what is wrong; they change nothing."""
+
+
+def paths_with_dir(group: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Yield each command that has ``--dir``, and whether it has ``--cluster`` too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from paths_with_dir(command, f"{path}{name} ")
+        else:
+            options = {option for each in command.params for option in each.opts}
+            if "--dir" in options:
+                yield f"{path}{name}", "--cluster" in options
+
+
+def test_no_command_with_a_directory_is_left_out() -> None:
+    found = dict(paths_with_dir(typer.main.get_command(app)))
+    assert set(found) == {*COMMANDS, *LEFT_OUT}
+    assert {name for name, sends in found.items() if sends} == set(REQUESTS)
+
 
 @pytest.fixture(scope="module")
 def prod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Run a cluster of one node with a topic of three records; its directory was copied while it was stopped."""
+    """Run a cluster of one node with a topic and a token; its directory was copied while it was stopped."""
     path = tmp_path_factory.mktemp("copied") / "prod"
     (path.parent / "lines").write_bytes(b"a\nb\nc\n")
     with none_left(path.parent):
         for command in (["cluster", "start", "--nodes", "1"], ["topic", "create", "t"], ["cluster", "stop"]):
             assert main.run([*command, "--dir", str(path)]) == 0
-        for name in ("moved", "twin"):
+        for name in ("moved", "twin", "fork"):
             shutil.copytree(path, path.parent / name)
-        assert main.run(["cluster", "start", "--dir", str(path)]) == 0
-        assert main.run(["append", "t", str(path.parent / "lines"), "--dir", str(path)]) == 0
+        for command in (
+            ["cluster", "start"],
+            ["append", "t", str(path.parent / "lines")],
+            ["token", "create", "owner", "--role", "administer"],
+        ):
+            assert main.run([*command, "--dir", str(path)]) == 0
         yield path
 
 
@@ -87,17 +196,45 @@ def run(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> 
     return code, json.loads((captured.err if code and captured.err else captured.out).splitlines()[-1])
 
 
-MUTATING = (
-    ["topic", "trim", "t", "3"],
-    ["topic", "create", "more"],
-    ["topic", "configure", "t", "--retain-bytes", "1"],
-    ["append", "t", "LINES"],
-    ["leader", "transfer"],
-    ["members", "remove", "n1"],
-    ["members", "add", "n9", "127.0.0.1:1"],
-    ["snapshot", "create"],
-    ["sink", "forget", "s"],
-)
+def run_all(copy: Path, capfd: pytest.CaptureFixture[str], commands: Iterable[str]) -> dict[str, tuple[int, Any]]:
+    """Run commands with the directory of a copy; return the result of each."""
+    files = {
+        "LINES": str(copy.parent / "lines"),
+        "BACKUPS": str(copy.parent / f"backups of {copy.name}"),
+        "LOG": str(copy / "n1"),
+    }
+    return {
+        name: run(copy, capfd, *name.split(), *(files.get(word, word) for word in COMMANDS[name].split()))
+        for name in commands
+    }
+
+
+def state_of(directory: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return everything about a running cluster that a command could change."""
+    told = {
+        name: run(directory, capfd, *name.split())
+        for name in (
+            "topic list",
+            "members list",
+            "sink list",
+            "snapshot list",
+            "token list",
+            "audit",
+            "cluster status",
+        )
+    }
+    [node] = told.pop("cluster status")[1]["nodes"]
+    kept = {name: node[name] for name in ("pid", "last_index", "applied_index", "term", "lifecycle")}
+    places = [directory, directory / "n1", directory / "n1" / "wal", directory / "n1" / "snapshots"]
+    return {**told, **kept, "files": [sorted(os.listdir(place)) for place in places]}
+
+
+def with_address(copy: Path, prod: Path) -> tuple[str, str]:
+    """Give the node of a copy another address in its settings; return the original's and the new one."""
+    original, address = LocalCluster.open(prod).node("n1").address, free_addresses(1)[0]
+    file = copy / "n1.toml"
+    file.write_text(file.read_text().replace(original, address))
+    return original, address
 
 
 def test_no_command_on_a_copy_with_other_ports_reaches_the_original(
@@ -105,24 +242,23 @@ def test_no_command_on_a_copy_with_other_ports_reaches_the_original(
 ) -> None:
     """The node at the copy's address has the copy's cluster id, name and incarnation; only the address differs."""
     copy = prod.parent / "moved"
-    original = LocalCluster.open(prod).node("n1").address
-    address = free_addresses(1)[0]
-    file = copy / "n1.toml"
-    file.write_text(file.read_text().replace(original, address))
+    before = state_of(prod, capfd)
+    original, address = with_address(copy, prod)
     code, told = run(copy, capfd, "cluster", "start", "--timeout", "20")
     assert (code, told["error"]) == (2, "MovedError")
     assert original in told["message"]
     assert address in told["message"]
-    before = run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")
-
     with forwarded(address, original):
-        for command in MUTATING:
-            words = [str(prod.parent / "lines") if word == "LINES" else word for word in command]
-            code, told = run(copy, capfd, *words)
-            assert (code, told.get("error")) == (2, "WrongNodeError"), (command, told)
+        results = run_all(copy, capfd, COMMANDS)
+    for name in REQUESTS:
+        code, told = results[name]
+        if name not in WITHOUT_REFUSAL:
+            assert (code, told.get("error")) == (2, "WrongNodeError"), (name, told)
             assert address in told["message"]
             assert original in told["message"]
-    assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
+    code, told = results["cluster fork"]
+    assert (code, told["error"]) == (3, "UnavailableError"), "the original works, so --original-goes-on is needed"
+    assert state_of(prod, capfd) == before
 
 
 def test_start_does_not_count_the_processes_of_the_original(
@@ -141,20 +277,34 @@ def test_start_does_not_count_the_processes_of_the_original(
 def test_no_command_on_an_exact_copy_reaches_the_original(prod: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The copy names the same addresses, cluster id, names and incarnations; only the directory itself differs."""
     twin = prod.parent / "twin"
-    before = run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")
-    for command in (*MUTATING, ["topic", "list"], ["members", "list"]):
-        words = [str(prod.parent / "lines") if word == "LINES" else word for word in command]
-        code, told = run(twin, capfd, *words)
-        assert (code, told.get("error")) == (2, "WrongNodeError"), (command, told)
-        assert f"{twin}/n1" in told["message"]
-        assert f"{prod}/n1" not in told["message"], "a node shows its paths to no client"
-        assert "--cluster" in told["remedy"] or "doctor" in told["remedy"]
-    assert (run(prod, capfd, "topic", "list"), run(prod, capfd, "members", "list")) == before
-    code, told = run(twin, capfd, "doctor")
+    before = state_of(prod, capfd)
+    results = run_all(twin, capfd, [*CHANGES, "backup create", "doctor", "cluster stop", "cluster kill", "chaos pause"])
+    for name, (code, told) in results.items():
+        if name in CHANGES:
+            assert (code, told.get("error")) == (2, "WrongNodeError"), (name, told)
+            assert f"{twin}/n1" in told["message"]
+            assert f"{prod}/n1" not in told["message"], "a node shows its paths to no client"
+            assert "--cluster" in told["remedy"] or "doctor" in told["remedy"]
+    code, told = results["doctor"]
     assert code == 1
-    finding = told["findings"][-1]
-    assert finding["code"] == "wrong_cluster"
-    assert f"{twin}/n1" in finding["sentence"]
+    assert told["findings"][-1]["code"] == "wrong_cluster"
+    assert f"{twin}/n1" in told["findings"][-1]["sentence"]
+    assert state_of(prod, capfd) == before
+
+
+def test_no_command_on_a_fork_of_a_copy_reaches_the_original(prod: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    copy = prod.parent / "fork"
+    before = state_of(prod, capfd)
+    with_address(copy, prod)
+    code, told = run(copy, capfd, "cluster", "fork", "--original-goes-on")
+    assert (code, told["from"]) == (0, LocalCluster.open(prod).id)
+    assert run(copy, capfd, "cluster", "start")[0] == 0
+    results = run_all(copy, capfd, [*CHANGES, "topic list", "backup create", "chaos pause", "cluster kill"])
+    for name in ("append", "topic trim", "topic create", "token create", "snapshot create", "backup create"):
+        assert results[name][0] == 0, results[name]
+    assert results["topic list"][1]["topics"][0]["last_position"] == 3, "the three records of the copy"
+    assert told["cluster_id"] not in (prod / "n1" / "log.jsonl").read_text(), "no node of the fork has asked it"
+    assert state_of(prod, capfd) == before
 
 
 def test_directory_that_was_moved_while_its_node_runs_is_still_its_own(

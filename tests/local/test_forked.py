@@ -86,51 +86,6 @@ def shell(capfd: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capfd)
 
 
-def test_copy_becomes_a_cluster_beside_its_original_and_no_command_on_it_reaches_the_original(
-    prod: Path, shell: Shell
-) -> None:
-    copy = prod.parent / "copy"
-    shutil.copytree(prod, copy)
-    spread(copy)
-    shell.ok("cluster", "start", "--dir", prod)
-    code, told = shell("cluster", "start", "--dir", copy, "--timeout", "20")
-    assert (code, told["error"]) == (2, "MovedError")
-    assert "viewstamp cluster fork" in told["remedy"]
-    code, told = shell("cluster", "fork", "--dir", copy)
-    assert (code, told["error"]) == (3, "UnavailableError")
-    assert "a majority of cluster" in told["message"]
-    made = shell.ok("cluster", "fork", "--dir", copy, "--original-goes-on")
-    assert {member["id"]: member["address"] for member in made["members"]} == addresses(copy)
-    assert LocalCluster.open(copy).id == made["cluster_id"] != made["from"] == LocalCluster.open(prod).id
-
-    shell.ok("cluster", "start", "--dir", copy)
-    before = shell.ok("topic", "list", "--dir", prod), shell.ok("members", "list", "--dir", prod)
-    assert shell.values(copy) == ["a", "b", "c"]
-    more = prod.parent / "more"
-    for command in (
-        ["append", "t", more],
-        ["topic", "trim", "t", "2"],
-        ["topic", "create", "other"],
-        ["topic", "configure", "t", "--retain-bytes", "1000000"],
-        ["leader", "transfer"],
-        ["leader", "show"],
-        ["snapshot", "create"],
-        ["members", "remove", "n3"],
-        ["status"],
-        ["cluster", "status"],
-    ):
-        code, told = shell(*command, "--dir", copy)
-        assert code == 0 or told.get("error") == "UsageError", (command, told)
-    assert shell.values(copy) == ["b", "c", "d"]
-    assert (shell.ok("topic", "list", "--dir", prod), shell.ok("members", "list", "--dir", prod)) == before
-    assert shell.values(prod) == ["a", "b", "c"]
-    for name in NAMES:
-        log = (prod / name / "log.jsonl").read_text()
-        assert made["cluster_id"] not in log, f"a node of the copy has reached {name}"
-    shell.ok("cluster", "stop", "--dir", copy)
-    assert shell.values(prod) == ["a", "b", "c"]
-
-
 def test_survivor_of_three_begins_a_cluster_and_the_lost_members_cannot_come_back(prod: Path, shell: Shell) -> None:
     lost = prod.parent / "lost"
     shutil.copytree(prod, lost)

@@ -123,9 +123,11 @@ class ClusterSource:
         reachable = [status for status in statuses if status["reachable"]]
         running = [each for each in reachable if self._stale or each.get("lifecycle") == "running"]
         if not running:
-            where = ", ".join(str(status.get("address")) for status in statuses)
+            where = "; ".join(
+                f"{each.get('address')}: {each.get('error') or each.get('lifecycle')}" for each in statuses
+            )
             raise UnavailableError(
-                f"no member of the cluster is running and answers (tried {where})",
+                f"no member of the cluster is running and answers ({where})",
                 remedy="start the nodes; or take the backup from the files of stopped nodes, with --from",
             )
         chosen = min(

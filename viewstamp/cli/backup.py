@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from viewstamp.cli.config import MemberOption, NewSetOption, members_of, overrides_of
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, size
 from viewstamp.errors import ConfigError, ViewstampError
 from viewstamp.local.find import find_cluster
+from viewstamp.terminal.flags import program
 from viewstamp.terminal.output import Output, print_json, print_table, say
 from viewstamp.terminal.progress import WorkProgress
 
@@ -252,7 +254,11 @@ def _report_drill(drilled: DrillResult, output: Output) -> None:
 def restore(
     target: TargetArgument,
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory of the new cluster.")],
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, max=9, help="Number of its nodes.")] = 3,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", metavar="N", min=1, max=9, help="Number of its nodes on this machine. [default: 3]"),
+    ] = None,
+    members: MemberOption = None,
     backup: BackupOption = None,
     until: Annotated[
         str | None,
@@ -262,23 +268,60 @@ def restore(
             help="Restore records up to this log time (UTC, e.g. 2026-11-23T10:00:00) or this index.",
         ),
     ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option("--data-dir", metavar="DIR", help="Each node NAME of --member will keep its data in DIR/NAME."),
+    ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Make an authority and certificates too, and write [tls], for --member.")
+    ] = False,
+    insecure_network: Annotated[
+        bool, typer.Option("--insecure-network", help="Allow --member on other machines without TLS: last resort.")
+    ] = False,
+    settings: NewSetOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a new cluster out of a backup: another id, the same topics, sinks and actors; all sessions have ended.
 
     It is not started. Nothing of it can act on the old cluster. If the command is interrupted, repeat it.
+    With --member it is for other machines: run it once, and copy to each machine the settings and the data of its node.
     """
     from viewstamp.local.restore import RestorePlan, restore_cluster
 
     until_index, until_time = _cut(until)
-    plan = RestorePlan(target=target, backup=backup, until=until_index, until_time=until_time, nodes=nodes)
+    if members and nodes is not None:
+        raise typer.BadParameter("--nodes is for a cluster on this machine, --member for several: give one of them")
+    if not members and (data_dir or tls or insecure_network):
+        raise typer.BadParameter("--data-dir, --tls and --insecure-network need --member NAME=HOST:PORT")
+    plan = RestorePlan(
+        target=target,
+        backup=backup,
+        until=until_index,
+        until_time=until_time,
+        nodes=3 if nodes is None else nodes,
+        members=tuple(members_of(members or []).items()),
+        data_dir=data_dir or "",
+        tls=tls,
+        insecure_network=insecure_network,
+        settings=tuple(overrides_of(settings).items()),
+    )
     with WorkProgress(output) as progress:
         restored = restore_cluster(_open(target), str(directory), plan, on_step=progress.begin, on_bytes=progress.add)
     if output is Output.JSON:
         print_json(asdict(restored))
         return
     print(f"restored backup {restored.backup} as cluster {restored.cluster} in {restored.directory}")
-    print(f"start it: viewstamp cluster start --dir {directory}")
+    if not members:
+        print(f"start it: {program()} cluster start --dir {directory}")
+        return
+    rows = [
+        (name, address, directory / f"{name}.toml", directory / name) for name, address in restored.addresses.items()
+    ]
+    print_table(["node", "address", "settings", "data"], rows)
+    if tls:
+        print(f"certificates: {directory / 'tls'}; keep ca.key off the nodes")
+    print("Copy to each machine the settings and the data of its node, and of no other node: see docs/backup.md")
+    print(f"Then start each node: {program()} node run --config FILE")
 
 
 @app.command()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from viewstamp.config.model import Key
     from viewstamp.ids import NodeId
 
-__all__ = ["NewSetOption", "SetOption", "app", "overrides_of"]
+__all__ = ["MemberOption", "NewSetOption", "SetOption", "app", "members_of", "overrides_of"]
 
 app = typer.Typer(cls=CommandGroup, help="Create settings files, and show settings.", no_args_is_help=True)
 
@@ -48,6 +48,20 @@ MemberOption = Annotated[
     list[str] | None,
     typer.Option("--member", metavar="NAME=HOST:PORT", help="A node on another machine; repeat it for each."),
 ]
+
+
+def members_of(texts: list[str]) -> dict[str, str]:
+    """Return the addresses of ``--member`` by name. Raises ConfigError for a wrong one, and for a name twice."""
+    from viewstamp.errors import ConfigError
+
+    addresses: dict[str, str] = {}
+    for text in texts:
+        name, equals, address = text.partition("=")
+        if not equals or name in addresses:
+            problem = f"names {name} twice" if equals else "has no address"
+            raise ConfigError(f"--member {text} {problem}", remedy="write --member NAME=HOST:PORT, once for each node")
+        addresses[name] = address
+    return addresses
 
 
 @app.command()
@@ -135,16 +149,9 @@ def _machine_files(
     """Write the files for ``--member``; return the path of each."""
     from viewstamp.config import create_machine_files, create_machine_like, load_settings, make_certificates
     from viewstamp.config.certificates import check_library
-    from viewstamp.errors import ConfigError
     from viewstamp.ids import NodeId
 
-    addresses = {}
-    for text in members:
-        name, equals, address = text.partition("=")
-        if not equals or name in addresses:
-            problem = f"names {name} twice" if equals else "has no address"
-            raise ConfigError(f"--member {text} {problem}", remedy="write --member NAME=HOST:PORT, once for each node")
-        addresses[name] = address
+    addresses = members_of(members)
     if tls and node:
         raise typer.BadParameter(
             "--tls and --node are both given: make all files in one place, because one authority signs them"

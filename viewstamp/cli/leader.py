@@ -11,7 +11,9 @@ from viewstamp.cli.members import resolve
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.cli.status import STATUS_SECONDS
 from viewstamp.doctor.status import nobody_leads, summary
+from viewstamp.errors import WrongNodeError
 from viewstamp.local.find import find_cluster
+from viewstamp.terminal.flags import program
 from viewstamp.terminal.output import Output, print_json
 
 if TYPE_CHECKING:
@@ -35,6 +37,13 @@ def show(
     leader = next((node for node in found["nodes"] if found["leader"] and node["id"] == found["leader"]), None)
     if leader is None:
         raise nobody_leads(found["nodes"], target.where, is_read=True)
+    own = {each.node: address for address, each in (target.expected or {}).items()}.get(str(found["leader"]))
+    if own not in (None, leader["address"]):
+        raise WrongNodeError(
+            f"the settings have {found['leader']} at {own}, and the leader {found['leader']} is at {leader['address']}:"
+            " it is not the process of this directory",
+            remedy=f"run {program()} doctor{target.where}; or name the cluster by --cluster {leader['address']}",
+        )
     if output is Output.JSON:
         print_json({"leader": found["leader"], "term": found["term"], "address": leader["address"]})
     else:
