@@ -71,7 +71,7 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def _group_of(item: pytest.Item) -> str:
-    """Return the name of a test's group, whose tests run one after the other in one worker; "" = the test is alone.
+    """Return the name of a test's group. A group runs in one worker, test by test; "" = the test is alone.
 
     All tests with a Spark session are one group, because each worker would start a session. The tests of a file are a
     group if they share a fixture or are quick, because each group costs a message. Slow tests are alone.

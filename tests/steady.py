@@ -1,4 +1,4 @@
-"""An event loop whose time stands still while the process is suspended, and a clock that shows the same time.
+"""An event loop with a time that stands still while the process is suspended, and a clock that shows the same time.
 
 The members of an in-process group share the event loop of their test. If a busy machine suspends the process for half a
 second, the timers of all members expire at once, also the followers' election timeouts, although the leader had no
@@ -50,7 +50,7 @@ class _SteadySelector(selectors.DefaultSelector):
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """A selector event loop whose time leaves out the moments in which its process did not run."""
+    """A selector event loop. Its time leaves out the moments in which its process did not run."""
 
     def __init__(self) -> None:
         self._watch = _SteadySelector()

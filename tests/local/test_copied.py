@@ -108,7 +108,7 @@ LEFT_OUT = {
 }
 REQUESTS = list(COMMANDS)[: list(COMMANDS).index("cluster status")]
 WITHOUT_REFUSAL = ("status", "doctor", "backup create")
-"""They show the node that answers and its address, and say what is wrong; they change nothing."""
+"""They show the node that answers, its address and the error; they change nothing."""
 
 
 def paths_with_dir(group: Any, path: str = "") -> Iterator[tuple[str, bool]]:

@@ -115,7 +115,7 @@ async def test_settings_that_are_older_than_a_move_start_and_may_change_elsewher
         await group.run("n2", members=with_n3_at(group, OTHER))  # They were corrected.
         await group.stop("n2")
         with pytest.raises(MovedError, match=f"n3 at {OLD} instead of {OTHER}"):
-            await group.start("n2")  # Nobody moves n3 back by putting an old file back.
+            await group.start("n2")  # An old settings file does not move n3 back.
 
 
 async def test_settings_that_are_newer_than_the_own_log_start_if_a_member_says_so(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The checks of the name in a certificate: which connection it may open, and as whom a node may answer."""
+"""The checks of the name in a certificate: which connection it may open, and the name with which a node may answer."""
 
 from __future__ import annotations
 

@@ -1,19 +1,6 @@
 """Leases: a leader answers reads without asking a quorum, as long as a quorum has promised not to elect another one.
 
-Off by default (``RaftOptions.lease_us`` = 0). ``docs/design/0018`` has the proof and the dangers. In short:
-
-  * **Promise.** A member that takes a message of its leader at uptime ``t`` grants no vote and no pre-vote, and does
-    not campaign, before its clock shows ``t + lease_us``. It promises the same for that time from its start, because
-    an earlier process on its disk may have promised it.
-  * **Lease.** The leader notes its uptime when it starts a round of heartbeats. When a quorum has answered that round,
-    no other member can be elected before that time plus ``lease_us``, by a clock that is exact. By its own clock the
-    leader counts on less, because each clock may be wrong by ``CLOCK_ERROR_MAX``.
-  * **Use.** A read that came before the clock was read, in this turn, needs no round while the lease lasts. The process
-    may be stopped at any point after that: the answer is then late, but it was right when the clock was read.
-  * **End.** A leader that asks another member to campaign uses no lease in this term any more, because that member is
-    elected in spite of all promises. A new membership ends the lease, because another quorum may decide from then on.
-
-The clock is the uptime of the machine, which is never set and which includes the time while the machine is suspended.
+Off by default (``RaftOptions.lease_us`` = 0). ``docs/design/0018`` has the rules, the proof and the dangers.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ class HeartbeatRequest(Message):
 class HeartbeatResponse(Message):
     """The heartbeat was received in this term. Sent immediately.
 
-    ``end`` is durable, so it replaces a lost AppendResponse. ``promise_us``: for so many microseconds after it took the
-    heartbeat, the member elects no other leader (``lease``); 0 = it promises nothing.
+    ``end`` is durable, so it replaces a lost AppendResponse. ``promise_us``: the microseconds after the heartbeat in
+    which the member elects no other leader (``lease``); 0 = it promises nothing.
     """
 
     number: int

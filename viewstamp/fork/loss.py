@@ -94,7 +94,7 @@ def possible_loss(source: ForkSource) -> PossibleLoss:
 
 
 def _shown(member: NodeId, voters: Collection[NodeId]) -> str:
-    """Return the name of a voter for people. A node that lost its disk has an id with a suffix that nobody typed."""
+    """Return the name of a voter for messages: without the suffix that the id of a node with a new disk has."""
     name = name_of(member)
     if sum(name_of(voter) == name for voter in voters) == 1:
         return name

@@ -18,7 +18,7 @@ __all__ = ["GroupControl", "LogFetchPort", "NodeControl", "PeerPort", "SnapshotO
 
 
 class NodeControl(Protocol):
-    """Receives the reports of a group about events that concern the whole node, and says how the node runs."""
+    """Receives the reports of a group about events that concern the whole node, and has the state of the node."""
 
     @property
     def address(self) -> str:

@@ -7,7 +7,7 @@ the node and the requests of all others by seconds. So:
 * In one turn, connections of clients are handled for ``TURN_SECONDS``, plus the one request that is under way.
 * A connection whose requests do not fit waits, and its socket is not read meanwhile. So its client is slowed down by
   TCP, and the node holds at most one chunk of bytes for it.
-* RotaConnection connections are handled in rotation, ``REQUESTS_AT_ONCE`` requests each.
+* The connections that wait are handled in rotation, ``REQUESTS_AT_ONCE`` requests each.
 
 Connections of members are not limited.
 """

@@ -21,8 +21,8 @@ Promises
     record that has the position, so that both are truncated together.
   * Members that applied the same prefix of the log have the same state, byte for byte (``digest``), and the same
     ``chain`` if they run the same code of actors (``lineage``).
-  * A cut is the whole state at one index, whatever is applied while it is read. A machine that adopts a cut continues
-    exactly like the machine from which it was taken.
+  * A cut is the whole state at one index, even if more is applied while it is read. A machine that adopts a cut goes
+    on exactly like the machine from which it was taken.
 
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
@@ -42,7 +42,7 @@ Assumptions
 The state
   topics     by id, from 1, in order of creation; never removed. Each has a *sparse map*: the position, index, bytes and
              log time of some of the steps in which its records became visible, from the first kept record on. A step is
-             a batch of RECORDS, or a COMMIT, whose staged batches lie before it
+             a batch of RECORDS, or a COMMIT, which comes after its staged batches
   sinks      by name: owner, run and last batch; and their attempts, by id (the index of their BEGIN): the number of
              staged batches, their bytes, and a checksum over their entries, never the entries. At most ``SINKS_MAX``
   sessions   by id (the index of the record that opened it), ordered by last use in the log, with its log time; at most
@@ -127,7 +127,7 @@ and their batches are refused with UnavailableError until it is applied.
 
 While access control is on, ``admit`` also checks the caller of a client's batch (``gate.py``), by the applied state:
 after the retries, so that a batch that is in the log is answered, and before the order of sequences, because a caller
-whose token has ended cannot fill a gap. The outcome of a sequence that is not in the log is "not applied" for such a
+with an ended token cannot fill a gap. The outcome of a sequence that is not in the log is "not applied" for such a
 caller, without a fence: no leader admits it any more, because each has applied the end of the token before it leads.
 
 A leader proposes EXPIRE_SESSIONS by itself (``upkeep``, once a second). Its record is the msgpack list of at most 1000

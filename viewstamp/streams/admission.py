@@ -13,8 +13,8 @@ from viewstamp.wire.commands import Command
 __all__ = ["AdmissionView", "Pending", "mismatch", "refusal"]
 
 _KEPT_BYTES = 1024 * 1024
-"""Limit of batches whose decoded commands are kept, because these can take 80 times as much memory. The commands of
-others are decoded again when they are applied."""
+"""Limit of the batches from which decoded commands are kept, because these can take 80 times as much memory. The
+commands of others are decoded again when they are applied."""
 
 
 class Pending:

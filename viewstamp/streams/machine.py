@@ -152,7 +152,7 @@ class Streams:
     def admit(self, batch: Batch, caller: Credentials | None = None) -> Admission:
         """Decide about a client's batch. An ``Accepted`` batch must be the next to enter the log.
 
-        ``caller``: who sent it; None = this node itself, which needs no right.
+        ``caller``: the sender; None = this node itself, which needs no right.
 
         Raises:
           AccessDeniedError: the caller lacks the right; neither this batch nor an earlier copy of it is in the log.

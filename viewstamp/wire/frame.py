@@ -61,7 +61,7 @@ _make = tuple.__new__
 """Makes a frame without the call of a Python function that ``Frame(...)`` costs, because each message is a frame."""
 
 _LARGE = 1024 * 1024
-"""A frame of which so many bytes are held gets memory of its own."""
+"""A frame gets memory of its own when this number of its bytes is held."""
 _KEYS_MAX = 64
 """A map with more keys is no request of ours."""
 _PLAIN = frozenset((*range(0xA0, 0xC0), 0xC4, 0xC5, 0xC6, 0xD9, 0xDA, 0xDB))
