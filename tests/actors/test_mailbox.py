@@ -299,3 +299,31 @@ def test_a_mailbox_that_drops_the_oldest_reports_each_loss_and_counts_taken_mess
         assert mailbox.bytes == sum(len(each) for _, each, _ in waits)
         assert all(ticket <= mailbox.taken for ticket in taken)
         assert all(ticket > mailbox.taken for ticket, _, _ in waits if ticket in told)
+
+
+def test_a_quiet_message_waits_for_the_next_turn() -> None:
+    wakes: list[int] = []
+    mailbox = make(wakes)
+    mailbox.put(b"1", wakes=False)
+    assert not wakes
+    mailbox.put(b"2")
+    assert len(wakes) == 1
+    assert mailbox.take() == [b"1", b"2"]
+
+
+def test_many_quiet_messages_cause_a_turn() -> None:
+    wakes: list[int] = []
+    mailbox = make(wakes)
+    for _ in range(1000):
+        mailbox.put(b"", wakes=False)
+    assert len(wakes) == 1
+
+
+def test_a_quiet_message_causes_a_turn_when_the_actor_is_to_finish() -> None:
+    wakes: list[int] = []
+    mailbox = make(wakes)
+    mailbox.refuse()
+    assert not wakes
+    mailbox.put(b"1", wakes=False)
+    mailbox.refuse()
+    assert len(wakes) == 1

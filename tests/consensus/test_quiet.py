@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 
 import pytest
 
 from tests.consensus.group import Group
 from tests.consensus.schedule import MIXES, Schedule
-from viewstamp.consensus.messages import HeartbeatRequest
+from viewstamp.consensus.messages import AppendRequest, AppendResponse, HeartbeatRequest
+from viewstamp.consensus.quiet import completion_may_wait, response_may_wait
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import RaftOptions
+from viewstamp.errors import BrokenRuleError
 from viewstamp.ids import NodeId
 from viewstamp.wire.batch import Batch
 
@@ -169,3 +173,66 @@ def test_a_follower_wakes_before_its_election_timeout_and_waits_for_the_rest_tic
         assert left - ticks >= min(3, left - 1)
         group[TWO].raft.tick(group.wall_us, ticks=ticks)  # type: ignore[union-attr]
     assert slept > 0
+
+
+class Waiter(Schedule):
+    """A random schedule in which each input that may wait has no effect but on counters of the leader's members."""
+
+    responses = completions = 0
+
+    def _deliver(self, *, keep: bool = False) -> None:
+        for message in self.group.matching(AppendResponse):
+            raft = self.group[message.target].raft
+            assert isinstance(message, AppendResponse)
+            if raft is not None and response_may_wait(raft.core, message):
+                self.responses += 1
+                self._expect_nothing(raft, partial(Raft.step, message=message))
+        super()._deliver(keep=keep)
+
+    def _notify(self) -> None:
+        for member in self.group.up():
+            raft = member.raft
+            if raft is not None and member.notices and not member.notices[0].after and completion_may_wait(raft.core):
+                self.completions += 1
+                self._expect_nothing(raft, partial(Raft.durable, viewstamp=member.notices[0].notice))
+        super()._notify()
+
+    def _expect_nothing(self, raft: Raft, take: Callable[[Raft], None]) -> None:
+        copied = copy.deepcopy(raft)
+        copied.ready()
+        commit_end, role = copied.core.log.commit_end, type(copied.core.state)
+        with suppress(BrokenRuleError):
+            take(copied)
+        assert copied.ready() is None, "it causes work"
+        assert (copied.core.log.commit_end, type(copied.core.state)) == (commit_end, role)
+
+
+def test_an_input_that_may_wait_causes_no_work() -> None:
+    mixes = ["even", "changes", "damage", "losses"]
+    schedules = [Waiter(replace(MIXES[mix], steps=300), seed) for mix in mixes for seed in range(2)]
+    for schedule in schedules:
+        schedule.run()
+    assert sum(schedule.responses for schedule in schedules) > 0
+    assert sum(schedule.completions for schedule in schedules) > 0
+
+
+def test_a_leader_alone_never_lets_a_completion_wait() -> None:
+    group = settled(1)
+    assert not completion_may_wait(group[ONE].core)
+
+
+def test_the_response_that_commits_does_not_wait_and_the_next_one_does() -> None:
+    group = settled()
+    group.propose(ONE)
+    for member in (ONE, TWO, NodeId("n3")):
+        group.deliver(AppendRequest, target=member)
+        group.sync(member)
+    first, second = group.matching(AppendResponse)
+    assert isinstance(first, AppendResponse)
+    assert isinstance(second, AppendResponse)
+    core = group[ONE].core
+    assert not response_may_wait(core, first)
+    group.step(ONE, first)
+    assert response_may_wait(core, second)
+    assert not response_may_wait(core, replace(second, rejected=True))
+    assert not response_may_wait(group[TWO].core, second), "it does not lead"

@@ -17,6 +17,8 @@ MessageT = TypeVar("MessageT")
 
 COUNT_MAX = 10_000
 """The default bound of a mailbox, in messages."""
+_QUIET_MAX = 64
+"""Messages that may wait without a turn being due."""
 
 
 @fast_members
@@ -149,8 +151,11 @@ class Mailbox(Generic[MessageT]):
         self._lose(message, Loss.OVERFLOW, 0)
         return False
 
-    def put(self, message: MessageT) -> None:
-        """Add a message that must not be refused. It is lost only if the actor has stopped."""
+    def put(self, message: MessageT, *, wakes: bool = True) -> None:
+        """Add a message that must not be refused. It is lost only if the actor has stopped.
+
+        With ``wakes=False`` it waits for the next turn that another message causes, unless ``_QUIET_MAX`` wait already.
+        """
         if self.is_closed:
             self._lose(message, Loss.ENDED, 0)
             return
@@ -158,7 +163,7 @@ class Mailbox(Generic[MessageT]):
             self.bytes += self._measure(message)
         self._messages.append(message)
         self.accepted += 1
-        if not self._woken:
+        if not self._woken and (wakes or len(self._messages) > _QUIET_MAX):
             self._woken = True
             self._wake()
 
@@ -195,8 +200,11 @@ class Mailbox(Generic[MessageT]):
         return not self.is_closed
 
     def refuse(self) -> None:
-        """Accept only ``put`` from now on. Idempotent."""
+        """Accept only ``put`` from now on. Idempotent. Messages that wait without a turn being due get one."""
         self.is_refusing = True
+        if self._messages and not self._woken:
+            self._woken = True
+            self._wake()
 
     def close(self) -> list[MessageT]:
         """Refuse all messages from now on, and return the waiting ones, which will not be taken. Idempotent."""
@@ -260,9 +268,9 @@ class DropOldestMailbox(Mailbox[MessageT]):
                 return True
         return False
 
-    def put(self, message: MessageT) -> None:
+    def put(self, message: MessageT, *, wakes: bool = True) -> None:
         """Add a message that is never dropped in favour of another."""
-        super().put(message)
+        super().put(message, wakes=wakes)
         if not self.is_closed:
             self._tickets.append(0)
 

@@ -86,6 +86,13 @@ class Ref(Generic[MessageT_contra]):
         """
         self._mailbox.put(message)
 
+    def put_quietly(self, message: MessageT_contra) -> None:
+        """Send an internal message that can wait: it is handled in the next turn that another message causes.
+
+        For messages that change nothing by themselves, because a turn costs more than they do. Else as :meth:`put`.
+        """
+        self._mailbox.put(message, wakes=False)
+
     def ask(
         self,
         make: Callable[[Reply[ResultT]], MessageT_contra],

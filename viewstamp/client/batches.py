@@ -14,7 +14,7 @@ import msgpack
 from viewstamp.client.results import BatchReceipt
 from viewstamp.errors import PeerError, StaleSessionError, UnavailableError, ViewstampError
 from viewstamp.ids import Sequence, SessionId, TopicId
-from viewstamp.wire.batch import Batch, Buffer, Columns, Kind, build_batch, build_columns
+from viewstamp.wire.batch import Batch, Buffer, Columns, Kind, build_columns, encode_batch
 from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import FrameKind
 
@@ -140,16 +140,18 @@ class OpenBatch(Generic[WaiterT]):
     def build(self, session: SessionId, sequence: Sequence) -> Buffer:
         """Return the encoded batch, and drop the records. From now on it may be in the log."""
         if self.columns is not None:
-            built = build_columns(
+            self.count = self.columns.count
+            buffer = build_columns(
                 self.columns,
                 kind=Kind.STAGED,
                 topic=self.topic,
                 session=session,
                 sequence=sequence,
                 attempt=self.attempt,
-            )
+            ).buffer
         else:
-            built = build_batch(
+            self.count = len(self.values)
+            buffer = encode_batch(
                 self.values,
                 kind=Kind.RECORDS if self.topic != COMMANDS else Kind.COMMANDS,
                 topic=self.topic,
@@ -158,10 +160,9 @@ class OpenBatch(Generic[WaiterT]):
                 keys=self.keys,
                 headers=self.headers,
             )
-        self.count = built.count
         self.values = []
         self.keys = self.headers = self.columns = None
-        return built.buffer
+        return buffer
 
     @property
     def is_unwanted(self) -> bool:

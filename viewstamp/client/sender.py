@@ -233,7 +233,12 @@ class Sender:
         if not self._is_sweeping and self._options.timeout != math.inf:
             self._is_sweeping = True
             self._runtime.call_later(self._options.timeout / _TICKS, self._sweep)
-        self._wake()
+        connection = self._leader.connection  # As `_wake`, without a further call for each batch.
+        if connection is not None and self.session.id:
+            if not connection.is_ready:
+                connection.wake()
+        else:
+            self._leader.need()
 
     def _wake(self) -> None:
         """Send in the next turn, after the callers that are being woken now have added their next records."""
@@ -301,7 +306,11 @@ class Sender:
             else:
                 completions = session.on_receipt(request_id, receipt, results)
             self._complete(completions, connection.durability)
-            self._has_answered(connection)
+            connection.has_led = True  # As `_has_answered`, without a further call for each batch.
+            if self._leader.finder.last_error is not None:
+                self._leader.finder.succeeded()
+            if not connection.is_ready and session.has_more:
+                self._wake()
             return
         error = error_from(body)
         action, completions = session.on_refused(request_id, error)

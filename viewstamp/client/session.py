@@ -183,7 +183,7 @@ class Session(Generic[WaiterT]):
 
     def _build(self, batch: OpenBatch[WaiterT]) -> InFlightBatch[WaiterT]:
         sent = InFlightBatch(batch, self._next_sequence, batch.build(self.id, self._next_sequence))
-        self._next_sequence = Sequence(self._next_sequence + 1)
+        self._next_sequence += 1  # type: ignore[assignment]  # without Sequence(...), which is a function call
         batch.sent = sent
         self._unanswered.append(sent)
         self._unanswered_by_lane[batch.lane] = self._unanswered_by_lane.get(batch.lane, 0) + 1

@@ -175,7 +175,10 @@ class OpenBatches(Generic[WaiterT]):
                     break
             else:
                 return None
-            self._take_out(batch)
+            self.waiting.remove(batch)  # As `_take_out`, without a further call for each batch.
+            if batch.is_open:
+                del self._open[batch.topic]
+                batch.is_open = False
             # Each future is examined, because one that was cancelled in this very turn has not been reported yet.
             for waiter in batch.waiters:
                 if waiter is not None and waiter.done():

@@ -241,8 +241,7 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
     log = core.log
     if message.batches and message.start == log.end:
         _check_batches(core, message)
-        for batch in message.batches:
-            core.append(batch)
+        core.append(*message.batches)
     else:
         check_commit(core, message.source, message.commit_end)
         # Wholly below the end, it is doubled or late. Beyond it, an append was lost, or the end moved. Neither is an

@@ -27,7 +27,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Campaign, Core, Leading
 from viewstamp.consensus.term_history import common_point
 from viewstamp.errors import BrokenRuleError, NotLeaderError, OverloadedError, PeerError, UnavailableError
-from viewstamp.ids import Index, NodeId, Position, Viewstamp
+from viewstamp.ids import Index, NodeId, Viewstamp
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = [
@@ -411,7 +411,7 @@ def append_own(core: Core, leading: Leading, batch: Batch) -> None:
         first_index=first_index,
         previous_term=core.history.term_at(Index(first_index - 1)) if is_first else core.term,
         log_time=max(core.log_time, core.wall_us),
-        first_position=Position(batch.first_position),
+        first_position=batch.first_position,
     )
     leading.uncommitted_bytes += batch.size
     core.append(batch)

@@ -45,13 +45,17 @@ class RaftLog:
         assert tail == [] or tail[-1].end == end, f"the tail ends at {tail[-1].end}, the log at {end}"
         assert (tail[0].first_index if tail else end) <= commit_end <= end, "uncommitted batches are not in memory"
 
-    def append(self, batch: Batch) -> None:
-        """Add ``batch``, which starts exactly at the end."""
-        assert batch.first_index == self.end, f"{batch!r} does not start at the end {self.end}"
-        self._batches.append(batch)
-        self._starts.append(batch.first_index)
-        self.cache_bytes += batch.size
-        self.end = batch.end
+    def append(self, *batches: Batch) -> None:
+        """Add ``batches`` in their order; the first starts exactly at the end."""
+        end, size, starts = self.end, 0, self._starts
+        for batch in batches:
+            assert batch.first_index == end, f"{batch!r} does not start at the end {end}"
+            starts.append(end)
+            size += batch.size
+            end = batch.end
+        self._batches += batches
+        self.cache_bytes += size
+        self.end = end
 
     def truncate(self, end: Index) -> None:
         """Forget everything from ``end`` on, a batch boundary; the durable end is at most ``end`` afterwards."""

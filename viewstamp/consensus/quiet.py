@@ -8,18 +8,32 @@ answer.
 A heartbeat brings the commit end, finds lost appends and confirms reads. While none of that is needed, it only shows
 that the leader is alive. An idle leader therefore leaves out every other heartbeat, if three of the remaining ones fit
 into an election timeout, because then three have to be lost or late before a member campaigns.
+
+Under load a leader needs no turn for news that commits nothing by itself: the completion of its own write before
+another member has acknowledged, and the response of the slowest member. They are stepped in the next turn, which comes
+with the next message or tick.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import AppendResponse
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Core, Leading
 
-__all__ = ["LAST_TICKS", "heartbeat_ticks", "is_quiet_longest", "probe_patience", "quiet_ticks"]
+__all__ = [
+    "LAST_TICKS",
+    "completion_may_wait",
+    "heartbeat_ticks",
+    "is_quiet_longest",
+    "probe_patience",
+    "quiet_ticks",
+    "response_may_wait",
+]
 
 LAST_TICKS: Final = 3
 """The last ticks before an election timeout pass one by one.
@@ -55,6 +69,36 @@ def is_quiet_longest(core: Core) -> bool:
     if isinstance(core.state, Leading) or core.patience.delays:
         return False
     return core.election_ticks - core.ticks_since_leader - LAST_TICKS >= core.options.election_timeout_ticks // 2 >= 1
+
+
+def response_may_wait(core: Core, message: AppendResponse) -> bool:
+    """Return whether a leader may step a response together with its next input, because it changes nothing by itself.
+
+    This is so if a quorum held its records before, and nothing waits to be sent to the member.
+    """
+    leading, log = core.state, core.log
+    if not isinstance(leading, Leading) or message.end > log.commit_end or message.term != core.term:
+        return False
+    if message.rejected or message.is_recovering or leading.transferee is not None:
+        return False
+    progress = leading.progress.get(message.source)
+    return progress is not None and progress.next_end == log.end and not progress.probed_from
+
+
+def completion_may_wait(core: Core) -> bool:
+    """Return whether a leader may step the completion of a write together with its next input.
+
+    This is so if a quorum takes another member, and no other member holds more than what is committed.
+    """
+    leading, commit_end = core.state, core.log.commit_end
+    if not isinstance(leading, Leading) or core.installing or core.stash or core.recovery_completions_left:
+        return False
+    if len(core.memberships) > 1 or standing.decides_alone(core.memberships[0].membership, core.me):
+        return False
+    for progress in leading.progress.values():
+        if progress.counted_end > commit_end:
+            return False
+    return leading.is_reached and leading.transferee is None
 
 
 def heartbeat_ticks(core: Core, leading: Leading) -> int:

@@ -459,19 +459,21 @@ class Core:
         self.history = history
         self.output.writes.append(WriteHistory(history))
 
-    def append(self, batch: Batch) -> None:
-        """Append ``batch`` to the log and write it; a membership in it is in force from here (rule 15)."""
-        self.log.append(batch)
-        self.log_time = max(self.log_time, batch.log_time)
-        if batch.kind is Kind.MEMBERSHIP:
-            membership = Membership.decode(batch.values()[0])
-            entry = MembershipEntry(batch.first_index, batch.term, membership)
-            self.memberships.append(self.readdressing.entry(entry))
+    def append(self, *batches: Batch) -> None:
+        """Append ``batches`` to the log and write them; a membership in one is in force from there (rule 15)."""
+        self.log.append(*batches)
+        for batch in batches:
+            if batch.log_time > self.log_time:
+                self.log_time = batch.log_time
+            if batch.kind is Kind.MEMBERSHIP:
+                membership = Membership.decode(batch.values()[0])
+                entry = MembershipEntry(batch.first_index, batch.term, membership)
+                self.memberships.append(self.readdressing.entry(entry))
         if not (self.output.writes and isinstance(self.output.writes[-1], AppendLog)):
             self.output.writes.append(AppendLog([]))
         write = self.output.writes[-1]
         assert isinstance(write, AppendLog)
-        write.batches.append(batch)
+        write.batches.extend(batches)
 
     def truncate(self, end: Index) -> None:
         """Cut the log in memory; a membership beyond the cut is not in force any more (rule 15)."""

@@ -80,14 +80,15 @@ class Applier:
           anything else: user code failed for a reason of this machine, for example its memory; the node stops.
         """
         pending, machine = self.pending, self.machine
-        left = _TURN_BYTES
+        left, lineage = _TURN_BYTES, machine.lineage
         started = self._clock.monotonic()
         while pending and left > 0:
             batch = pending.popleft()
+            self._apply(batch)
             if batch.kind is Kind.COMMANDS:
                 left -= batch.size
-            self._apply(batch)
-            self.chains.append((batch.end, machine.chain, machine.lineage))
+                lineage = machine.lineage  # Only commands change it.
+            self.chains.append((batch.end, machine.chain, lineage))
         self.unsaved_seconds += self._clock.monotonic() - started
         if self._waiting:
             self._call_waiting()

@@ -17,6 +17,7 @@ from functools import partial
 from viewstamp.actors import Failure
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
+from viewstamp.consensus.messages import AppendResponse
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
     ClosedError,
@@ -322,10 +323,13 @@ class Group:
         """Take a consensus message, which may be dropped. Raises as ``PeerPool.check_source``."""
         parts = self.parts
         if parts is not None:
-            source = message.message.source
-            if parts.peers.trusted.get(source) != incarnation:
-                parts.peers.check_source(source, incarnation)
-            parts.ref.maybe_tell(message)
+            received = message.message
+            if parts.peers.trusted.get(received.source) != incarnation:
+                parts.peers.check_source(received.source, incarnation)
+            if isinstance(received, AppendResponse):
+                parts.replica.on_response(message, received)
+            else:
+                parts.ref.maybe_tell(message)
 
     def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check the opener of a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 from viewstamp.actors import Actor
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import AppendRequest, Message
-from viewstamp.consensus.quiet import is_quiet_longest
+from viewstamp.consensus.messages import AppendRequest, AppendResponse, Message
+from viewstamp.consensus.quiet import completion_may_wait, is_quiet_longest, response_may_wait
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import Lifecycle
@@ -137,6 +138,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._to_install: InstallSnapshot | None = None
         self._put: Callable[[_Durable], None] = _not_started
         """Puts a durable notice into the mailbox; looked up only once, because each write uses it."""
+        self._put_quietly: Callable[[_Durable | FromPeer], None] = _not_started
+        self._maybe_tell: Callable[[FromPeer], bool] = _not_started
         self._ticker = Ticker(clock, tick_seconds, lambda seconds: self.schedule(seconds, _TICK))
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
         self._upkeep_due = 0
@@ -154,7 +157,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def on_start(self) -> None:
         """Begin to tick."""
-        self._put = self.ref.put
+        ref = self.ref
+        self._put, self._put_quietly, self._maybe_tell = ref.put, ref.put_quietly, ref.maybe_tell
         self._ticker.plan(1)
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
@@ -281,7 +285,16 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """Note durable writes. Called on the event loop; ``Wal.start(on_failed)`` handles a failure."""
         if error is None:
             self.latency.ended_write(self._clock.monotonic())
-            self._put(done)
+            is_busy = self.is_leading and not self._ticker.is_resting
+            may_wait = is_busy and not done.messages and completion_may_wait(self.raft.core)
+            (self._put_quietly if may_wait else self._put)(done)
+
+    def on_response(self, item: FromPeer, response: AppendResponse) -> None:
+        """Take a response of a follower, as a message to ``ref``; without a turn if it changes nothing by itself."""
+        if self.is_leading and not self._ticker.is_resting and response_may_wait(self.raft.core, response):
+            self._put_quietly(item)
+        else:
+            self._maybe_tell(item)
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
@@ -491,7 +504,7 @@ def _ignore(_: Result | ViewstampError) -> None:
     """Do nothing, because the state machine repeats a proposal of its own that was refused."""
 
 
-def _not_started(_: _Durable) -> None:
+def _not_started(_: object) -> NoReturn:
     raise AssertionError("nothing is written before the replica runs")
 
 

@@ -33,7 +33,7 @@ from viewstamp.node.read_index import Barrier
 from viewstamp.node.reading import Reading
 from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, Limits, Service
-from viewstamp.node.state_machine import Query, Result
+from viewstamp.node.state_machine import Placement, Query, Result
 from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
@@ -427,7 +427,10 @@ class _ServerConnection:
 
         def answer(result: Result | ViewstampError) -> None:
             server.in_flight_bytes -= size
-            if isinstance(result, AccessDeniedError):
+            if type(result) is Placement:  # As `outcome_fields` and `ok`, without further calls for each batch.
+                placed = [result.first_position, result.count, result.term, result.first_index, result.log_time]
+                self._send(encode_frame(FrameKind.OK, {"id": request, "receipt": placed}))
+            elif isinstance(result, AccessDeniedError):
                 self._deny(request, result)
             elif isinstance(result, ViewstampError):
                 self._error(request, result)

@@ -360,7 +360,10 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
     batch = Batch.decode(bytearray(frame.payload))
     if batch.kind is not asked.payload or batch.first_index != 0:
         raise RequestError(f"{batch!r} is not a client's to append")
-    batch.first_position = Position(asked.position if isinstance(asked, AppendBatchAt) else 0)
+    if isinstance(asked, AppendBatchAt):
+        batch.first_position = Position(asked.position)
+    elif batch.first_position:
+        batch.first_position = Position(0)
     caller.propose(request, batch, outcome_fields)
 
 

@@ -49,9 +49,9 @@ class AdmissionView:
     __slots__ = (
         "_commands",
         "_commands_bytes",
-        "_committing",
         "_opens",
         "_positions",
+        "committing",
         "pending",
         "staged_bytes",
         "victims",
@@ -65,7 +65,7 @@ class AdmissionView:
         self._commands: dict[tuple[SessionId, Sequence], list[Command]] = {}
         self._commands_bytes = 0
         """The size of the batches whose commands are kept."""
-        self._committing: dict[int, int] = {}
+        self.committing: dict[int, int] = {}
         """By topic, the number of COMMITs in the log that may assign positions of it."""
         self.staged_bytes = 0
         """The size of staged batches that are in the log and not applied."""
@@ -87,14 +87,14 @@ class AdmissionView:
     def commit(self, topics: Iterable[int]) -> None:
         """Record that a COMMIT enters the log that may assign positions of these topics."""
         for topic in topics:
-            self._committing[topic] = self._committing.get(topic, 0) + 1
+            self.committing[topic] = self.committing.get(topic, 0) + 1
 
     def committed(self, topics: Iterable[int]) -> None:
         """Record that a COMMIT that was admitted here is applied, with or without effect."""
         for topic in topics:
-            self._committing[topic] -= 1
-            if not self._committing[topic]:
-                del self._committing[topic]
+            self.committing[topic] -= 1
+            if not self.committing[topic]:
+                del self.committing[topic]
             # Records after it take the positions that are next now; no record before it is left in the log.
             self._positions.pop(TopicId(topic), None)
 
@@ -104,7 +104,7 @@ class AdmissionView:
         Raises:
           UnavailableError: one is; the batch is certainly not in the log, and is accepted a moment later.
         """
-        if topic in self._committing:
+        if topic in self.committing:
             raise UnavailableError(
                 f"a sink's commit to topic {topic} is in the log, but not applied yet; nothing was written",
                 remedy="try again at once",
@@ -117,7 +117,7 @@ class AdmissionView:
     def take_positions(self, topic: TopicId, applied_next: Position, count: int) -> Position:
         """Assign ``count`` positions of a topic to the batch that enters the log next; return the first."""
         first = self._positions.get(topic, applied_next)
-        self._positions[topic] = Position(first + count)
+        self._positions[topic] = first + count  # type: ignore[assignment]  # without Position(...), a function call
         return first
 
     def last(self, session: SessionState) -> Sequence:

@@ -74,7 +74,11 @@ class Ledger:
             if batch.first_position != topic.next_position:
                 raise diverged(batch, "position", topic.next_position, batch.first_position)
             index = batch.first_index
-            self._extend(topic, index, batch.count, batch.size, batch.log_time, log_bytes, index)
+            if self.before_topic is not None:  # From here as `_extend`, without a further call for each batch.
+                self.before_topic(topic)
+            topic.extend(index, batch.count, batch.size, batch.log_time, log_bytes, index)
+            if topic.retain_bytes and topic.has_surplus:
+                self._trim(topic, topic.retained_from(batch.log_time))
             return None
         if kind is Kind.STAGED:
             state.staging.stage(batch)

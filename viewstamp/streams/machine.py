@@ -268,7 +268,8 @@ class Streams:
             if batch.first_position and (actual := session.mismatch(sequence)):
                 raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
             return _answered(session, sequence, is_alive=caller is None or caller.is_alive)
-        last = view.last(session)
+        pending = view.pending.get(session.id)  # As `view.last`, without a further call for each batch.
+        last = session.last if pending is None else pending.last
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
                 raise UnavailableError(
@@ -305,7 +306,8 @@ class Streams:
             view.use(session, sequence, fence=False)
             view.staged_bytes += batch.size
             return _NO_POSITION
-        view.check_settled(topic.id)
+        if view.committing:
+            view.check_settled(topic.id)
         if view.victims:
             view.check_kept(session.id)
         expected = batch.first_position
@@ -371,7 +373,14 @@ class Streams:
                 return self._ledger.apply(batch)
 
     def _apply_records(self, batch: Batch) -> Placement:
-        session = self._use(batch)
+        by_id = self._ledger.state.sessions.by_id  # As `_use`, without a further call for each batch.
+        session = by_id.pop(batch.session, None)
+        if session is None:
+            raise diverged(batch, "a known session, one of", len(by_id), batch.session)
+        by_id[batch.session] = session
+        if self._cut is not None:
+            self._cut.state.before_session(session)
+        session.used_at = batch.log_time
         if batch.sequence != session.last + 1:
             raise diverged(batch, "sequence", session.last + 1, batch.sequence)
         self._ledger.apply(batch)

@@ -66,6 +66,7 @@ __all__ = [
     "Record",
     "build_batch",
     "build_columns",
+    "encode_batch",
     "pad",
 ]
 
@@ -321,7 +322,10 @@ class Batch:
         batches = []
         offset = 0
         while offset < len(view):
-            size = cls.measure(view, offset)
+            # As `measure`, without a further call for each batch: `decode` checks the magic.
+            if len(view) - offset < HEADER_SIZE:
+                raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(view) - offset} are there")
+            size = HEADER_SIZE + int(_U32.unpack_from(view, offset + 80)[0])
             batches.append(cls.decode(view[offset : offset + size], verify=verify))
             offset += size
         return batches
@@ -490,10 +494,37 @@ def build_batch(
 
     ``keys`` and ``headers``, where given, are as long as ``values``. The leader's fields are zero.
     """
+    buffer = encode_batch(
+        values,
+        kind=kind,
+        topic=topic,
+        session=session,
+        sequence=sequence,
+        attempt=attempt,
+        keys=keys,
+        headers=headers,
+    )
+    return Batch(buffer, _HEADER.unpack_from(buffer)[2:])
+
+
+def encode_batch(
+    values: SequenceOf[Buffer],
+    *,
+    kind: Kind = Kind.RECORDS,
+    topic: TopicId = TopicId(0),
+    session: SessionId = SessionId(0),
+    sequence: Sequence = Sequence(0),
+    attempt: int = 0,
+    keys: SequenceOf[bytes | None] | None = None,
+    headers: SequenceOf[Mapping[str, bytes] | None] | None = None,
+) -> bytearray:
+    """Return the bytes of the batch that :func:`build_batch` would build, for a sender that needs nothing else."""
     assert values, "a batch holds at least one record"
     flags = 0
-    parts: list[Buffer] = [b""]
-    _add_column(parts, values)
+    # As `_add_column`, because nearly every batch has this column only.
+    offsets = list(itertools.accumulate(map(len, values), initial=0))
+    table = struct.pack(f"<{len(offsets)}i", *offsets)
+    parts: list[Buffer] = [b"", table, bytes(-len(table) % 8), *values, bytes(-offsets[-1] % 8)]
     if keys is not None and any(key is not None for key in keys):
         flags |= _FLAG_KEYS
         bitmap = bytearray(pad((len(keys) + 7) // 8))
@@ -505,7 +536,7 @@ def build_batch(
     if headers is not None and any(headers):
         flags |= _FLAG_HEADERS
         _add_column(parts, [msgpack.packb(dict(h)) if h else b"" for h in headers])
-    return _finish(parts, flags, kind, topic, len(values), session, sequence, attempt)
+    return _join(parts, flags, kind, topic, len(values), session, sequence, attempt)
 
 
 def build_columns(
@@ -530,10 +561,11 @@ def build_columns(
     if columns.headers is not None:
         flags |= _FLAG_HEADERS
         _add_buffers(parts, columns.headers)
-    return _finish(parts, flags, kind, topic, columns.count, session, sequence, attempt)
+    buffer = _join(parts, flags, kind, topic, columns.count, session, sequence, attempt)
+    return Batch(buffer, _HEADER.unpack_from(buffer)[2:])
 
 
-def _finish(
+def _join(
     parts: list[Buffer],
     flags: int,
     kind: Kind,
@@ -542,7 +574,7 @@ def _finish(
     session: SessionId,
     sequence: Sequence,
     attempt: int,
-) -> Batch:
+) -> bytearray:
     """Join the body's ``parts`` behind a header, which takes the place of the first one."""
     body_size = sum(map(len, parts))
     fields = (0, 0, 0, 0, 0, 0, kind, flags, 0, 0, topic, count, session, sequence, body_size, attempt)
@@ -550,7 +582,7 @@ def _finish(
     buffer = bytearray().join(parts)
     _U32.pack_into(buffer, _BODY_CHECKSUM_AT, crc32c(memoryview(buffer)[_CLIENT_START:]))
     _U32.pack_into(buffer, 4, crc32c(memoryview(buffer)[_LEADER_START:HEADER_SIZE]))
-    return Batch(buffer, fields)
+    return buffer
 
 
 def _add_buffers(parts: list[Buffer], column: Column) -> None:
@@ -588,11 +620,8 @@ def _unpack_headers(packed: bytes) -> dict[str, bytes]:
 
 
 def _add_column(parts: list[Buffer], items: SequenceOf[Buffer]) -> None:
-    offsets = [0]
-    total = 0
-    for item in items:
-        total += len(item)
-        offsets.append(total)
+    offsets = list(itertools.accumulate(map(len, items), initial=0))
+    total = offsets[-1]
     table = struct.pack(f"<{len(offsets)}i", *offsets)
     parts.append(table)
     parts.append(bytes(pad(len(table)) - len(table)))
