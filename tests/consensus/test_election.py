@@ -425,7 +425,7 @@ def test_a_deposed_leader_keeps_its_tail_until_an_announcement_cuts_it() -> None
 
 
 def test_a_non_voter_by_its_own_log_does_not_campaign_but_answers() -> None:
-    """A learner may be a voter without knowing it yet; if it did not answer, the group could wait for ever."""
+    """A learner may have become a voter by a record that its log lacks, and then the group may need its vote."""
     group = Group(3, learners=[NodeId("l1")])
     group.tick("l1", 60)
     assert group.matching(source="l1") == []

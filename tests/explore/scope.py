@@ -73,8 +73,8 @@ class Scope:
     powers: bool = False
     """A crash may also be a power loss in interval mode.
 
-    It takes records, even acknowledged ones, that were appended since the last write of another kind. Allow one crash
-    in all, because all lives of a member share one number.
+    The loss takes records, even acknowledged ones, that were appended since the last write of another kind. Allow one
+    crash in all, because the explorer gives all starts of a member the same number (its *life*).
     """
     wipes: bool = False
     """A crash may also lose the whole disk."""

@@ -102,11 +102,11 @@ async def test_a_product_without_one_kind_of_sync_fails_the_test(tmp_path: Path,
     ],
 )
 async def test_a_product_without_one_sync_fails_the_test(tmp_path: Path, kind: str, place: str) -> None:
-    """One place at a time, within 480 cuts.
+    """The syncs of one place are left out, and one of 480 power cuts has to find it.
 
-    The syncs by which a start makes the page cache's contents durable are not among them. They matter after a kill at
-    one particular call or a failed sync, and are covered in `tests/wal/test_crash.py`. The sync of a clean stop only
-    saves a length.
+    The syncs by which a start makes the page cache's contents durable are not among the places. They matter after a
+    kill at one particular call or a failed sync, and are covered in `tests/wal/test_crash.py`. The sync of a clean stop
+    only saves a length.
     """
     planted = 0
 

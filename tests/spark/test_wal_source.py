@@ -91,7 +91,7 @@ def rows_of(directory: Path) -> list[dict[str, Any]]:
 def test_spark_writes_the_same_rows_with_the_same_digest(
     spark: SparkSession, directories: list[str], tmp_path: Path
 ) -> None:
-    """They are in many partitions, each of which is a file, named in order; and repaired from the same damage."""
+    """The rows are written as one file for each partition, with names in order, and repaired from the same damage."""
     expected, digest, rows = here(directories, tmp_path / "here")
     assert len(rows) > 800
     target = str(tmp_path / "spark")

@@ -121,7 +121,7 @@ class LocalNode:
         """Check that the node's file has the values of ``settings`` (``section.key`` to text).
 
         Raises:
-          ConfigError: it has another value, or a setting does not exist.
+          ConfigError: the file has another value, or a setting does not exist.
         """
         wanted = load_settings(self.file, environment={}, overrides=settings)
         present = {name: value for name, value, _ in load_settings(self.file, environment={}).rows()}

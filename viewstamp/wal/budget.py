@@ -154,7 +154,7 @@ class Spares:
         return True
 
     def take(self, size: int) -> bool:
-        """Take ``size`` bytes from the budget for a file that is about to grow; False where they are not left."""
+        """Take ``size`` bytes from the budget for a file that is about to grow; False if fewer are left."""
         with self._lock:
             if self._bytes_max and self.allocated + size > self._bytes_max:
                 return False

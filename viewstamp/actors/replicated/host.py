@@ -527,8 +527,7 @@ def _failure(error: Exception, limit: int) -> bytes:
     try:
         text = str(error)
     except Exception as defect:
-        # From the actor's code, or from a number that is too long to print. It must not stop every member at each
-        # replay.
+        # The actor's code raised it, or a number is too long to print. It must not stop all members at each replay.
         text = f"its text raises {type(defect).__name__}"
     return encode_failure(_cut(kind, limit // 8), _cut(text, limit // 8))
 
