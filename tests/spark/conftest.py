@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.cluster import RunningCluster, running_cluster
+from tests.spark.cluster import RunningCluster, SecuredCluster, running_cluster, secured_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,13 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
 def cluster() -> Iterator[RunningCluster]:
     """Three nodes for all tests. No test stops one of them or changes a setting."""
     with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    """Three nodes with TLS that ask for tokens. After a test that stops nodes, all of them run again."""
+    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
         yield cluster
 
 

@@ -59,8 +59,11 @@ def linger(directory: str, seconds: int):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Run it: CLUSTER TOPIC DIRECTORY SECONDS. With SECONDS 0 it reads back the records that it has written."""
-    cluster, topic, directory, seconds = sys.argv[1:]
+    """Run it: OPTIONS DIRECTORY SECONDS. With SECONDS 0 it reads back the records that it has written.
+
+    OPTIONS are those of ``format("viewstamp")``, as JSON.
+    """
+    options, directory, seconds = json.loads(sys.argv[1]), *sys.argv[2:]
     spark = SparkSession.builder.appName("standalone").getOrCreate()
     import viewstamp
 
@@ -68,11 +71,10 @@ def main() -> None:
         from viewstamp.spark import register
 
         register(spark)
-    options = {"cluster": cluster, "topic": topic}
     put_files(Path(directory, "files"))
     rows = spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).parquet(f"{directory}/files")
     rows = rows.repartition(2).mapInArrow(linger(directory, int(seconds)), "value string")
-    writer = rows.writeStream.format("viewstamp").options(**options, sinkId=topic)
+    writer = rows.writeStream.format("viewstamp").options(**options, sinkId=options["topic"])
     query = writer.option("checkpointLocation", f"{directory}/written").trigger(availableNow=True).start()
     query.awaitTermination()
     result = {"package": viewstamp.__file__}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.cluster import SecuredCluster, secured_cluster
+from tests.spark.cluster import SecuredCluster
 from tests.spark.jobs import finish, put_file, read_files, save, start
 from viewstamp.config.certificates import make_certificates
 from viewstamp.errors import AccessDeniedError
@@ -22,13 +22,6 @@ from viewstamp.spark.blocking_client import blocking_client
 pytestmark = pytest.mark.slow
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
-    """Three nodes with TLS, which ask for tokens."""
-    with secured_cluster(tmp_path_factory.mktemp("secured")) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -190,14 +183,19 @@ def test_a_stream_continues_over_other_certificates_and_another_token(
 
 
 def test_files_that_spark_sends_are_named_without_a_directory(
-    spark: SparkSession, secured: SecuredCluster, topic: str, give: Give
+    spark: SparkSession, secured: SecuredCluster, topic: str, give: Give, tmp_path: Path
 ) -> None:
+    """Also in the process that plans a stream, to which Spark names another directory of files."""
     options = give("sent", f"append:{topic}", "append:sent", f"read:{topic}")
     for file in options.values():
         spark.sparkContext.addFile(file)
     names = {option: Path(file).name for option, file in options.items()}
     save(spark.sql("SELECT 'v' AS value"), secured.addresses, topic=topic, txnId="sent", **names)
     assert spark.read.format("viewstamp").options(cluster=secured.addresses, topic=topic, **names).load().count() == 1
+    stream = spark.readStream.format("viewstamp").options(cluster=secured.addresses, topic=topic, **names).load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finish(running := query.trigger(availableNow=True).start())
+    assert running.lastProgress["numInputRows"] == 1
 
 
 def test_wrong_certificates_fail_before_any_task(

@@ -1,5 +1,7 @@
 """A standalone cluster of Spark: the ways in which executors get the package, and lost or slow executors.
 
+The nodes have TLS and ask for tokens, and Spark sends the certificate and the token to the executors.
+
 One of these is part of the suite; ``VIEWSTAMP_SOAK=1`` runs all. Each starts a driver of its own, half a minute.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.cluster import RunningCluster
+from tests.spark.cluster import RunningCluster, SecuredCluster
 from tests.spark.standalone import Standalone, make_environment, make_wheel, running_standalone
 from tests.spark.standalone_job import BATCHES, ROWS
 
@@ -112,18 +114,31 @@ Start = Callable[..., Job]
 
 
 @pytest.fixture
-def start(standalone: Standalone, cluster: RunningCluster, topic: str, tmp_path: Path) -> Iterator[Start]:
+def cluster(secured: SecuredCluster) -> RunningCluster:
+    return secured
+
+
+@pytest.fixture
+def start(standalone: Standalone, secured: SecuredCluster, topic: str, tmp_path: Path) -> Iterator[Start]:
     """Start the job; at the end, kill its remaining processes."""
     started: list[subprocess.Popen[str]] = []
+    token = tmp_path / "job.token"
+    token.write_text(secured.create_token(topic, f"append:{topic}", f"read:{topic}"), encoding="utf-8")
+    files = {**secured.files(), "tokenFile": str(token)}
+    options = {option: Path(file).name for option, file in files.items()}
+    options |= {"cluster": secured.addresses, "topic": topic}
 
     def start(delivery: Delivery, seconds: int = 0, **conf: str) -> Job:
         process = standalone.submit(
             JOB,
-            cluster.addresses,
-            topic,
+            json.dumps(options),
             str(tmp_path),
             str(seconds),
-            conf={**delivery.conf, **{name.replace("_", "."): value for name, value in conf.items()}},
+            conf={
+                "spark.files": ",".join(files.values()),
+                **delivery.conf,
+                **{name.replace("_", "."): value for name, value in conf.items()},
+            },
             python=delivery.python,
             environment=delivery.environment,
             py_files=delivery.py_files,

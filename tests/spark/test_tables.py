@@ -128,11 +128,26 @@ def test_a_wrong_option_of_a_table_fails_at_its_creation(
     assert not spark.catalog.tableExists(name)
 
 
-def test_a_table_without_its_options_says_how_to_create_it(
+def test_rows_that_would_create_a_table_are_refused_and_none_is_left(
     spark: SparkSession, cluster: RunningCluster, topic: str, name: str
 ) -> None:
-    """Spark passes the options of a table to no source in Python, and it did not ask for the columns of this one."""
+    """Spark keeps no options of a table that rows create, so nobody could read it."""
     rows = spark.sql("SELECT 'v' AS value")
-    rows.write.format("viewstamp").mode("append").options(cluster=cluster.addresses, topic=topic).saveAsTable(name)
+    options = {"cluster": cluster.addresses, "topic": topic}
+    writer = rows.write.format("viewstamp").mode("append").options(**options)
+    text = failure(lambda: writer.saveAsTable(name))
+    assert "create the table first, without columns: CREATE TABLE" in text
+    assert not spark.catalog.tableExists(name)
+    given = f"cluster '{cluster.addresses}', topic '{topic}'"
+    failure(lambda: spark.sql(f"CREATE TABLE {name} USING viewstamp OPTIONS ({given}) AS SELECT 'v' AS value"))
+    assert not spark.catalog.tableExists(name)
+    assert cluster.values(topic) == []
+    writer.save()
+    assert cluster.values(topic) == [b"v"]
+
+
+def test_a_table_without_its_options_says_how_to_create_it(spark: SparkSession, name: str) -> None:
+    """Spark passes the options of a table to no source in Python, and asks for no columns if they are given."""
+    spark.sql(f"CREATE TABLE {name} (value BINARY) USING viewstamp OPTIONS (topic 'orders')")
     text = failure(lambda: spark.table(name).collect())
     assert "only if CREATE TABLE made it without columns, not if saveAsTable or AS SELECT made it" in text

@@ -100,9 +100,13 @@ def sent_file(name: str) -> str:
     from pyspark.core.files import SparkFiles
 
     with contextlib.suppress(AssertionError, TypeError):  # Raised by Spark where it has sent no files.
-        sent: str = SparkFiles.get(name)
-        if os.path.exists(sent):
-            return sent
+        root: str = SparkFiles.getRootDirectory()
+        # The process that plans a streaming source gets the directory of a job. It does not exist, and its parent holds
+        # the files.
+        for directory in (root, os.path.dirname(root)):
+            sent = os.path.abspath(os.path.join(directory, name))
+            if os.path.exists(sent):
+                return sent
     return os.path.abspath(name)
 
 

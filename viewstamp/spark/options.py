@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, Self, TypeAlias
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
 from viewstamp.host.tls import TlsFiles
-from viewstamp.wire.access import has_token
 
 __all__ = [
     "COLUMNS",
@@ -278,13 +277,19 @@ def _text(value: str) -> str:
 
 def _check_no_secret(option: str, value: str) -> None:
     """Refuse a secret where the name of its file is expected, without showing a part of it."""
-    kind = "a token" if has_token(value) else "a private key" if "PRIVATE KEY-----" in value else ""
+    kind = "a token" if _has_token(value) else "a private key" if "PRIVATE KEY-----" in value else ""
     if kind and option in _FILES:
         raise ConfigError(
             f"option {option} holds {kind} itself, where the name of a file is expected",
             remedy=f"write {kind} into a file that only the user of the job can read, and give its name; Spark stores"
             " and shows options. Replace this one, because it may have been shown",
         )
+
+
+def _has_token(value: str) -> bool:
+    from viewstamp.wire.access import has_token  # Spark imports this module for every job, so it imports little.
+
+    return has_token(value)
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -573,7 +578,7 @@ def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str
     if name.lower() in spelling:
         return spelling[name.lower()]
     if name.lower() == "path":
-        shown = "a token" if has_token(value) else repr(value)
+        shown = "a token" if _has_token(value) else repr(value)
         raise ConfigError(f"the {where} has no path, but {shown} is given", remedy='write .option("topic", "NAME")')
     for kafkas, ours in _KAFKAS.items():
         if name.lower() == kafkas.lower() and ours in known:

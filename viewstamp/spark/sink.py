@@ -30,9 +30,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from viewstamp.client.sinks import Sealed, Sink, SinkCommit
-from viewstamp.errors import RequestError, ViewstampError
+from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SinkOptions
+from viewstamp.spark.records import table_options
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.rows import Rows, check_schema
 
@@ -46,6 +47,9 @@ _QUERY_ID = "sql.streaming.queryId"
 _RUN_ID = "spark.jobGroup.id"
 _BATCH_ID = "streaming.sql.batchId"
 """Local properties that Spark sets for the jobs of a query. There is none for the run id, but it is the job group."""
+_EXECUTION_ID = "spark.sql.execution.id"
+_ROOT_ID = "spark.sql.execution.root.id"
+"""Local properties of every job of Spark SQL; they differ if an execution is a part of another one."""
 
 _COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The module of the process in which Spark commits and aborts micro-batches, with new writers. They are not checked
@@ -138,7 +142,13 @@ class BatchWriter(DataSourceArrowWriter):
         self._run = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[RecordBatch]) -> Staged:
-        """Stage the rows of one partition; runs in a task. Raises as :meth:`StreamWriter.write` does."""
+        """Stage the rows of one partition; runs in a task. Raises as :meth:`StreamWriter.write` does.
+
+        Raises:
+          ConfigError: Spark creates a table with these rows. Spark then removes the table.
+        """
+        with remedies():
+            _check_creates_no_table(self._schema)
         return _stage(self._options, self._schema, self._target(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -252,6 +262,23 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
             with _only_helps("dropping what a task staged"):
                 link.run(attempt.abort, timeout=_CLEANING_SECONDS)
             raise
+
+
+def _check_creates_no_table(schema: StructType) -> None:
+    """Refuse the rows of ``saveAsTable``, or of CREATE TABLE ... AS SELECT, that creates a table; runs in a task.
+
+    Spark keeps no options of such a table, so nobody could read it. It calls the writer as for ``save()``, and the only
+    difference is that the write is a part of another execution, which creates the table. So is a write in
+    ``foreachBatch``, which belongs to a query.
+    """
+    is_nested = _local_property(_EXECUTION_ID) != _local_property(_ROOT_ID)
+    if is_nested and _local_property(_QUERY_ID) is None and table_options(schema) is None:
+        raise ConfigError(
+            "these rows would create a table of which Spark keeps no options, so it could not be read; nothing was"
+            " written",
+            remedy="create the table first, without columns: CREATE TABLE ... USING viewstamp OPTIONS (cluster '...',"
+            " topic '...'); then INSERT INTO it, or append with saveAsTable. Without a table: .save()",
+        )
 
 
 def _commit(options: SinkOptions, staged: Sequence[Staged]) -> bool:
