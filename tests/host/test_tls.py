@@ -247,7 +247,7 @@ async def test_a_wrong_certificate_is_an_error_on_both_sides(case: str, authorit
         found: BaseException | None = failure
     else:  # With TLS 1.3 the handshake of the connecting side is over before the other side has refused.
         connection.send([b"secret"])
-        found = await mine[0].end
+        found = await asyncio.wait_for(mine[0].end, 5)
     assert isinstance(found, TlsError)
     assert here in found.message
     error = await server.last_error()
