@@ -20,9 +20,10 @@ from tests.certificates import Authority, member
 from tests.node.caller import HELLO, Caller
 from tests.processes import Processes, eventually, is_connected, is_level, leader_of, running, statuses
 from viewstamp.config import make_certificates
+from viewstamp.config.certificates import drop_old_authority, make_next_authority
 from viewstamp.consensus.messages import HeartbeatRequest, Message, SnapshotOffer, TermResponse
 from viewstamp.embed.connect import connect
-from viewstamp.errors import TlsError
+from viewstamp.errors import ConfigError, TlsError
 from viewstamp.host.tls import TlsFiles
 from viewstamp.ids import Index, NodeId, Term
 from viewstamp.node.peers.codec import encode_message
@@ -237,3 +238,58 @@ async def test_processes_use_a_renewed_certificate_without_a_restart(tmp_path: P
         shutil.copy(tmp_path / "kept", key)
         await eventually(are_renewed)
         assert {name: processes.node(name).pid() for name in processes.names} == pids
+
+
+async def test_an_authority_is_replaced_while_the_cluster_works_and_a_stolen_certificate_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, tls=True) as processes, processes.connect() as client:
+        directory = processes.cluster.directory
+        await client.create_topic("orders")
+        files = certificate(processes)
+        stolen = TlsFiles(
+            authority=str(tmp_path / "trusted.pem"),
+            certificate=str(shutil.copy(files.certificate, tmp_path / "stolen.pem")),
+            key=str(shutil.copy(files.key, tmp_path / "stolen.key")),
+        )
+        shutil.copy(files.authority, stolen.authority)
+        addresses = ",".join(processes.node(name).address for name in processes.names)
+
+        async def is_accepted(files: TlsFiles) -> bool:
+            """Return whether every node accepts a new connection with this certificate."""
+            async with connect(addresses, tls=files) as other:
+                return all(status["reachable"] for status in await other.status())
+
+        async def append() -> None:
+            async with processes.connect() as other:
+                await other.append("orders", b"one", timeout=10.0)
+
+        assert await is_accepted(stolen)
+        make_next_authority(directory)
+        shutil.copy(files.authority, stolen.authority)  # The thief trusts both, so only its certificate decides.
+        await append()
+        with pytest.raises(ConfigError, match="has the next authority already"):
+            make_next_authority(directory)
+        with pytest.raises(ConfigError, match="has signed the certificates of mallory, n1, n2, n3"):
+            drop_old_authority(directory)
+        await eventually(lambda: is_accepted(stolen))
+        make_certificates(directory, clients=["alice"], renew=True)
+        with pytest.raises(ConfigError, match="has signed the certificates of mallory; nothing"):
+            drop_old_authority(directory)
+        alice = make_certificates(directory, clients=["alice"])[-1]
+        assert not alice.is_new
+        await eventually(lambda: is_accepted(alice.tls.files))
+        for name in (files.certificate, files.key):
+            await asyncio.to_thread(Path(name).unlink)
+        drop_old_authority(directory)
+        await append()
+
+        async def is_refused() -> bool:
+            async with connect(addresses, tls=stolen) as thief:
+                return not any(status["reachable"] for status in await thief.status())
+
+        await eventually(is_refused)
+        assert await is_accepted(alice.tls.files)
+        await processes.stop("n3")
+        await processes.run("n3")  # Its peers accept its new certificate.
+        await client.append("orders", b"one")

@@ -13,7 +13,7 @@ from viewstamp.client.session import Session
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
-from viewstamp.node import group
+from viewstamp.node import address_check, group
 
 __all__ = ["CLIENT_MUTANTS"]
 
@@ -42,6 +42,10 @@ def start_anywhere() -> AbstractContextManager[None]:
         pass
 
     return patched(group, check_address=check_address)
+
+
+def believe_changed_settings() -> AbstractContextManager[None]:
+    return patched(address_check, _settings_members=lambda *_: None)
 
 
 def back_off_for_ever() -> AbstractContextManager[None]:
@@ -137,6 +141,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "start-anywhere",
             "a node starts at an address that is not the one in the membership",
             start_anywhere,
+            rule="§10a",
+        ),
+        Mutant(
+            "believe-changed-settings",
+            "a node starts with settings that were changed and have another member elsewhere",
+            believe_changed_settings,
             rule="§10a",
         ),
     )

@@ -784,6 +784,12 @@ RECORDS: tuple[Record, ...] = (
             "tests/node/test_address_check.py::test_a_voter_at_an_unrecorded_address_is_refused_and_continues_at_the_recorded_one"
         ),
     ),
+    Record(
+        "believe-changed-settings",
+        Case(
+            "tests/node/test_address_check.py::test_settings_that_contradict_the_record_since_the_last_start_are_refused"
+        ),
+    ),
     Record("take-from-anybody", Case("tests/sim/test_stranger.py::test_frames_of_a_stranger_change_nothing")),
     Record(
         "offer-by-anybody", Case("tests/consensus/test_refused.py::test_an_offer_of_another_than_the_leader_is_refused")
