@@ -16,8 +16,8 @@ from viewstamp.backup.source import ClusterSource, LogPoint
 from viewstamp.backup.store import DirectoryStore
 from viewstamp.backup.verify import BackupReader
 from viewstamp.client import Client, Receipt, SinkCommit
-from viewstamp.config import node_file
-from viewstamp.embed import open_node
+from viewstamp.config import free_addresses, make_certificates, node_file
+from viewstamp.embed import connect, open_node
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork
@@ -281,3 +281,28 @@ async def test_the_rest_of_a_finished_restore_is_not_taken_for_another_one(tmp_p
     (tmp_path / "new" / ".restore").mkdir()  # As if it had died after the removal of plan.json.
     with pytest.raises(ConfigError, match="has the cluster of another restore"):
         await restored(store, tmp_path / "new", nodes=1, backup=second.id)
+
+
+async def test_refused_arguments_leave_nothing_and_a_restore_for_machines_with_tls_starts(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+    async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        await client.append("orders", b"one")
+        await back_up(store, client)
+    new = tmp_path / "new"
+    with pytest.raises(ConfigError, match="without TLS"):
+        await restored(store, new, members=(("db1", "db1.example.net:7001"),))
+    for name in ("tls", "ca"):
+        with pytest.raises(ConfigError, match=r"cannot be called tls|a node called ca"):
+            await restored(store, new, members=((name, "127.0.0.1:7001"),), tls=True)
+    assert not new.exists()
+    [address] = free_addresses(1)
+    result = await restored(store, new, members=(("db1", address),), tls=True, settings=(("wal.bytes_max", "64MiB"),))
+    assert (result.nodes, result.addresses) == (["db1"], {"db1": address})
+    assert sorted(path.name for path in new.iterdir()) == ["db1", "db1.toml", "tls"]
+    tls = make_certificates(str(new), clients=["alice"])[-1].tls.files
+    async with open_node(node_file(str(new), "db1")), connect(address, tls=tls) as client:
+        assert [record.value async for record in client.read("orders")] == [b"one"]
+        [status] = await client.status()
+        assert (status["cluster_id"], status["log_bytes_max"]) == (result.cluster, 64 * 1024 * 1024)

@@ -249,7 +249,7 @@ def test_no_command_on_a_copy_with_other_ports_reaches_the_original(
     assert original in told["message"]
     assert address in told["message"]
     with forwarded(address, original):
-        results = run_all(copy, capfd, COMMANDS)
+        results = run_all(copy, capfd, [name for name in COMMANDS if name != "cluster start"])
     for name in REQUESTS:
         code, told = results[name]
         if name not in WITHOUT_REFUSAL:

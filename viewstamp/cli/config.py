@@ -53,6 +53,7 @@ MemberOption = Annotated[
 def members_of(texts: list[str]) -> dict[str, str]:
     """Return the addresses of ``--member`` by name. Raises ConfigError for a wrong one, and for a name twice."""
     from viewstamp.errors import ConfigError
+    from viewstamp.host.address import parse_address
 
     addresses: dict[str, str] = {}
     for text in texts:
@@ -60,6 +61,7 @@ def members_of(texts: list[str]) -> dict[str, str]:
         if not equals or name in addresses:
             problem = f"names {name} twice" if equals else "has no address"
             raise ConfigError(f"--member {text} {problem}", remedy="write --member NAME=HOST:PORT, once for each node")
+        parse_address(address)
         addresses[name] = address
     return addresses
 

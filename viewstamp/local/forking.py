@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ __all__ = [
     "members_that_answer",
     "refuse_while_any_answers",
     "refuse_while_majority_answers",
+    "remove_empty_directories",
 ]
 
 
@@ -200,15 +201,7 @@ class Forking:
                         os.rename(node.file + REMOVED, node.file)
             raise
         finally:
-            self._remove_empty_directories()
-
-    def _remove_empty_directories(self) -> None:
-        from viewstamp.node.fork_mark import STAGING_NAME
-
-        for directory in self.data_dirs:
-            for name in ("snapshots", "wal", ""):
-                with suppress(OSError):  # It is not empty, or does not exist.
-                    os.rmdir(os.path.join(directory, STAGING_NAME, name))
+            remove_empty_directories(self.data_dirs)
 
     def _is_decided(self) -> bool:
         from viewstamp.host.disk import RealDisk
@@ -216,6 +209,16 @@ class Forking:
 
         marks = [read_fork_mark(RealDisk(), directory) for directory in self.data_dirs]
         return any(mark is not None and mark.is_decided for mark in marks)
+
+
+def remove_empty_directories(data_dirs: Iterable[str]) -> None:
+    """Remove the directories that a fork leaves behind in the data directories of the new members."""
+    from viewstamp.node.fork_mark import STAGING_NAME
+
+    for directory in data_dirs:
+        for name in ("snapshots", "wal", ""):
+            with suppress(OSError):  # It is not empty, or does not exist.
+                os.rmdir(os.path.join(directory, STAGING_NAME, name))
 
 
 def members_target(membership: Membership, cluster: str, tls: TlsFiles | None) -> ClusterTarget:

@@ -47,6 +47,7 @@ from viewstamp.fork import Basis, NewMember, finish_fork, fork, judge_source
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.private import make_private_directory, open_private
 from viewstamp.ids import NodeId
+from viewstamp.local.forking import remove_empty_directories
 from viewstamp.node.fork_mark import read_fork_mark
 from viewstamp.wal.control_file import read_control_state
 
@@ -327,6 +328,7 @@ class _Restore:
             if os.path.exists(node_file(self._settings, name)):
                 os.rename(node_file(self._settings, name), node_file(self._directory, name))
                 self._disk.sync_directory(self._directory)
+        remove_empty_directories(f"{self._directory}/{name}" for name in self._names)
         state = read_control_state(self._disk, f"{self._directory}/{self._names[0]}")
         assert state is not None, "the fork has written it"
         return state.cluster_id, state.commit_hint
