@@ -3,7 +3,7 @@
 A link multiplexes. A client uses it through a ``NodeConnection`` (``connection.py``), its *user*:
 
   * **Sending.** A user with something to send calls ``ready``. In the next turn of the loop the link asks the ready
-    users for frames, one frame each in a round, and writes all frames of the turn with one call. So batches of many
+    users for frames, one frame each in a round, and writes the frames of the turn in few calls. So batches of many
     sessions travel together, because each is built at the moment in which the link takes it.
   * **Fairness.** A turn ends after ``FRAMES_PER_TURN`` rounds or ``BYTES_PER_TURN`` bytes, and no turn begins while
     the operating system has not taken ``UNSENT_BYTES_MAX`` bytes. Frames beyond that stay with their users. So a
@@ -68,6 +68,11 @@ QUESTIONS_MAX = 960
 """Questions (requests other than those of sessions) on one link that are not answered. Below the node's own limit."""
 _RESERVED = QUESTIONS_MAX // 4
 """Questions that only users with fewer than an equal share may add."""
+_PIECE_BUFFERS = 64
+"""Buffers that are written together, for example the frames of 32 batches.
+
+The node works on them while this process builds the next ones. Smaller pieces cost more rounds than they save time.
+"""
 _CONGESTED_SECONDS = 0.001
 """The wait before the link looks again whether the operating system has taken the bytes."""
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -417,6 +422,7 @@ class Link:
             self._runtime.call_later(_CONGESTED_SECONDS, self._write)
             return
         out: list[Buffer] = []
+        sent = 0
         for _ in range(FRAMES_PER_TURN):
             for _ in range(len(ready)):
                 user = ready.popleft()
@@ -433,7 +439,11 @@ class Link:
                     if user.has_more and not user.is_ready:
                         user.is_ready = True
                         ready.append(user)
-            if not ready or sum(map(len, out)) >= BYTES_PER_TURN:
+                    if len(out) >= _PIECE_BUFFERS:
+                        sent += sum(map(len, out))
+                        wire.send(out)
+                        out = []
+            if not ready or sent + sum(map(len, out)) >= BYTES_PER_TURN:
                 break
         if out:
             wire.send(out)

@@ -52,6 +52,8 @@ _STRUCTURE_BYTES = 1024 * 1024
 """Limit of a client's body without its texts and bytes, because a byte of lists and maps takes up to 80 in memory."""
 _FRAME_BATCHES = 2
 """Limit of a client's frame, in batches of the maximum size. Two, so that a batch that is too large gets an answer."""
+_PIECE_BUFFERS = 32
+"""Buffers that are written together, so that the other side works on the first answers of a turn during the rest."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 
@@ -125,7 +127,7 @@ class Server:
 class _ServerConnection:
     """One connection, of a client or of a peer.
 
-    All answers of one turn of the event loop are sent in one write.
+    All answers of one turn of the event loop are sent in one write, or in pieces of ``_PIECE_BUFFERS``.
 
     Invariants:
       * one answer to READ at a time is held for it, and ``_REQUESTS_MAX`` requests that wait
@@ -277,6 +279,8 @@ class _ServerConnection:
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out += buffers
+        if len(self._out) >= _PIECE_BUFFERS:
+            self._flush()
 
     def _flush(self) -> None:
         if self._out:
