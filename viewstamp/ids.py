@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, NewType
 
 __all__ = [
+    "GROUP_0",
     "CertificateName",
     "ClusterId",
+    "GroupId",
     "Index",
     "NodeId",
     "Position",
@@ -27,6 +29,11 @@ __all__ = [
 
 ClusterId = NewType("ClusterId", str)
 NodeId = NewType("NodeId", str)
+
+GroupId = NewType("GroupId", int)
+"""The number of a consensus group of a cluster; 0 = the group that every cluster has."""
+
+GROUP_0: Final = GroupId(0)
 
 Term = NewType("Term", int)
 """An election period, from 1; 0 = none yet."""

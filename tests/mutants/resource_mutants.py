@@ -11,7 +11,7 @@ from viewstamp.actors import Failure
 from viewstamp.actors.replicated import ActorHost
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.logger import SafeLogger
-from viewstamp.ids import Position
+from viewstamp.ids import GroupId, Position
 from viewstamp.node.health.checks import Check
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.node import Node
@@ -34,9 +34,9 @@ def log_that_raises() -> AbstractContextManager[None]:
 def log_before_failed() -> AbstractContextManager[None]:
     original = Node.on_failed
 
-    def on_failed(self: Node, failure: Failure) -> None:
+    def on_failed(self: Node, group: GroupId, failure: Failure) -> None:
         self._logger.error("! node failed", part=failure.actor, error=repr(failure.error))
-        original(self, failure)
+        original(self, group, failure)
 
     return patched(Node, on_failed=on_failed)
 

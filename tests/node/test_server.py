@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
-from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import GROUP_0, Index, NodeId, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.service import Limits
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind, encode_frame
@@ -59,13 +59,12 @@ async def test_a_client_that_was_welcomed_under_an_old_node_id_has_to_reconnect(
 
     Without the reconnect, the client would look for the new id in vain for as long as the connection lasts.
     """
-    server = group.nodes[NodeId("n1")].server
-    assert server is not None
+    node = group.nodes[NodeId("n1")]
     async with call(group, greet=False) as caller:
         assert (await caller.hello()).body["node"] == "n1"
-        server.node = NodeId("n1")
         body_of(await caller.ask(FrameKind.STATUS))
-        server.node = NodeId("n1~8c21f0aa")
+        node.group.me = NodeId("n1~8c21f0aa")
+        node.end_connections(GROUP_0)
         assert await caller.is_ended()
     async with call(group, greet=False) as caller:
         assert (await caller.hello()).body["node"] == "n1~8c21f0aa"

@@ -106,7 +106,8 @@ async def check_address(
             return not changed.keys() & _differing(named, members) and (not is_moved or members.get(member) == own)
 
         asked = dict.fromkeys([*known, *(named[name] for name in changed if name != name_of(member))])
-        if not await _any_names(host.network, asked, options.cluster, membership.generation, agrees):
+        hello = Hello(cluster=options.cluster, group=options.group)
+        if not await _any_names(host.network, asked, hello, membership.generation, agrees):
             if is_moved:
                 raise _own_has_moved(str(member), str(recorded), own)
             raise _others_have_moved(named, changed)
@@ -198,12 +199,12 @@ def _settings_members(disk: Disk, directory: str) -> dict[str, str] | None:
 async def _any_names(
     network: Network,
     addresses: Iterable[str],
-    cluster: str,
+    hello: Hello,
     generation: int,
     agrees: Callable[[Mapping[str, str]], bool],
 ) -> bool:
     """Return whether a node at one of ``addresses`` names a record newer than ``generation`` that ``agrees``."""
-    questions = [asyncio.ensure_future(_ask(network, address, cluster, generation, agrees)) for address in addresses]
+    questions = [asyncio.ensure_future(_ask(network, address, hello, generation, agrees)) for address in addresses]
     try:
         for question in asyncio.as_completed(questions):
             if await question:
@@ -215,13 +216,13 @@ async def _any_names(
 
 
 async def _ask(
-    network: Network, address: str, cluster: str, generation: int, agrees: Callable[[Mapping[str, str]], bool]
+    network: Network, address: str, hello: Hello, generation: int, agrees: Callable[[Mapping[str, str]], bool]
 ) -> bool:
     """Ask the node at ``address`` until it names the members; return whether its record is newer and ``agrees``."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _ASK_SECONDS
     while True:
-        question = _Question(cluster)
+        question = _Question(hello)
         try:
             async with asyncio.timeout(_WELCOME_SECONDS):
                 await network.connect(address, question.accept)
@@ -242,10 +243,10 @@ async def _ask(
 class _Question:
     """A connection that sends a client's HELLO, because the WELCOME names the members."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, hello: Hello) -> None:
         self.answer: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
         """The generation of the node's membership, and its members' addresses."""
-        self._opening = Opening(Hello(cluster=cluster).to_map(), "the other member", refused=refusal_of)
+        self._opening = Opening(hello.to_map(), "the other member", refused=refusal_of)
         self._decoder = FrameDecoder()
         self._connection: Connection | None = None
 

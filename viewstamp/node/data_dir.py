@@ -1,10 +1,11 @@
-"""The data directory of a node: control file, snapshots and log, which belong to one node of one cluster.
+"""The data directory of a group: control file, snapshots and log, which belong to one group on one node of one cluster.
 
 | path | holds |
 | --- | --- |
 | ``control-a``, ``control-b`` | term, vote, history and identity (``wal/control_file.py``) |
 | ``snapshots/`` | images of the state machine (``snapshots/store.py``) |
 | ``wal/`` | the log (``wal/log.py``) |
+| ``groups/<g>/`` | the same for each other group that the node hosts |
 | ``damaged-<n>/`` | files that a repair has set aside |
 | ``old-cluster-<n>/`` | files of the cluster that these files belonged to before a fork (``viewstamp.fork``) |
 | ``fork.mark``, ``new-cluster/`` | an unfinished fork (``fork_mark.py``) |
@@ -20,7 +21,7 @@ from dataclasses import replace
 
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import Disk, Host
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId
 from viewstamp.node.fork_mark import check_not_forking
 from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.wal.control_file import ControlFile, ControlState
@@ -48,11 +49,11 @@ class DataDir:
         """The identity of the log, which each of its segments contains."""
 
     @classmethod
-    def open(cls, host: Host, path: str, *, node: NodeId, cluster: ClusterId) -> DataDir:
+    def open(cls, host: Host, path: str, *, node: NodeId, cluster: ClusterId, group: GroupId = GROUP_0) -> DataDir:
         """Read control file and snapshots; the log is opened by the replay.
 
         Raises:
-          ConfigError: another node's or cluster's directory, an unfinished fork, or files of a newer format.
+          ConfigError: another node's, cluster's or group's directory, an unfinished fork, or files of a newer format.
           CorruptionError: data without a control file, or a control file of which no copy is intact.
           StorageError: the disk failed.
         """
@@ -65,6 +66,11 @@ class DataDir:
                 f"{path} holds node {state.node_id} of cluster {state.cluster_id},"
                 f" the settings say node {node} of cluster {cluster}",
                 remedy="correct [node] data_dir, [node] id or [cluster] id; nothing was changed",
+            )
+        if state is not None and state.group != group:
+            raise ConfigError(
+                f"{path} holds group {state.group}, and group {group} should be there",
+                remedy="put the directories of the groups back to their places; nothing was changed",
             )
         snapshots = SnapshotStore.open(disk, f"{path}/snapshots", cluster)
         log_id = state.log_id if state is not None else NO_LOG_ID

@@ -68,12 +68,13 @@ class Group:
         """Prepare the replica; nothing is read yet.
 
         Args:
-          options: of the node.
+          options: of the group on this node.
           host: the machine.
           machine: the state machine of the group, to which nothing has been applied.
           node: receives the reports about events that concern the whole node.
           log: the logger of the group.
         """
+        self.id = options.group
         self.options = options
         self.machine = machine
         self.wal: Wal | None = None
@@ -84,8 +85,8 @@ class Group:
         """The id of this member: the name of the node, or another id after its disk was lost."""
         self.incarnation = ""
         """The random id of this disk, from when its directory was new; "" until the log has been replayed."""
-        self.failure: BaseException | None = None
-        """The cause of the first failure of a part; None = none has failed."""
+        self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+        """Resolved with the cause when a part of the group has failed."""
         self._host = host
         self._node = node
         self._logger = log
@@ -103,8 +104,10 @@ class Group:
         recovered = await self._recovery.run()
         self.wal = recovered.wal
         await check_address(self.options, recovered, self._host, self._recovery.run_blocking, self._logger)
-        self.me, self.incarnation = recovered.member_id, recovered.incarnation
-        self._node.on_recovered()
+        if recovered.member_id != self.me:
+            self.me = recovered.member_id
+            self._node.end_connections(self.id)  # Their other ends have the old id.
+        self.incarnation = recovered.incarnation
         self.parts = assemble(
             self.options,
             self._host,
@@ -145,7 +148,7 @@ class Group:
 
         ``prepare`` is called in between, off the event loop, while the files are closed; it may block.
         """
-        if self._restarting is None and not self._is_stopping and self.failure is None:
+        if self._restarting is None and not self._is_stopping and not self.failed.done():
             self._restarting = asyncio.get_running_loop().create_task(self._restart(why, prepare))
 
     async def _restart(self, why: str, prepare: Callable[[], None] | None) -> None:
@@ -153,7 +156,7 @@ class Group:
             self._logger.warning("! starts again", reason=why)
             await self.hand_over()
             await to_the_end(self._stop_parts())
-            if self.failure is not None:
+            if self.failed.done():
                 return
             if prepare is not None:
                 await self._recovery.run_blocking(prepare)
@@ -170,13 +173,13 @@ class Group:
         parts, self.parts = self.parts, None
         assert parts is not None, "only a running group starts again"
         await parts.stop()
-        await self._node.end_connections()
+        self._node.end_connections(self.id)
         await self._close_files(parts)
 
     async def hand_over(self) -> None:
         """If this member leads, transfer the leadership, within an election timeout."""
         core = self.parts.raft.core if self.parts is not None else None
-        if core is None or core.leader != core.me or self.failure is not None or not self._node.hands_over:
+        if core is None or core.leader != core.me or self.failed.done() or not self._node.hands_over:
             return
         with suppress(ViewstampError, TimeoutError):
             async with asyncio.timeout(core.patience.ticks * self.options.tick_seconds):
@@ -203,7 +206,11 @@ class Group:
     def _hello(self) -> dict[str, object]:
         """Return the HELLO of this node for a connection to another member."""
         return Hello(
-            cluster=self.options.cluster, node=self.me, incarnation=self.incarnation, address=self._node.address
+            cluster=self.options.cluster,
+            group=self.options.group,
+            node=self.me,
+            incarnation=self.incarnation,
+            address=self._node.address,
         ).to_map()
 
     # -- Reports of the parts (``ports.GroupControl``) -------------------------------------------------------
@@ -233,16 +240,16 @@ class Group:
         """Update the links, and report to the node, after a change of role, term or members."""
         if self.parts is not None:
             self.parts.peers.connect_all()
-        self._node.on_change()
+        self._node.on_change(self.id)
 
     def _on_failed(self, failure: Failure) -> None:
-        if self.failure is None:
-            self.failure = failure.error
-        self._node.on_failed(failure)
+        if not self.failed.done():
+            self.failed.set_result(failure.error)
+        self._node.on_failed(self.id, failure)
 
     def _has_lost_replica(self) -> bool:
         parts = self.parts
-        return self._restarting is None and self.failure is None and parts is not None and not parts.ref.is_alive
+        return self._restarting is None and not self.failed.done() and parts is not None and not parts.ref.is_alive
 
     def _on_lost_replica(self) -> None:
         self._on_failed(Failure("replica", AssertionError("the replica has ended, and no failure was reported")))
@@ -385,6 +392,13 @@ class Group:
     def replica(self) -> Replica | None:
         """Return the replica; None until the log has been replayed. Other code only reads it."""
         return self.parts.replica if self.parts is not None else None
+
+    @property
+    def status(self) -> dict[str, object]:
+        """Return the fields of ``viewstamp status`` about this member of the group."""
+        failure = repr(self.failed.result()) if self.failed.done() else ""
+        parts = self.parts.status if self.parts is not None else {}
+        return {"lifecycle": self.lifecycle.value, "failure": failure, **parts}
 
     @property
     def _running(self) -> Parts:

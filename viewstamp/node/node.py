@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from viewstamp.actors import Failure
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.errors import NoQuorumError, StorageError
+from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
-from viewstamp.ids import NodeId
+from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
@@ -45,7 +45,9 @@ class Node:
         self.group: Group
         self._logger = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.group.parts))
         self.group = Group(options, host, machine, node=self, log=self._logger)
-        """The replica of the group, and the requests that it answers."""
+        """The replica of group 0, and the requests that it answers."""
+        self.groups: dict[GroupId, Group] = {GROUP_0: self.group}
+        """All hosted groups, by their ids."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -80,7 +82,6 @@ class Node:
             self.server = Server(
                 self,
                 cluster=options.cluster,
-                node=options.node,
                 limits=options.limits,
                 entropy=self.host.entropy,
                 log=self._logger,
@@ -117,17 +118,22 @@ class Node:
 
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
+        groups = list(reversed(self.groups.values()))
         if not self._stopping:
-            await self.group.hand_over()
+            for group in groups:
+                await group.hand_over()
         self._stopping = True
-        self.group.refuse()
+        for group in groups:
+            group.refuse()
         await self._close_listener()
         if self._closing is not None:
             await self._closing
-        await self.group.stop()
-        await self.end_connections()
-        with suppress(StorageError):
-            await self.group.close()
+        for group in groups:
+            await group.stop()
+        self._close_connections()
+        for group in groups:
+            with suppress(StorageError):
+                await group.close()
         await self._health.close()
         if self.lock is not None:
             self.lock.release()
@@ -136,26 +142,69 @@ class Node:
         if not self.failed.done():
             self.failed.cancel()
 
+    # -- Other groups ---------------------------------------------------------------------------------------
+
+    async def host_group(self, options: NodeOptions, machine: StateMachine) -> Group:
+        """Start the replica of another group, and return it. Group 0 must have been started.
+
+        If it is cancelled or fails, it leaves nothing of the group running, and the other groups go on.
+
+        Args:
+          options: those of the group on this node: ``NodeOptions.of_group``.
+          machine: the state machine of the group, to which nothing has been applied.
+
+        Raises: as :meth:`start`.
+        """
+        assert options.group not in self.groups, f"{options.node} hosts group {options.group} already"
+        assert self.lock is not None, "the node has been started"
+        assert not self._stopping, "and it is not being stopped"
+        log = self._logger.bind(group=options.group, term=CurrentTerm(lambda: group.parts))
+        group = self.groups[options.group] = Group(options, self.host, machine, node=self, log=log)
+        try:
+            await group.start()
+        except BaseException:
+            group.refuse()
+            await group.stop()
+            self.end_connections(group.id)
+            with suppress(StorageError):
+                await group.close()
+            del self.groups[group.id]
+            raise
+        return group
+
+    def group_of(self, group: GroupId) -> Group:
+        """Return a hosted group. Raises UnavailableError if none has this id, or it has failed."""
+        hosted = self.groups.get(group)
+        if hosted is None:
+            raise UnavailableError(f"{self.options.node} does not host group {group}", remedy="ask another node")
+        if group and hosted.failed.done():
+            raise UnavailableError(
+                f"group {group} has failed on {self.options.node}: {hosted.failed.result()!r}",
+                remedy="ask another node; a start of this one replays the log of the group",
+            )
+        return hosted
+
     # -- Reports of the group (``ports.NodeControl``) --------------------------------------------------------
 
-    def on_recovered(self) -> None:
-        """Take the id that the group's directory gives this member."""
-        assert self.server is not None, "it listens"
-        self.server.node = self.group.me
-
-    def on_change(self) -> None:
+    def on_change(self, group: GroupId) -> None:
         """Notify clients and wake ``wait_running`` after a change of role, term or members."""
-        if self.group.parts is not None and self.server is not None:
-            self.server.tell_members()
+        changed = self.groups[group]
+        if changed.parts is not None and self.server is not None:
+            self.server.tell_members(changed)
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def on_failed(self, failure: Failure) -> None:
+    def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.
 
-        ``failed`` is set before the rest, because the process waits for it and then exits.
+        ``failed`` is set before the rest, because the process waits for it and then exits. If another group than 0 has
+        failed, only its connections end, and the other groups go on.
         """
+        if group:
+            self.end_connections(group)
+            self._logger.error("! group failed", group=group, part=failure.actor, error=repr(failure.error))
+            return
         if not self.failed.done():
             self.failed.set_result(failure.error)
             self._closing = asyncio.get_running_loop().create_task(self._close_port())
@@ -164,10 +213,10 @@ class Node:
                 waiter.set_exception(failure.error)
         self._logger.error("! node failed", part=failure.actor, error=repr(failure.error))
 
-    async def end_connections(self) -> None:
-        """Close every connection. Pending requests get no answer."""
+    def end_connections(self, group: GroupId) -> None:
+        """Close every connection of a group. Pending requests get no answer."""
         if self.server is not None:
-            await self.server.close()
+            self.server.close(self.groups[group])
 
     @property
     def _is_failed(self) -> bool:
@@ -180,7 +229,11 @@ class Node:
     async def _close_port(self) -> None:
         """Close all connections, so that clients go to other nodes, and none treats this node as the leader."""
         await self._close_listener()
-        await self.end_connections()
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        if self.server is not None:
+            self.server.close()
 
     async def _next_change(self) -> None:
         if self._is_failed:
@@ -270,4 +323,6 @@ class Node:
         if parts is not None:
             status |= parts.status
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
+        if len(self.groups) > 1:
+            status["hosted"] = {group.id: group.status for group in self.groups.values() if group.id}
         return status

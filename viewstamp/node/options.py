@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from viewstamp.consensus.state import RaftOptions
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId
 from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.running_mark import INTERVAL, SYNCED
@@ -25,6 +25,8 @@ class NodeOptions:
 
     node: NodeId
     cluster: ClusterId
+    group: GroupId = GROUP_0
+    """The group to which these options belong; ``members``, ``learners`` and ``data_dir`` are those of this group."""
     data_dir: str
     listen: str
     advertise: str = ""
@@ -60,6 +62,29 @@ class NodeOptions:
             "release": _release(),
             "insecure_network": self.insecure_network,
         }
+
+    def of_group(
+        self, group: GroupId, members: Mapping[NodeId, str], *, learners: Mapping[NodeId, str], leader_hint: str = ""
+    ) -> NodeOptions:
+        """Return the options of another group on this node, whose directory is within that of the node.
+
+        Args:
+          group: its id, from 1 on.
+          members: its voters, with the addresses of their nodes.
+          learners: its learners.
+          leader_hint: the node that campaigns first if the group is new; "" = none.
+        """
+        assert group > 0, "group 0 has the options of the node"
+        data_dir = f"{self.data_dir}/groups/{group}"
+        return replace(
+            self,
+            group=group,
+            data_dir=data_dir,
+            members=members,
+            learners=learners,
+            leader_hint=leader_hint,
+            stores_members=False,
+        )
 
     @property
     def is_interval(self) -> bool:

@@ -12,7 +12,7 @@ from viewstamp.actors import Failure
 from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
-from viewstamp.ids import NodeId
+from viewstamp.ids import GroupId, NodeId
 
 __all__ = ["GroupControl", "LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
 
@@ -30,20 +30,16 @@ class NodeControl(Protocol):
         """Return whether a leader hands over before it stops."""
         ...
 
-    def on_recovered(self) -> None:
-        """Report that the directory of the group has been read, so that the id of this member is known."""
+    def on_change(self, group: GroupId) -> None:
+        """Report a change of role, term, leader, lifecycle or membership in a group."""
         ...
 
-    def on_change(self) -> None:
-        """Report a change of role, term, leader, lifecycle or membership."""
+    def on_failed(self, group: GroupId, failure: Failure) -> None:
+        """Report that a part of a group has failed; its other parts are being stopped."""
         ...
 
-    def on_failed(self, failure: Failure) -> None:
-        """Report that a part of the group has failed; the others are being stopped."""
-        ...
-
-    async def end_connections(self) -> None:
-        """Close every connection, because the parts that answer are stopping."""
+    def end_connections(self, group: GroupId) -> None:
+        """Close every connection of a group, because the parts that answer are stopping, or its member has a new id."""
         ...
 
 

@@ -228,6 +228,7 @@ def _store_start(directory: DataDir, host: Host, options: NodeOptions, end: Inde
                 node_id=options.node,
                 incarnation=f"{host.entropy.getrandbits(64):016x}",
                 log_id=directory.log_id,
+                group=options.group,
             )
         )
     marked = mark_started(state, host.boot_id(), is_interval=options.is_interval)

@@ -32,7 +32,7 @@ from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.read_index import Barrier
 from viewstamp.node.reading import Reading
 from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
-from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, Limits, Service
+from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, GroupService, Limits, Service
 from viewstamp.node.state_machine import Placement, Query, Result
 from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer
@@ -70,7 +70,6 @@ class Server:
         service: Service,
         *,
         cluster: ClusterId,
-        node: NodeId,
         limits: Limits,
         entropy: Random,
         log: Logger,
@@ -89,22 +88,6 @@ class Server:
         self.connections: dict[_ServerConnection, None] = {}
         self.crowd = Crowd(limits.crowd)
         self.rota = Rota(monotonic)
-        self._node = node
-
-    @property
-    def node(self) -> NodeId:
-        """The id of the node in its group, which every WELCOME contains.
-
-        Setting another id ends every connection, because their other ends have the old id.
-        """
-        return self._node
-
-    @node.setter
-    def node(self, node: NodeId) -> None:
-        if node != self._node:
-            self._node = node
-            for session in list(self.connections):
-                session.close()
 
     def accept(self, connection: Connection) -> _ServerConnection:
         """Take a new connection; its first frame must be a HELLO."""
@@ -113,15 +96,17 @@ class Server:
         self.crowd.arrived(session)
         return session
 
-    def tell_members(self) -> None:
-        """Send the members of the group to the clients that subscribed to them, if they have changed."""
+    def tell_members(self, group: GroupService) -> None:
+        """Send the members of a group to the clients that subscribed to them, if they have changed."""
         for session in self.connections:
-            session.tell_members()
+            if session.group is group:
+                session.tell_members()
 
-    async def close(self) -> None:
-        """Close every connection. Pending requests get no answer."""
+    def close(self, group: GroupService | None = None) -> None:
+        """Close the connections of a group; None = all. Pending requests get no answer."""
         for session in list(self.connections):
-            session.close()
+            if group is None or session.group is group:
+                session.close()
 
 
 class _ServerConnection:
@@ -140,7 +125,9 @@ class _ServerConnection:
         self.limits = server.limits
         self._connection = connection
         self.group = server.service.group
+        """The group to which the messages belong; group 0 until HELLO names another one."""
         self.gate = self.group.gate
+        """The gate of group 0, whose state has the tokens."""
         self.credentials = Credentials()
         self._challenge = b""
         """The random bytes with which the other side may prove that it can read a data directory; b"" = it may not."""
@@ -301,6 +288,8 @@ class _ServerConnection:
             hello.check_certificate(
                 self._connection.identity, self._server.cluster, is_required=self._server.requires_certificates
             )
+            if hello.group:
+                self.group = self.service.group_of(hello.group)
             self._peer, self._incarnation = hello.node, hello.incarnation
             if self._peer:
                 if hello.address:
@@ -325,7 +314,7 @@ class _ServerConnection:
             self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
         welcome = Welcome(
             cluster=self._server.cluster,
-            node=self._server.node,
+            node=self.group.me,
             durability=self.service.durability,
             record_bytes_max=self.limits.record_bytes_max,
             batch_bytes_max=self.limits.batch_bytes_max,
@@ -336,6 +325,8 @@ class _ServerConnection:
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
         self._on_frame = self._on_peer_frame if self._peer else self._on_request
+        if hello.group and not self._peer:
+            self._on_frame = self._on_request_of_group
         if self._peer and self._may_read:
             self._rota = None
             self._decoder.believe()
@@ -361,7 +352,7 @@ class _ServerConnection:
     def _on_peer_frame(self, frame: Frame) -> None:
         if frame.kind == FrameKind.PEER:
             message = decode_message(frame)
-            if message.source != self._peer or message.target != self._server._node:
+            if message.source != self._peer or message.target != self.group.me:
                 raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
             self.group.step(FromPeer(message, self.refuse), self._incarnation)
         elif frame.kind == FrameKind.DIGEST:
@@ -417,6 +408,16 @@ class _ServerConnection:
             handler(self, request, decoded, frame)
         except ViewstampError as error:
             self._error(request, error)
+
+    def _on_request_of_group(self, frame: Frame) -> None:
+        """Handle a request for another group than 0. The state of such a group has no tokens, by which to check it."""
+        request = frame.body.get("id") if isinstance(frame.body, dict) else None
+        if self.gate.access.is_on and type(request) is int:
+            self._error(
+                request, AccessDeniedError("tokens give rights in group 0 only", remedy="use topics of group 0")
+            )
+        else:
+            self._on_request(frame)
 
     def propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
         """Propose a batch; as :meth:`Caller.propose`."""
@@ -490,7 +491,7 @@ class _ServerConnection:
             raise FrameError(f"an invalid proof of a directory: {error.message}") from error
         challenge, self._challenge = self._challenge, b""  # One attempt for each connection.
         for incarnation in self.group.incarnations_of(asked.node) if challenge else ():
-            proof = administrator_proof(incarnation, directory_of=asked.node, to=self._server.node, challenge=challenge)
+            proof = administrator_proof(incarnation, directory_of=asked.node, to=self.group.me, challenge=challenge)
             if hmac.compare_digest(proof, asked.proof):
                 self.credentials.prove_directory(asked.node)
 

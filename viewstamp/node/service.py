@@ -17,7 +17,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.interfaces import Lock
-from viewstamp.ids import Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import outcome_fields, result_fields
 from viewstamp.node.crowd import CrowdLimits
@@ -180,6 +180,11 @@ class GroupService(Protocol):
         ...
 
     @property
+    def me(self) -> NodeId:
+        """Return the id of this member in the group."""
+        ...
+
+    @property
     def incarnation(self) -> str:
         """Return the random id of this node's disk; "" until its log has been replayed."""
         ...
@@ -200,7 +205,11 @@ class Service(Protocol):
 
     @property
     def group(self) -> GroupService:
-        """Return the group that answers the requests."""
+        """Return group 0."""
+        ...
+
+    def group_of(self, group: GroupId) -> GroupService:
+        """Return a group that this node hosts. Raises UnavailableError if it hosts none, or it has failed."""
         ...
 
     @property
@@ -252,6 +261,11 @@ class Caller(Protocol):
 
     def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer with the result of a linearizable query, under ``key``. Raises OverloadedError."""
+        ...
+
+    @property
+    def gate(self) -> Gate:
+        """Decides who may do what, by the tokens in the state of group 0."""
         ...
 
     @property
@@ -369,7 +383,7 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
 
 @_proposes(OpenSession)
 def _open_session(caller: Caller, request: int, asked: OpenSession, frame: Frame) -> None:
-    owner = caller.group.gate.owner(caller.credentials)
+    owner = caller.gate.owner(caller.credentials)
     caller.propose(request, build_batch([opening_record(owner)], kind=Kind.OPEN_SESSION), result_fields)
 
 
@@ -387,7 +401,7 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     assert asked.record is not None
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
     if asked.needs.is_administrative or asked.record is Kind.CREATE_TOPIC:
-        by = caller.group.gate.who(caller.credentials)
+        by = caller.gate.who(caller.credentials)
         if by != ANONYMOUS:
             fields["by"] = by
     if isinstance(asked, BeginAttempt):
@@ -502,7 +516,7 @@ async def _query(
     )
     caller.check(asked)
     if name:
-        gate = caller.group.gate
+        gate = caller.gate
         result = [each for each in result if gate.sees(caller.credentials, type(asked), each[name])]
     caller.ok(request, {key: result, "age": age, "applied_index": caller.group.applied_index})
 
@@ -518,7 +532,7 @@ async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
 async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
     tokens, _ = await caller.group.reading.query(TokensQuery(), stale=False)
     caller.check(asked)
-    caller.ok(request, {"tokens": tokens, "is_on": caller.group.gate.access.is_on})
+    caller.ok(request, {"tokens": tokens, "is_on": caller.gate.access.is_on})
 
 
 @_in_a_task(ListAudit)
@@ -534,7 +548,7 @@ async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
 @_at_once(AskStatus)
 def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> None:
     status = caller.service.status
-    if not caller.group.gate.sees(caller.credentials, ListTopics, None):
+    if not caller.gate.sees(caller.credentials, ListTopics, None):
         status = {name: status[name] for name in _PUBLIC_STATUS if name in status}
     caller.ok(request, {"status": status, **caller.identity(asked.challenge)})
 
@@ -577,7 +591,7 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
     Raises:
       UnavailableError: it was not written, so the action must not begin.
     """
-    gate = caller.group.gate
+    gate = caller.gate
     if gate.access.is_on:
         batch = build_batch([audit_record(action, detail, gate.who(caller.credentials))], kind=Kind.AUDIT)
         noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()

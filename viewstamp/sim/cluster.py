@@ -6,18 +6,20 @@ Only the host underneath is simulated, and one seed decides everything. Checks a
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.errors import ClosedError, ConfigError, CorruptionError, StorageError, ViewstampError
 from viewstamp.host.interfaces import Host
-from viewstamp.ids import ClusterId, Index, NodeId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.group import Group
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.scrubber import ScrubOptions
@@ -39,6 +41,8 @@ __all__ = ["Cluster", "Member"]
 _TICK_SECONDS = 0.02
 _ELECTION_TICKS = 15
 _RESTART_SECONDS = 0.3
+_GROUP_DOWN_SECONDS = 1.0
+"""Time for which a node goes on after one of its groups has failed, before its process is started again."""
 _MACHINES_TO_COME = 4
 _RESULT_BYTES_MIN = 4096
 
@@ -116,13 +120,16 @@ class Member:
         assert self.node is not None, f"{self.id} starts"
         return self.node.machine
 
-    @property
-    def settled_end(self) -> Index | None:
-        """The end of its log if the node is RUNNING and all records are durable, committed and applied; else None."""
-        node = self.node if self.is_up else None
-        if node is None or node.lifecycle is not Lifecycle.RUNNING or node.replica is None:
+    def group(self, group: GroupId) -> Group | None:
+        """Return the replica of a group on the node; None = it does not run."""
+        return self.node.groups.get(group) if self.is_up and self.node is not None else None
+
+    def settled_end(self, group: GroupId = GROUP_0) -> Index | None:
+        """Return the end of the log of a RUNNING group if all is durable, committed and applied; else None."""
+        replica = hosted.replica if (hosted := self.group(group)) is not None else None
+        if replica is None or replica.raft.core.lifecycle is not Lifecycle.RUNNING:
             return None
-        log, applied_end = node.replica.raft.core.log, node.replica.applier.applied_end
+        log, applied_end = replica.raft.core.log, replica.applier.applied_end
         return log.end if log.end == log.durable_end == log.commit_end == applied_end else None
 
 
@@ -146,6 +153,7 @@ class Cluster:
         self.loop = SimulatedLoop(seed, trace=trace)
         self.swarm = swarm
         self._make_machine = machine or self._make_journals
+        self.groups = [GroupId(number) for number in range(swarm.groups)]
         self.entropy: random.Random = self.loop.entropy("world")
         self.network = SimulatedNetwork(self.loop, options=swarm.links, give_up_seconds=5.0)
         self.members = [Member(self, NodeId(f"n{number}"), _address(number)) for number in range(1, swarm.nodes + 1)]
@@ -271,7 +279,10 @@ class Cluster:
             if member.foreign_path is not None:
                 self.fail(Violation("ForeignRefused", f"{member.id} starts with another log's {member.foreign_path}"))
                 return
-            failure: BaseException = await node.failed
+            if len(self.groups) > 1 and member in self._first_members:
+                failure: BaseException = await self._live_with_groups(member, node)
+            else:
+                failure = await node.failed
         except ViewstampError as error:
             failure = error
         if isinstance(failure, ClosedError) and member.is_stopping:
@@ -290,6 +301,18 @@ class Cluster:
         self.note(member.id, "!", f"stops: {failure}")
         # Outside the context of any process, because this one is about to die together with its callbacks.
         self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
+
+    async def _live_with_groups(self, member: Member, node: Node) -> BaseException:
+        """Host the other groups; return the first failure. After that of another group the node goes on for a while."""
+        members = {other.name: other.address for other in self._first_members}
+        for group in self.groups[1:]:
+            options = node.options.of_group(group, members, learners={}, leader_hint=self._first_members[-1].name)
+            await node.host_group(options, self._make_machine(member.name))
+        ends = [group.failed for group in node.groups.values()]
+        await asyncio.wait([node.failed, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if not node.failed.done():
+            await asyncio.wait([node.failed], timeout=_GROUP_DOWN_SECONDS)
+        return next(end.result() for end in (node.failed, *ends) if end.done())
 
     def may_refuse(self, member: Member) -> bool:
         """Return whether a machine may refuse to start for good."""
@@ -381,8 +404,7 @@ class Cluster:
     @property
     def has_settled(self) -> bool:
         """Whether every member is RUNNING with the same log, all of it durable, committed and applied."""
-        end = self.members[0].settled_end
-        return end is not None and all(member.settled_end == end for member in self.members)
+        return is_settled(self.members) and all(is_settled(self._first_members, each) for each in self.groups[1:])
 
     def describe(self) -> str:
         """Describe the state of each member, for people."""
@@ -392,6 +414,12 @@ class Cluster:
     def addresses(self) -> list[str]:
         """Addresses for new clients: the present machines; clients have to learn about later ones."""
         return [member.address for member in self.members]
+
+
+def is_settled(members: Sequence[Member], group: GroupId = GROUP_0) -> bool:
+    """Return whether every member has the group as RUNNING with the same log, all of it applied."""
+    end = members[0].settled_end(group)
+    return end is not None and all(member.settled_end(group) == end for member in members)
 
 
 def _address(number: int) -> str:

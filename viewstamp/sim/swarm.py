@@ -52,6 +52,8 @@ class Swarm:
     """The settings of one run. Times are simulated seconds."""
 
     nodes: int = 3
+    groups: int = 1
+    """Number of groups that each of the first nodes hosts (``groups.py``)."""
     clients: int = 2
     callers: int = 3
     """Concurrent callers in each client; their appends coalesce."""

@@ -35,10 +35,14 @@ class World(Cluster):
         self.disks = DiskLogs(self, self.checker.facts)
         self.damages = Damages(self, self.checker.facts, self.disks)
         self.durability = DurabilityChecker(self, self.checker.facts, self.disks, self.damages)
+        self.others = [ConsensusChecker(self, group) for group in self.groups[1:]]
+        """The checkers of the other groups."""
         self.log_times = LogTimeChecker(self)
         self.loop.after_event = self._after_event
 
     def _after_event(self) -> None:
+        for other in self.others:
+            other.after_event()
         is_changed = self.checker.after_event()
         self.durability.after_event(is_changed=is_changed)
         if is_changed:

@@ -81,6 +81,7 @@ class ControlState:
         the field.
       moved, moved_generation: (member, address) pairs that replace the addresses in memberships up to that generation,
         set while no majority could commit them.
+      group: the group of this directory; written only if it is not 0, so that older versions refuse the directory.
     """
 
     cluster_id: str
@@ -101,6 +102,7 @@ class ControlState:
     promise_us: int = 0
     moved: tuple[tuple[str, str], ...] = ()
     moved_generation: int = 0
+    group: int = 0
 
     def encode(self) -> bytes:
         """Return the body of a copy."""
@@ -123,6 +125,7 @@ class ControlState:
                 "log_id": self.log_id,
                 **({"promise_us": self.promise_us} if self.promise_us else {}),
                 **({"moved": self.moved, "moved_generation": self.moved_generation} if self.moved else {}),
+                **({"group": self.group} if self.group else {}),
             }
         )
         return packed
@@ -178,6 +181,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "promise_us": (int,),
     "moved": (list,),
     "moved_generation": (int,),
+    "group": (int,),
 }
 
 

@@ -36,6 +36,7 @@ from viewstamp.wire.brief_repr import brief_repr
 __all__ = [
     "FRAME_BYTES_MAX",
     "FRAME_HEADER_SIZE",
+    "GROUPS_VERSION",
     "PROTOCOL_VERSION",
     "Frame",
     "FrameDecoder",
@@ -45,6 +46,9 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 2
+
+GROUPS_VERSION = 3
+"""The version in a HELLO that names another group than 0, because releases without groups have to refuse it."""
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """The default limit of one frame, header included."""

@@ -7,6 +7,9 @@
 | REFUSED | node → opener | error, message, remedy, as in ERROR; then the connection ends |
 | MEMBERS | node → client | members {id: address}, generation: sent when they change, to clients that want it |
 
+A connection belongs to one group, which its HELLO names. A HELLO for another group than 0 has a version of its own,
+because releases without groups would ignore the field; WELCOME has the same version for all groups.
+
 A node checks a HELLO in this order: its shape, the protocol version, the cluster, the challenge, and for a peer its
 names (:meth:`Hello.read`); the name in the certificate (:meth:`Hello.check_certificate`); then whether it may connect
 (``node/peers/pool.py``), and whether there is room for it (``node/crowd.py``). An opener checks a WELCOME for the
@@ -22,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from viewstamp.errors import FrameError, PeerError, RequestError, TlsError, ViewstampError, WrongClusterError
-from viewstamp.ids import CertificateName, name_of
+from viewstamp.ids import GROUP_0, CertificateName, GroupId, name_of
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameKind, encode_frame
+from viewstamp.wire.frame import GROUPS_VERSION, PROTOCOL_VERSION, Frame, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES, IDENTITY_FIELDS
 
 __all__ = ["NAME_MAX", "Hello", "Opening", "Welcome", "read_members"]
@@ -63,6 +66,8 @@ class Hello:
     """The text of a client's token (``wire/access.py``). It is secret: no message may contain it."""
     proves: bool = False
     """A client wants a challenge in WELCOME, because it can read the data directory of a member."""
+    group: GroupId = GROUP_0
+    """The group to which all messages of the connection belong."""
 
     def to_map(self) -> dict[str, object]:
         """Return the body of HELLO."""
@@ -70,7 +75,7 @@ class Hello:
             "cluster": self.cluster,
             "node": self.node,
             "incarnation": self.incarnation,
-            "version": PROTOCOL_VERSION,
+            "version": GROUPS_VERSION if self.group else PROTOCOL_VERSION,
         }
         if self.members:
             body["members"] = True
@@ -84,6 +89,8 @@ class Hello:
             body["token"] = self.token
         if self.proves:
             body["proves"] = True
+        if self.group:
+            body["group"] = self.group
         return body
 
     @classmethod
@@ -103,7 +110,10 @@ class Hello:
             raise FrameError("a HELLO without version, cluster, node or incarnation")
         if not all(isinstance(body[name], str) for name in ("cluster", "node", "incarnation")):
             raise FrameError("a HELLO whose cluster, node or incarnation is not text")
-        if body["version"] != PROTOCOL_VERSION:
+        group = body.get("group", 0)
+        if type(group) is not int or group < 0:
+            raise FrameError("a HELLO whose group is no number")
+        if body["version"] != (GROUPS_VERSION if group else PROTOCOL_VERSION):
             raise PeerError(
                 f"the other side speaks protocol version {brief_repr(body['version'])}, this node {PROTOCOL_VERSION}",
                 remedy=_SAME_RELEASE,
@@ -140,6 +150,7 @@ class Hello:
             proof=body.get("proof") if body["node"] else None,
             token=token,
             proves=body.get("proves") is True,
+            group=GroupId(group),
         )
 
     def check_certificate(self, found: CertificateName | None, cluster: str, *, is_required: bool) -> None:

@@ -68,6 +68,7 @@ class NodeRecovery:
         self.repairer = Repairer(
             host,
             node=options.node,
+            group=options.group,
             cluster=options.cluster,
             data_dir=options.data_dir,
             members=members,
@@ -126,7 +127,11 @@ class NodeRecovery:
         self._initial.restore()
         self._abandon()
         options = self._options
-        directory = DataDir.open(self._host, options.data_dir, node=options.node, cluster=options.cluster)
+        if options.group:
+            self._host.disk.make_directory(options.data_dir)  # That of group 0 has the lock, so it exists.
+        directory = DataDir.open(
+            self._host, options.data_dir, node=options.node, cluster=options.cluster, group=options.group
+        )
         return replay(
             directory,
             self._host,

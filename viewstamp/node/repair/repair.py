@@ -33,7 +33,7 @@ from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, Index, NodeId, Term
+from viewstamp.ids import ClusterId, GroupId, Index, NodeId, Term
 from viewstamp.node.log_store import readdressing_of
 from viewstamp.node.peers.identity import name_of, reborn
 from viewstamp.node.repair.refetch import GoneError, Refetcher, RepairProgress
@@ -100,6 +100,7 @@ class Repairer:
         *,
         node: NodeId,
         cluster: ClusterId,
+        group: GroupId,
         data_dir: str,
         members: Membership,
         hello: Callable[[], dict[str, object]],
@@ -111,6 +112,7 @@ class Repairer:
           host: the machine.
           node: this node, by its name.
           cluster: of the snapshots.
+          group: the group of the directory.
           data_dir: the directory.
           members: the settings' hint, if no membership is left in the directory.
           hello: returns the HELLO of this node, without the fields from the control file.
@@ -125,6 +127,7 @@ class Repairer:
         self._host = host
         self._node = node
         self._cluster = cluster
+        self._group = group
         self._data_dir = data_dir
         self._members = members
         self._hello = hello
@@ -462,6 +465,7 @@ class Repairer:
             member_id=member,
             membership=membership.encode(),
             log_id=self._host.entropy.randbytes(16),
+            group=self._group,
         )
         ControlFile.open(disk, self._data_dir).write(state)
         begin_anew(disk, self._wal, Quarantine(disk, self._data_dir), state.log_id)

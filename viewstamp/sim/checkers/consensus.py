@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING
 
 from viewstamp.consensus.invariants import OF_COMMITTED, BrokenInvariantError, Durable, Facts, check, check_sent
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.ids import Term
+from viewstamp.ids import GROUP_0, Term
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.violation import Violation
 
 if TYPE_CHECKING:
     from viewstamp.consensus.messages import Message
     from viewstamp.consensus.state import Core
-    from viewstamp.ids import NodeId
-    from viewstamp.node.node import Node
+    from viewstamp.ids import GroupId, NodeId
+    from viewstamp.node.group import Group
     from viewstamp.node.replica import Replica
 
 __all__ = ["ConsensusChecker"]
 
 
 class ConsensusChecker:
-    """Checks every node of a world."""
+    """Checks one group over every node of a world."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, group: GroupId = GROUP_0) -> None:
         self._cluster = cluster
+        self._group = group
         self._skipped = OF_COMMITTED if cluster.swarm.majority_loses_power else frozenset()
         self.facts = Facts()
         self._states: dict[str, tuple[object, ...]] = {}
@@ -43,11 +44,13 @@ class ConsensusChecker:
         is_changed = False
         states = self._states
         for member in self._cluster.members:
-            node = member.node
-            # A node that restarts its parts closes its log before the other parts.
-            if node is None or node.replica is None or node.group.wal is None:
+            if member.node is None:
                 continue
-            core = node.replica.raft.core
+            group = member.node.groups.get(self._group)
+            # A group that restarts closes its log before its other parts.
+            if group is None or group.parts is None or group.wal is None:
+                continue
+            core = group.parts.raft.core
             log = core.log
             state = (
                 core,
@@ -61,41 +64,43 @@ class ConsensusChecker:
             )
             if states.get(member.name) != state:
                 states[member.name] = state
-                member.id = core.me
+                if self._group == GROUP_0:
+                    member.id = core.me
                 is_changed = True
         if is_changed:
             nodes = [member.node for member in self._cluster.members if member.node is not None]
-            self._check([node for node in nodes if node.replica is not None and node.group.wal is not None])
+            groups = [node.groups[self._group] for node in nodes if self._group in node.groups]
+            self._check([group for group in groups if group.parts is not None and group.wal is not None])
         return is_changed
 
-    def _check(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            core = _core(node)
-            self._listen(node, core)
-            assert node.group.wal is not None, "a replica has a log"
-            if core.log.durable_end > node.group.wal.durable_end:
+    def _check(self, groups: list[Group]) -> None:
+        for group in groups:
+            core = _core(group)
+            self._listen(group, core)
+            wal = group.wal
+            assert wal is not None, "a replica has a log"
+            if core.log.durable_end > wal.durable_end:
                 raise Violation(
-                    "DurableIsDurable",
-                    f"{core.me} counts {core.log.durable_end}, its disk {node.group.wal.durable_end}",
+                    "DurableIsDurable", f"{core.me} counts {core.log.durable_end}, its disk {wal.durable_end}"
                 )
         try:
-            disks = {_core(node).me: _disk(node) for node in nodes}
-            check(self.facts, [_core(node) for node in nodes], disks, skipped=self._skipped)
+            disks = {_core(group).me: _disk(group) for group in groups}
+            check(self.facts, [_core(group) for group in groups], disks, skipped=self._skipped)
         except BrokenInvariantError as error:
             raise Violation(error.invariant, str(error)) from error
 
-    def _listen(self, node: Node, core: Core) -> None:
-        """Observe the messages of a node, from the first event on at which it has a replica."""
-        replica = node.replica
+    def _listen(self, group: Group, core: Core) -> None:
+        """Observe the messages of a member, from the first event on at which it has a replica."""
+        replica = group.replica
         assert replica is not None, "only nodes with a replica are checked"
         if self._listening.get(core.me) is not replica:
             self._listening[core.me] = replica
-            replica.send = self._checked(node, replica.send)
+            replica.send = self._checked(group, replica.send)
 
-    def _checked(self, node: Node, send: Callable[[Message], None]) -> Callable[[Message], None]:
+    def _checked(self, group: Group, send: Callable[[Message], None]) -> Callable[[Message], None]:
         def checked(message: Message) -> None:
             try:
-                check_sent(self.facts, message, _disk(node))
+                check_sent(self.facts, message, _disk(group))
             except BrokenInvariantError as error:
                 raise Violation(error.invariant, str(error)) from error
             send(message)
@@ -103,14 +108,14 @@ class ConsensusChecker:
         return checked
 
 
-def _core(node: Node) -> Core:
-    assert node.replica is not None, "only nodes with a replica are checked"
-    return node.replica.raft.core
+def _core(group: Group) -> Core:
+    assert group.parts is not None, "only groups with a replica are checked"
+    return group.parts.raft.core
 
 
-def _disk(node: Node) -> Durable:
-    """Return the durable contents of the node's disk."""
-    wal, parts = node.group.wal, node.group.parts
+def _disk(group: Group) -> Durable:
+    """Return the durable contents of the disk of a member."""
+    wal, parts = group.wal, group.parts
     assert wal is not None, "a replica has a log"
     assert parts is not None, "a replica is a part"
     state = parts.log_store.durable_state
