@@ -267,9 +267,9 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
 def _check_creates_no_table(schema: StructType) -> None:
     """Refuse the rows of ``saveAsTable``, or of CREATE TABLE ... AS SELECT, that creates a table; runs in a task.
 
-    Spark keeps no options of such a table, so nobody could read it. It calls the writer as for ``save()``, and the only
-    difference is that the write is a part of another execution, which creates the table. So is a write in
-    ``foreachBatch``, which belongs to a query.
+    Spark keeps no options of such a table, so it could not be read. Spark calls the writer as for ``save()``. The only
+    difference is that the write is a part of another execution, which creates the table. A write in ``foreachBatch``
+    is a part of another execution too, but it belongs to a query.
     """
     is_nested = _local_property(_EXECUTION_ID) != _local_property(_ROOT_ID)
     if is_nested and _local_property(_QUERY_ID) is None and table_options(schema) is None:
