@@ -2,7 +2,7 @@
 
 Run it once *before* each change of a format, and keep the file: ``test_formats.py`` opens every one. Like a real
 cluster, it has several terms, a trimmed topic, keys and headers, a sink with a committed batch and a staged one, an
-actor, snapshots, a segment boundary, and a member that was killed.
+actor, snapshots, a segment boundary, tokens in a snapshot and behind it, and a member that was killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIXTURES = Path(__file__).parent
 
 
 async def contents(client: Client) -> dict[str, Any]:
-    """Return the visible contents of a cluster: each topic's records, the actor's state, the sink's last batch."""
+    """Return the visible contents of a cluster: topics, the actor's state, the sink's last batch, the tokens."""
     topics = {}
     for topic in await client.list_topics():
         topics[topic.name] = [
@@ -38,7 +38,11 @@ async def contents(client: Client) -> dict[str, Any]:
         ]
     total, last, wrong = await client.actor("ledger", Ledger).state()
     sinks = {sink.name: sink.batch for sink in await client.list_sinks()}
-    return {"topics": topics, "ledger": [total, last, wrong], "sinks": sinks}
+    found = {"topics": topics, "ledger": [total, last, wrong], "sinks": sinks}
+    tokens = await client.list_tokens()
+    if tokens:  # Not in the fixtures of releases without tokens.
+        found["tokens"] = [[token.id, token.name, list(map(str, token.roles)), bool(token.ended)] for token in tokens]
+    return found
 
 
 async def fill(group: ActorGroup) -> dict[str, Any]:
@@ -59,6 +63,7 @@ async def fill(group: ActorGroup) -> dict[str, Any]:
     assert not isinstance(attempt, SinkCommit)
     await attempt.stage_records("orders", [b"staged %d" % number for number in range(9)])
     await sink.commit(0, [await attempt.seal()])
+    reader, _ = await client.create_token("reader", ["read:orders"])
     await client.create_snapshot()
     await client.trim_topic("trimmed", 11)
     leader = await group.leader()
@@ -75,8 +80,12 @@ async def fill(group: ActorGroup) -> dict[str, Any]:
     for number in range(21, 31):
         await ledger.enter("one", number)
     await client.append("trimmed", b"the last one")
+    await client.rotate_token(reader.id, keep_seconds=60)
+    ended, _ = await client.create_token("ended", ["append:orders*", "call"])
+    await client.revoke_token(ended.id)
+    _, text = await client.create_token("ops", ["administer"])
     await group.caught_up()
-    return await contents(client)
+    return {"token": text, **await contents(group.client(token=text))}
 
 
 async def build(path: Path) -> None:

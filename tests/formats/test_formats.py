@@ -39,17 +39,25 @@ def unpacked(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def expected(unpacked: Path) -> Any:
-    return json.loads((unpacked / "expected.json").read_text(encoding="utf-8"))
+    found = json.loads((unpacked / "expected.json").read_text(encoding="utf-8"))
+    found.pop("token", None)
+    return found
+
+
+@pytest.fixture
+def token(unpacked: Path) -> str:
+    """The administrator's token; "" = a fixture without tokens."""
+    return str(json.loads((unpacked / "expected.json").read_text(encoding="utf-8")).get("token", ""))
 
 
 def test_there_is_a_fixture() -> None:
     assert ALL, "no fixture: nothing in this file would test anything"
 
 
-async def test_a_cluster_opens_shows_the_same_and_takes_writes(unpacked: Path, expected: Any) -> None:
+async def test_a_cluster_opens_shows_the_same_and_takes_writes(unpacked: Path, expected: Any, token: str) -> None:
     async with ActorGroup(unpacked, 3) as group:
         await group.run()
-        client = group.client()
+        client = group.client(token=token)
         assert expected == await contents(client)
         receipt = await client.append("orders", b"by a newer version")
         assert receipt.position == expected["topics"]["orders"][-1][0] + 1
@@ -58,16 +66,18 @@ async def test_a_cluster_opens_shows_the_same_and_takes_writes(unpacked: Path, e
     expected["topics"]["orders"].append([receipt.position, "by a newer version", None, {}])
     async with ActorGroup(unpacked, 3) as group:
         await group.run()
-        assert expected == await contents(group.client())
+        assert expected == await contents(group.client(token=token))
 
 
-async def test_a_member_that_lost_everything_is_rebuilt_from_old_directories(unpacked: Path, expected: Any) -> None:
+async def test_a_member_that_lost_everything_is_rebuilt_from_old_directories(
+    unpacked: Path, expected: Any, token: str
+) -> None:
     """The new member gets snapshots and batches of the older version."""
     for path in sorted((unpacked / "n3").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     async with ActorGroup(unpacked, 3) as group:
         await group.start()
-        assert expected == await contents(group.client())
+        assert expected == await contents(group.client(token=token))
         await group.caught_up_with_leader("n3")
 
 

@@ -79,15 +79,20 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.FIND_TIME: {"name": "orders", "timestamp": 5},
     FrameKind.CHANGE_MEMBERS: {"action": "learn", "node": "n9", "address": "127.0.0.1:9", "replaces": ""},
     FrameKind.TRANSFER_LEADERSHIP: {"node": "n9"},
+    FrameKind.LIST_TOKENS: {},
+    FrameKind.LIST_AUDIT: {"since": 0},
+    FrameKind.DESCRIBE_LOG: {"stale": True},
+    FrameKind.COPY_LOG: {"start": 1, "end": 100, "bytes_max": 100_000},
+    FrameKind.COPY_SNAPSHOT: {"end": 3, "term": 1, "offset": 0, "bytes_max": 1000},
 }
-"""Every request without a payload, with valid fields."""
+"""Requests without a payload, with valid fields: all but those that could switch access control on for the others."""
 
 BATCHES = {
     FrameKind.APPEND: Kind.RECORDS,
     FrameKind.CALL: Kind.COMMANDS,
     FrameKind.STAGE: Kind.STAGED,
 }
-OTHERS = sorted(set(range(64)) - {int(kind) for kind in (*REQUESTS, *BATCHES)})
+OTHERS = sorted(set(range(max(FrameKind) + 2)) - {int(kind) for kind in (*REQUESTS, *BATCHES)})
 
 
 class Served:
