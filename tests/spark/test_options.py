@@ -330,7 +330,9 @@ def test_two_names_of_one_option_have_to_agree() -> None:
         ("subscribePattern", "f.*", "name the topics in option topic"),
         ("assign", "{}", "name the topics in option topic"),
         ("kafka.group.id", "g", "there are no consumer groups"),
-        ("kafka.security.protocol", "SSL", "no Kafka client that reads it"),
+        ("kafka.client.id", "c", "no Kafka client that reads it"),
+        ("kafka.security.protocol", "SSL", "tlsAuthority, tlsCertificate, tlsKey"),
+        ("kafka.sasl.jaas.config", "secret", "in tokenFile"),
     ],
 )
 def test_kafkas_other_names_are_refused_with_what_to_write_instead(name: str, value: str, remedy: str) -> None:

@@ -92,6 +92,7 @@ def test_jobs_write_and_read_and_no_secret_is_shown_or_stored(
         assert spark.table(name).count() == 2
         text = failure(lambda: spark.sql(f"INSERT INTO {name} (value) VALUES (X'76')"))
         assert "AccessDeniedError" in text
+        assert "give txnId, or the role append:write-*" in text
         shown = [str(row) for row in spark.sql(f"DESCRIBE EXTENDED {name}").collect()]
     finally:
         spark.sql(f"DROP TABLE {name}")

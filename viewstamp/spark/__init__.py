@@ -6,8 +6,10 @@ Promises
     instant, over all topics. A batch that fails leaves no readable record.
   * **The source** (streaming and batch): the records of the requested positions, each once, in the order of their
     positions within a partition. The same positions give the same records again, as long as they are retained.
-  * **Errors before work**: an unknown option, a wrong value, an unknown topic, and a sink that belongs to another query
-    fail on the driver, before any task starts. The error names the value and the remedy.
+  * **Errors before work**: an unknown option, a wrong value, an unknown topic, and a token without a right on the topic
+    or on a named sink fail on the driver, before any task starts. The error names the value and the remedy. A sink that
+    belongs to another query fails in the tasks, before anything is staged.
+  * **No secret in an option**: options name files with certificates and tokens, because Spark stores and shows options.
 
 How the sink works
   A task stages its rows under an attempt of its own, and seals it: the rows are then durable and invisible. The driver

@@ -590,7 +590,9 @@ def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str
             return ours
     hints = {hinted.lower(): hint for hinted, hint in (*_KAFKAS_HINTS.items(), *_SECRETS_HINTS.items())}
     hint = hints.get(name.lower())
-    if hint is None and name.lower().startswith("kafka."):
+    if hint is None and name.lower().startswith(("kafka.security.", "kafka.ssl.", "kafka.sasl.")):
+        hint = f"name the files of the certificate in {', '.join(_TLS)}, and the one of the token in tokenFile"
+    elif hint is None and name.lower().startswith("kafka."):
         hint = "leave it out, because there is no Kafka client that reads it"
     raise ConfigError(f"the {where} has no option {name}", remedy=hint or _nearest(name, known))
 

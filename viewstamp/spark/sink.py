@@ -30,7 +30,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from viewstamp.client.sinks import Sealed, Sink, SinkCommit
-from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.errors import AccessDeniedError, ConfigError, RequestError, ViewstampError
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.records import table_options
@@ -222,7 +222,14 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
     allowed = options.cluster, sink, link.token
     if sink and link.token and allowed not in _allowed:
         # An ABORT of a run without attempts has no effect. Without this check each task would fail several times.
-        link.run(link.client.sink(sink).abort, 0, timeout=_PLANNING_SECONDS)
+        try:
+            link.run(link.client.sink(sink).abort, 0, timeout=_PLANNING_SECONDS)
+        except AccessDeniedError as error:
+            if not (options.sink_id or options.txn_id):
+                error.add_note(
+                    "each write without a name has a sink of its own: give txnId, or the role append:write-*"
+                )
+            raise
         if options.sink_id:
             _allowed.add(allowed)
 
