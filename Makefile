@@ -96,6 +96,7 @@ fuzz: $(VENV)/.dev ## every decoder against spoilt bytes, some minutes, other by
 	@VIEWSTAMP_SOAK=1 $(PY) -m pytest $(if $(ARGS),$(ARGS),tests/fuzz)
 
 bench: $(VENV)/.installed $(if $(filter append backup parts rounds snapshot sync_threads growth,$(WHAT)),,$(VENV)/.peers) $(if $(filter-out latency growth,$(or $(WHAT),latency)),,$(VENV)/.plot) ## measure all against peers, 40 minutes (ARGS="--rows append-64"; or WHAT=append, commands, growth, latency, parts, rounds, ...)
+	@$(PY) -m compileall -q viewstamp benchmarks  # As an installer does; else each start of a node compiles its modules.
 	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks$(if $(WHAT),.$(WHAT))) $(ARGS)
 
 bench-spark: $(VENV)/.spark ## measure the sink, the source and the replay beside what Spark does itself

@@ -49,8 +49,12 @@ def read(name: str, directory: Path = RESULTS) -> list[Record]:
 
 
 def newest(directory: Path = RESULTS) -> list[Record]:
-    """Return the newest record of each row that has one, in the order of the table."""
-    return [records[-1] for name in NAMES if (records := read(name, directory))]
+    """Return the newest record of each row that has one, in the order of the table.
+
+    It has the record of the run before as ``before``, if there is one.
+    """
+    found = (read(name, directory) for name in NAMES)
+    return [{**records[-1], "before": records[-2] if len(records) > 1 else None} for records in found if records]
 
 
 def between_marks(page: str, text: str) -> str:

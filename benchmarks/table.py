@@ -20,6 +20,7 @@ __all__ = ["details_markdown", "goal_lines", "markdown", "print_details", "print
 Record = dict[str, Any]
 
 GOAL_COLUMNS = ("work", "ours", "peer", "ratio", "goal", "reached", "CPU ratio", "client at its limit")
+BEFORE = "run before"
 SUBJECT_COLUMNS = (
     "",
     "figure",
@@ -33,20 +34,25 @@ SUBJECT_COLUMNS = (
 )
 WIDTH = 120
 _OURS = "viewstamp"
-_NUMBERS = ("ratio", "goal", "CPU ratio", "figure", "ours / it", "CPU us", "p50 ms", "p99 ms", "client, cores")
+_NUMBERS = ("ratio", BEFORE, "goal", "CPU ratio", "figure", "ours / it", "CPU us", "p50 ms", "p99 ms", "client, cores")
 
 
-def goal_lines(records: Iterable[Record]) -> list[tuple[str, ...]]:
-    """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, after a line with the work if there are several."""
+def goal_lines(records: Iterable[Record], *, shows_before: bool = False) -> list[tuple[str, ...]]:
+    """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, after a line with the work if there are several.
+
+    ``shows_before``: with a column more, behind the ratio: what the record in ``before`` had found.
+    """
     lines: list[tuple[str, ...]] = []
     for record in records:
         title = str(record.get("title") or record.get("row", ""))
         goals = [(_kind(ratio.get("subject", "")), ratio) for ratio in record.get("ratios", ())]
         if len(goals) > 1 and goals[0][0]:
-            lines.append((title, *[""] * (len(GOAL_COLUMNS) - 1)))
+            lines.append((title, *[""] * (len(GOAL_COLUMNS) - 1 + shows_before)))
             title = ""
         for kind, ratio in goals:
-            lines.append((title or (f"  {kind}" if kind else ""), *_goal_cells(record, ratio)))
+            cells = _goal_cells(record, ratio)
+            before = [_before(record, ratio)] * shows_before
+            lines.append((title or (f"  {kind}" if kind else ""), *cells[:3], *before, *cells[3:]))
             title = ""
     return lines
 
@@ -67,6 +73,16 @@ def _goal_cells(record: Record, ratio: Record) -> tuple[str, ...]:
         _cpu_ratio(ours, peer),
         "both" if len(limited) == 2 else "".join(limited),
     )
+
+
+def _before(record: Record, ratio: Record) -> str:
+    """Return what the row's record in ``before`` had found for the same goal; "" = there is none."""
+    name, peer = ratio.get("subject", ""), ratio.get("peer", "")
+    unit = "x" if peer else _unit(record, _subject(record, name))
+    for each in (record.get("before") or {}).get("ratios", ()):
+        if (each.get("subject", ""), each.get("peer", "")) == (name, peer):
+            return _with_unit(each.get("found"), unit)
+    return ""
 
 
 def _cpu_ratio(ours: Record, peer: Record) -> str:
@@ -135,7 +151,8 @@ def print_details(record: Record, console: Console) -> None:
 
 def markdown(records: Sequence[Record]) -> str:
     """Return the table of all goals, followed by the subjects of each row, as Markdown."""
-    parts = [_markdown(GOAL_COLUMNS, goal_lines(records))]
+    columns = (*GOAL_COLUMNS[:4], BEFORE, *GOAL_COLUMNS[4:])
+    parts = [_markdown(columns, goal_lines(records, shows_before=True))]
     parts += [details_markdown(record) for record in records]
     return "\n\n".join(parts)
 

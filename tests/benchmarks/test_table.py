@@ -340,3 +340,12 @@ def test_a_row_that_does_not_exist_is_refused_with_those_that_do(capsys: pytest.
         main(["--rows", "append-63"])
     assert error.value.code == 2
     assert "append-64" in capsys.readouterr().err
+
+
+def test_a_goal_has_beside_its_ratio_what_the_run_before_had_found() -> None:
+    before = a_record(FASTER, subjects=[Subject(name="viewstamp", turns=[5.0]), Subject(name="NATS", turns=[2.0])])
+    now = a_record(FASTER, subjects=[Subject(name="viewstamp", turns=[5.0]), Subject(name="NATS", turns=[1.0])])
+    (line,) = goal_lines([{**now, "before": before}], shows_before=True)
+    assert line[3:5] == ("5 x", "2.50 x")
+    (line,) = goal_lines([{**now, "before": None}], shows_before=True)
+    assert line[3:5] == ("5 x", "")
