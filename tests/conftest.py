@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.signals import restore_interrupt
 from tests.steady import SteadyLoop
 
+LONGEST = (
+    "spark",
+    "tests/integration/test_demo_spark.py",
+    "tests/formats/test_rolling_upgrade.py",
+    "tests/guides/",
+    "tests/sim/test_run.py",
+    "tests/backup/test_killed.py",
+    "tests/cli/",
+    "tests/sim/",
+    "tests/soak/",
+)
+"""The groups, and the beginnings of their names, that take a worker longest; they come first, in this order."""
 LONG_SECONDS = 3600
 """Time limit of one test in the long form of the suite (VIEWSTAMP_SOAK=1)."""
 
@@ -46,46 +61,62 @@ def pytest_asyncio_loop_factories(
     return {"steady": SteadyLoop}
 
 
-@pytest.hookimpl(wrapper=True)  # xdist reads the groups; markers that a directory's conftest adds count for the rest.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; divide the others among the workers.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup``, give the workers the groups of :func:`_group_of`, in the order of the collection."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group_of(nodeid)
+
+    return Groups(config, log)
+
+
+@pytest.hookimpl(trylast=True)  # Markers that a directory's conftest adds count, too.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; sort the others for the workers.
 
     The slow groups come first: if one that takes a minute came last, the other workers would wait for it.
     """
-    is_worker = hasattr(config, "workerinput")
-    for item in items if is_worker else ():
-        if group := _group_of(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-    yield
     if find_spec("pyspark") is None:
         for item in items:
             if item.get_closest_marker("spark"):
                 item.add_marker(pytest.mark.skip(reason="needs the extra `spark`"))
-    if is_worker:
-        slow = {_group_of(item) or item.nodeid for item in items if _is_slow(item)}
-        items.sort(key=lambda item: (_rank(item), (_group_of(item) or item.nodeid) not in slow))
+    if hasattr(config, "workerinput"):
+        slow = {_group_of(item.nodeid) for item in items if _is_slow(item)}
+        items.sort(key=lambda item: (_rank(item.nodeid), _group_of(item.nodeid) not in slow))
 
 
 def _is_slow(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None or item.get_closest_marker("spark") is not None
 
 
-def _group_of(item: pytest.Item) -> str:
-    """Return the name of a test's group. A group runs in one worker, test by test; "" = the test is alone.
+def _group_of(nodeid: str) -> str:
+    """Return the name of a test's group, whose tests run one after the other in one worker.
 
-    All tests with a Spark session are one group, because each worker would start a session. The tests of a file are a
-    group if they share a fixture or are quick, because each group costs a message. Slow tests are alone.
+    The tests with a Spark session are two groups, because each worker would start a session. The tests of other files
+    are a group if they share a fixture or are quick; those of files with slow tests are groups of one.
     """
-    if "spark" in getattr(item, "fixturenames", ()):
-        return "spark"
-    fixtures = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    shares = any(each.scope != "function" and each.baseid for defined in fixtures for each in defined)
-    return "" if item.get_closest_marker("slow") is not None and not shares else item.nodeid.split("::")[0]
+    file = nodeid.partition("::")[0]
+    text = _text_of(file)
+    if file.startswith("tests/spark/") and "SparkSession" in text:
+        return "spark 1" if file.endswith(("test_faults.py", "test_security.py", "test_session.py")) else "spark 2"
+    return nodeid if "mark.slow" in text and "scope=" not in text else file
 
 
-def _rank(item: pytest.Item) -> int:
-    """Return 0 for a test that takes long even for a slow one, 1 for others."""
-    return 1
+@cache
+def _text_of(file: str) -> str:
+    path = Path(__file__).parents[1] / file
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _rank(nodeid: str) -> int:
+    """Return the place of a test's group in LONGEST; shorter ones come later."""
+    name = _group_of(nodeid)
+    return next((rank for rank, longest in enumerate(LONGEST) if name.startswith(longest)), len(LONGEST))
 
 
 @pytest.fixture
