@@ -119,7 +119,7 @@ async def test_unread_answers_have_a_total(group: Group) -> None:
         callers = [await stack.enter_async_context(call(group)) for _ in range(3)]
         status = b"".join(encode_frame(FrameKind.STATUS, {"id": 1}))
         while not (ended := group.journal.of("! connection ended")):
-            for caller in callers:  # The bytes in the system's socket buffers do not count, so many are needed.
+            for caller in callers:  # Many requests, because bytes in the system's socket buffers do not count.
                 caller.write(status * 200)
                 with suppress(ConnectionResetError):
                     await caller.drain()

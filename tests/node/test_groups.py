@@ -151,7 +151,7 @@ async def test_the_directory_of_one_group_is_not_taken_for_another(tmp_path: Pat
 
 
 async def test_a_client_of_another_group_is_denied_while_access_control_is_on(tmp_path: Path) -> None:
-    """Group 7 has no tokens in its state, so its own gate would let everybody write."""
+    """Group 7 has no tokens in its state, so its own gate would permit every write."""
     async with Hosting(tmp_path, 1) as group:
         await group.run()
         await group.host()

@@ -131,7 +131,7 @@ def test_a_wrong_option_of_a_table_fails_at_its_creation(
 def test_rows_that_would_create_a_table_are_refused_and_none_is_left(
     spark: SparkSession, cluster: RunningCluster, topic: str, name: str
 ) -> None:
-    """Spark keeps no options of a table that rows create, so nobody could read it."""
+    """Spark keeps no options of a table that rows create, so it could not be read."""
     rows = spark.sql("SELECT 'v' AS value")
     options = {"cluster": cluster.addresses, "topic": topic}
     writer = rows.write.format("viewstamp").mode("append").options(**options)

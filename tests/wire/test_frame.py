@@ -325,7 +325,7 @@ def test_a_large_frame_is_not_held_twice() -> None:
         tracemalloc.stop()
     assert found[0].payload == frame[-(8 << 20) :]
     assert found[0].payload.readonly
-    assert peak < 3 << 20  # Its own memory is not Python's, so this is what is held besides.
+    assert peak < 3 << 20  # The frame's own memory is not Python's, so only the rest is counted.
 
 
 def test_a_small_rest_of_a_chunk_does_not_keep_the_chunk() -> None:

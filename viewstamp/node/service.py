@@ -265,7 +265,7 @@ class Caller(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Decides who may do what, by the tokens in the state of group 0."""
+        """Decides about the rights of callers, by the tokens in the state of group 0."""
         ...
 
     @property
