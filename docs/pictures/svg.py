@@ -52,7 +52,7 @@ class Drawing:
         self._parts: list[str] = []
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", style: str = "") -> None:
-        """Write one line whose baseline is at ``y``."""
+        """Write one line of text with its baseline at ``y``."""
         extra = f' class="{style}"' if style else ""
         anchored = f' text-anchor="{anchor}"' if anchor != "start" else ""
         self._parts.append(f'<text x="{x:g}" y="{y:g}"{anchored}{extra}>{escape(text)}</text>')

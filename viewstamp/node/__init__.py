@@ -53,9 +53,9 @@ Guarantees
     actors are the exception, because each is a call of the user's code. A turn applies a limited number of them.
   * The log is bounded: batches that a durable snapshot covers, and that no topic keeps, are deleted. A member that is
     down does not keep them from being deleted, because it gets a snapshot, on a connection of its own.
-  * Members whose states differ are found by comparing chains. The member that differs from a majority stops, and its
+  * Members with different states are found by comparing chains. The member that differs from a majority stops, and its
     log line names the first command that differed.
-  * A node whose files are damaged repairs itself from the others, before its core runs. If the missing records are
+  * A node with damaged files repairs itself from the others, before its core runs. If the missing records are
     known to be committed, it fetches exactly these. Otherwise it follows without voting or acknowledging until it has
     all records that it may have acknowledged.
   * The first part that fails stops all others, because a node of which only some parts run could harm the group. A

@@ -59,7 +59,7 @@ class GroupControl(Protocol):
         ...
 
     def on_rot(self, error: CorruptionError) -> None:
-        """Repair the log or a snapshot whose bytes are damaged."""
+        """Repair the log or a snapshot, because bytes of it are damaged."""
         ...
 
 

@@ -38,7 +38,7 @@ INTERVAL = "interval_may_lose_acknowledged_writes"
 """The two meanings of an acknowledgement: on the disks of a majority; or handed to them, and synced a moment later."""
 
 UNKNOWN_END = 2**62
-"""The end of a log whose length is unknown. No log reaches it, so only a log of a later term is sufficient."""
+"""The end of a log of unknown length. No log reaches it, so only a log of a later term is sufficient."""
 
 
 def recovering_pair(state: ControlState, end: int | None) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from viewstamp.ids import Index, NodeId, Term
 __all__ = ["Headroom"]
 
 _REMEMBERED = 4096
-"""Batches whose ends are kept. A member that is further behind is treated as if it were at the oldest of them."""
+"""Number of kept ends of batches. A member that is further behind is treated as if it were at the oldest of them."""
 
 
 class Headroom:

@@ -310,7 +310,7 @@ class SnapshotStore:
         self.stored = sorted([*others, stored], key=lambda each: (each.end, each.term), reverse=True)
 
     async def _take_in(self, path: str, header: SnapshotHeader, size: int) -> StoredSnapshot:
-        """Rename a file, whose bytes are durable, to its final name, sync the name, and list it."""
+        """Rename a file with durable bytes to its final name, sync the name, and list it."""
         meta = header.meta
         target = self._path(meta.end, meta.term, "snapshot")
         await in_thread(self._rename, path, target)
