@@ -15,9 +15,9 @@ would count its votes and acknowledgements as the member's: two disks would coun
 
 A copy may also have kept its own address, and have other addresses for the other members only. It would connect to the
 members of the original, because the record has their addresses. But settings that are merely older than the record are
-common: a member moves by a committed change, and the files of the others need no edit. Both are told apart by
-*remembering*: each start stores the addresses in the settings, in the data directory (``settings-members``), and a copy
-of the directory has this file too. Settings are older than the record if they are as they were at the last start.
+common, because a member moves by a committed change, which needs no edit of the other members' files. So each start
+stores the addresses in the settings, in the file ``settings-members`` of the data directory, which a copy has too.
+Settings that are as they were at the last start are merely older.
 
 | ``[cluster] members`` and ``learners``, compared for each member that the record names too | the node |
 | --- | --- |
