@@ -412,7 +412,7 @@ def count_the_stop() -> AbstractContextManager[None]:
     """A process that was stopped counts all of that time as ticks in which it waited for others."""
 
     def catch_up(self: Ticker) -> int:
-        ticks = int((self._clock.monotonic() - self._counted_at) / self._tick_seconds)
+        ticks = int((self._clock.monotonic() - self.counted_at) / self.tick_seconds)
         self.count += ticks
         return ticks
 
