@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812  # everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition, LessThan
 
 from tests.spark.cluster import RunningCluster, running_cluster
