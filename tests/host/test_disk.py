@@ -113,18 +113,6 @@ def test_a_missing_and_an_existing_file_are_ordinary_answers(disk: RealDisk, tmp
         disk.open(path, create=True)
 
 
-async def test_a_file_that_cannot_be_created_because_its_directory_was_removed_is_a_failure(
-    disk: RealDisk, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "gone" / "a")
-    with pytest.raises(StorageError, match="its directory does not exist any more"):
-        disk.open(path, create=True)
-    with pytest.raises(StorageError, match="its directory does not exist any more"):
-        await disk.open_async(path, create=True)
-    with pytest.raises(FileNotFoundError):
-        await disk.open_async(path)
-
-
 def test_a_directory_that_cannot_be_made_raises_the_reason(disk: RealDisk, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):

@@ -70,15 +70,6 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     return StorageError(text, remedy="check the device (kernel log, SMART) before this node is started again")
 
 
-def _open_error(path: str, error: OSError) -> StorageError:
-    if isinstance(error, FileNotFoundError):
-        return StorageError(
-            f"cannot create {path}: its directory does not exist any more",
-            remedy="stop whatever removes it, and start the node again: with an empty directory it joins anew",
-        )
-    return _storage_error("open", path, error)
-
-
 def _sync(descriptor: int) -> None:
     if _FULL_SYNC is not None:
         fcntl.fcntl(descriptor, _FULL_SYNC)  # fsync on macOS does not empty the device's cache
@@ -196,10 +187,10 @@ class RealAsyncFile:
             for file in opened:
                 await file.close()
             raise
+        except (FileNotFoundError, FileExistsError):
+            raise
         except OSError as error:
-            if isinstance(error, FileExistsError if create else FileNotFoundError):
-                raise
-            raise _open_error(path, error) from error
+            raise _storage_error("open", path, error) from error
         return cls(path, opened[0])
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -357,10 +348,10 @@ class RealDisk:
     def _open(path: str, flags: int) -> File:
         try:
             return RealFile(path, open_private(path, flags))
+        except (FileNotFoundError, FileExistsError):
+            raise
         except OSError as error:
-            if isinstance(error, FileExistsError if flags & os.O_CREAT else FileNotFoundError):
-                raise
-            raise _open_error(path, error) from error
+            raise _storage_error("open", path, error) from error
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents if they are missing; the names are durable on return."""
