@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import ssl
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -165,6 +166,76 @@ def test_a_certificate_of_a_client_needs_no_purpose_of_a_server(authority: Autho
 def test_the_certificate_of_another_node_is_refused(authority: Authority) -> None:
     with pytest.raises(ConfigError, match="viewstamp://shop/member/n2, but this is viewstamp://shop/member/n1"):
         Tls(authority.sign(member("n2")), expected=CertificateName(CLUSTER, True, "n1"))
+
+
+# -- Renewal ---------------------------------------------------------------------------------------------------
+
+
+class Renewed:
+    """The certificate of n1, and the events that it reported."""
+
+    def __init__(self, authority: Authority) -> None:
+        self.events: list[str] = []
+        self.tls = Tls(authority.sign(member("n1")), report=lambda event, _: self.events.append(event))
+        self.first = self.tls.loaded
+
+    @property
+    def is_replaced(self) -> bool:
+        self.tls.look()
+        return self.tls.loaded is not self.first
+
+
+def test_a_certificate_that_was_not_valid_yet_is_used_when_it_is_valid(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed = Renewed(authority)
+    authority.sign(member("n1"), begins=1)
+    assert not renewed.is_replaced
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 60)
+    assert not renewed.is_replaced
+    assert "is not valid yet" in renewed.tls.trouble
+    monkeypatch.setattr(time, "time", lambda: now + 2 * DAY)
+    assert renewed.is_replaced
+    assert not renewed.tls.trouble
+    assert renewed.events == ["! new certificate refused", "= certificate replaced"]
+
+
+def test_a_refused_certificate_is_reported_again_when_the_reason_changes(authority: Authority) -> None:
+    renewed = Renewed(authority)
+    authority.sign(member("n1"), begins=1)
+    assert not renewed.is_replaced
+    authority.sign(member("n2"), stem="n1")
+    assert not renewed.is_replaced
+    assert renewed.events == ["! new certificate refused"] * 2
+
+
+def test_a_file_with_an_earlier_time_of_change_is_loaded(authority: Authority) -> None:
+    renewed = Renewed(authority)
+    key = renewed.tls.files.key
+    before, mode = os.stat(key), os.stat(key).st_mode
+    while os.stat(key).st_ctime_ns == before.st_ctime_ns:
+        os.chmod(key, mode)
+    os.utime(key, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert renewed.is_replaced
+
+
+def test_files_are_looked_at_again_after_no_thread_could_be_started(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed = Renewed(authority)
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        started.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    now = time.monotonic()
+    for turn in (1, 2):
+        monkeypatch.setattr(time, "monotonic", lambda turn=turn: now + 10 * turn)
+        assert renewed.tls.current() is renewed.first
+        assert len(started) == turn
 
 
 # -- Connections -----------------------------------------------------------------------------------------------

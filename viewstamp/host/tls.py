@@ -99,8 +99,8 @@ class Tls:
     """The certificate of this process and the contexts that use it.
 
     The files are looked at when a connection begins, at most once a second, in a thread. If they have changed, they are
-    loaded, and later connections use them. Files that are wrong are not used: ``trouble`` has the reason, and the
-    earlier ones stay in use.
+    loaded, and later connections use them. Files that are wrong are not used: ``trouble`` has the reason, the earlier
+    ones stay in use, and each look tries again, because time alone can make a certificate valid.
 
     Invariants:
       * ``loaded`` has passed all checks of :func:`load`, and always names the same part of the cluster
@@ -139,7 +139,10 @@ class Tls:
         """Return the present certificate and contexts, for a connection that begins. Never blocks."""
         if time.monotonic() >= self._look_at and self._looking.acquire(blocking=False):
             self._look_at = time.monotonic() + _LOOK_SECONDS
-            threading.Thread(target=self._look, name="viewstamp-tls", daemon=True).start()
+            try:
+                threading.Thread(target=self._look, name="viewstamp-tls", daemon=True).start()
+            except (RuntimeError, MemoryError):  # The process has too many threads. A later connection looks.
+                self._looking.release()
         return self.loaded
 
     @property
@@ -155,7 +158,7 @@ class Tls:
         }
 
     def look(self) -> None:
-        """Look at the files now, and load them if they have changed. Blocks; for a thread."""
+        """Look at the files now, and load them if they have changed or were wrong. Blocks; for a thread."""
         with self._looking:
             self._load_again()
 
@@ -167,14 +170,17 @@ class Tls:
 
     def _load_again(self) -> None:
         marks = _marks(self.files)
-        if marks == self._seen:
+        if marks == self._seen and not self.trouble:
             return
         self._seen = marks
         try:
             found = load(self.files)
             _check_name(found, self._expected)
         except ConfigError as error:
+            is_known = _without_clock(error.message) == _without_clock(self.trouble)
             self.trouble = error.message
+            if is_known:
+                return
             fields = {"reason": error.message, "in_use_until": shown_time(self.loaded.validity.ends)}
             self._report("! new certificate refused", fields)
             return
@@ -183,13 +189,18 @@ class Tls:
         self._report("= certificate replaced", fields)
 
 
+def _without_clock(message: str) -> str:
+    """Return the message of an error without the present time, which differs at each look."""
+    return message.partition(", and the clock of this machine says")[0]
+
+
 def _marks(files: TlsFiles) -> tuple[tuple[int, ...], ...]:
-    """Return marks of the files that change when one of them is written or replaced."""
+    """Return marks of the files that change when one of them, or its owner or mode, is changed or replaced."""
     marks: list[tuple[int, ...]] = []
     for path in (files.authority, files.certificate, files.key):
         try:
             found = os.stat(path)
-            marks.append((found.st_ino, found.st_mtime_ns, found.st_size))
+            marks.append((found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size))
         except OSError as error:
             marks.append((error.errno or 0,))
     return tuple(marks)
