@@ -7,7 +7,7 @@ import gc
 import weakref
 from pathlib import Path
 
-from tests.node.caller import body_of, call
+from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
 from viewstamp.ids import NodeId
 from viewstamp.node.rota import TURN_SECONDS, Rota
@@ -144,3 +144,24 @@ async def test_a_client_takes_less_memory_than_a_member_may(tmp_path: Path) -> N
             await caller.ask(FrameKind.LIST_TOPICS, stale=True, more=bytes(90_000))
         limits_of = group.journal.of("! connection ended")
         assert "over the limit of 105536" in limits_of[0]["reason"]
+
+
+async def test_a_hello_does_not_queue_behind_the_requests_of_clients(tmp_path: Path) -> None:
+    """Behind many clients it waited for seconds, and a member whose HELLO had arrived was cut off as late."""
+    joining = {"node": "n1~00000001", "incarnation": "x"}
+    async with Group(tmp_path, 1) as group:
+        await group.run()
+        rota = server_of(group).rota
+        floods = [Flood(Turns(), "", 0) for _ in range(1000)]
+        async with call(group, greet=False) as peer, call(group, greet=False) as client:
+            rota._is_scheduled = True  # No turn of the rota comes, as if each took long.
+            for flood in floods:
+                rota.wait(flood)
+            client.send(FrameKind.HELLO, HELLO)
+            client.send(FrameKind.STATUS, {"id": 1})
+            assert (await peer.hello(**joining)).kind == FrameKind.WELCOME
+            assert (await client.frame()).kind == FrameKind.WELCOME
+            assert len(rota._waiting) == len(floods) + 1, "the request of the client waits in the queue"
+            rota._is_scheduled = False
+            rota.wait(floods[0])
+            body_of(await client.frame())

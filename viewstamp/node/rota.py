@@ -4,12 +4,15 @@ A node serves all connections in one event loop. One read of a socket can bring 
 read 32 times from one socket in a turn. If a node handled them all at once, one client could delay the heartbeats of
 the node and the requests of all others by seconds. So:
 
-* In one turn, connections of clients are handled for ``TURN_SECONDS``, plus the one request that is under way.
+* In one turn, connections of clients are handled for ``TURN_SECONDS``. The clock is read once for ``REQUESTS_AT_ONCE``
+  requests, because reading it for each one would cost more than a small request; so a turn is exceeded by the time of
+  at most that many.
 * A connection whose requests do not fit waits, and its socket is not read meanwhile. So its client is slowed down by
   TCP, and the node holds at most one chunk of bytes for it.
 * The connections that wait are handled in rotation, ``REQUESTS_AT_ONCE`` requests each.
 
-Connections of members are not limited.
+Connections of members are not limited, nor is the first frame of any connection, its HELLO, because a member that comes
+back after a failure of the network has only seconds for it. A request of over a MiB is handled as soon as it is whole.
 """
 
 from __future__ import annotations

@@ -150,8 +150,8 @@ class _ServerConnection:
         self._is_closed = False
         self._peer = self._incarnation = ""
         self._may_read = False
-        self._rota: Rota | None = server.rota
-        """Limits the share of the event loop; None = the other side is a member, and is not limited."""
+        self._rota: Rota | None = None
+        """Limits the share of the event loop; None = not limited: before HELLO, and if the other side is a member."""
         self._failure: BaseException | None = None
         """The error of a request that was handled in a turn of the rota."""
         self._told: dict[str, object] | None = None
@@ -160,16 +160,22 @@ class _ServerConnection:
     # -- Bytes ----------------------------------------------------------------------------------------------
 
     def on_bytes(self, data: bytes) -> None:
-        """Decode and handle the received bytes; those of a client only as long as this turn has time for clients."""
+        """Decode and handle the received bytes; those of a client only as long as this turn has time for clients.
+
+        A HELLO does not wait for that: a member that came back would otherwise be late if many clients are connected.
+        """
         rota, decoder = self._rota, self._decoder
         if rota is None:
             for frame in decoder.feed(data):
                 self._on_frame(frame)
+            if decoder.has_more:  # That was a HELLO, so the side that sends the rest is known now.
+                self.on_bytes(b"")
+                return
         elif rota.begin():
             for frame in decoder.feed(data, REQUESTS_AT_ONCE):
                 self._on_frame(frame)
             if decoder.has_more:
-                self._go_on()
+                self._go_on(rota)
             rota.end()
         else:
             for frame in decoder.feed(data, 0):
@@ -181,24 +187,25 @@ class _ServerConnection:
 
     def on_turn(self) -> None:
         """Handle the next requests; as :meth:`rota.RotaConnection.on_turn`."""
+        rota = self._server.rota
         try:
             for frame in self._decoder.feed(b"", REQUESTS_AT_ONCE):
                 self._on_frame(frame)
-            self._go_on()
+            self._go_on(rota)
         except Exception as error:
             self._failure = error.with_traceback(None)
             self._decoder.drop()
             self._connection.abort()
             return
         self._count_held()
-        if not self._server.rota.is_waiting(self):
+        if not rota.is_waiting(self):
             self._connection.resume_reading()
 
-    def _go_on(self) -> None:
+    def _go_on(self, rota: Rota) -> None:
         """Handle the requests that are held already."""
         while self._decoder.has_more:
-            if self._rota is not None and self._rota.is_over:
-                self._wait(self._rota)
+            if rota.is_over:
+                self._wait(rota)
                 return
             for frame in self._decoder.feed(b"", REQUESTS_AT_ONCE):
                 self._on_frame(frame)
@@ -328,9 +335,9 @@ class _ServerConnection:
         if hello.group and not self._peer:
             self._on_frame = self._on_request_of_group
         if self._peer and self._may_read:
-            self._rota = None
             self._decoder.believe()
         else:
+            self._rota = self._server.rota
             limit = _FRAME_BATCHES * self.limits.batch_bytes_max + _BODY_BYTES
             self._decoder.believe(
                 frame_bytes_max=min(self.limits.frame_bytes_max, limit), structure_bytes_max=_STRUCTURE_BYTES
