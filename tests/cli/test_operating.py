@@ -89,7 +89,7 @@ def test_members_are_added_replaced_and_removed_without_loss(run: Run, doctor: D
     assert run("leader", "transfer", "n4") == {"leader": "n4"}
     assert run("leader", "show")["leader"] == "n4"
     assert run("members", "replace", "n3")["node"] == "n5"
-    assert run("members", "remove", "n4") == {"node": "n4", "removed": True}
+    assert run("members", "remove", "n4") == {"node": "n4", "removed": True, "voters": 3, "tolerated": 1}
     assert names(run) == dict.fromkeys(("n1", "n2", "n5"), "voter")
     # Removed nodes are stopped, keep their data, are not started again, and their names are not reused.
     assert sorted(path.name for path in directory.glob("*.removed")) == ["n3.toml.removed", "n4.toml.removed"]

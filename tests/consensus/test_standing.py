@@ -144,19 +144,25 @@ def test_a_member_with_the_longest_log_that_cannot_win_leaves_it_to_the_next() -
 # -- The names of disks --------------------------------------------------------------------------------------------
 
 
-naming_records = st.lists(st.tuples(st.integers(1, 4), st.sets(st.sampled_from(NAMES[:4]))), min_size=1, max_size=3)
+naming_records = st.lists(
+    st.tuples(st.integers(1, 4), st.booleans(), st.sets(st.sampled_from(NAMES[:4]))), min_size=1, max_size=3
+)
 
 
-@given(naming_records, st.dictionaries(st.sampled_from(NAMES[:4]), st.integers(1, 14).map(Index)))
+@given(naming_records, st.integers(0, 12), st.dictionaries(st.sampled_from(NAMES[:4]), st.integers(1, 14).map(Index)))
 def test_a_commit_covers_the_records_that_name_the_disks_which_hold_it(
-    naming: list[tuple[int, set[NodeId]]], ends: dict[NodeId, Index]
+    naming: list[tuple[int, bool, set[NodeId]]], committed: int, ends: dict[NodeId, Index]
 ) -> None:
-    """Against brute force over every end. Each record names disks, after some records of clients."""
-    entries, named, index = [], dict[NodeId, str](), 0
-    for distance, met in naming:
+    """Against brute force over every end. Each record names disks, after some records of clients.
+
+    A record of an older term counts only if it is committed already.
+    """
+    entries, named, index, term = [], dict[NodeId, str](), 0, Term(1)
+    for distance, is_own, met in naming:
         index += distance
+        term = Term(2) if is_own else term
         named = {**named, **{member: f"disk-{member}" for member in met}}
-        entries.append(MembershipEntry(Index(index), Term(1), Membership(PLAIN.voters, incarnations=named)))
+        entries.append(MembershipEntry(Index(index), term, Membership(PLAIN.voters, incarnations=named)))
     possible = [
         end
         for end in range(1, 15)
@@ -165,11 +171,18 @@ def test_a_commit_covers_the_records_that_name_the_disks_which_hold_it(
             [
                 member
                 for member, held in ends.items()
-                if held >= end and any(each.index < end and member in each.membership.incarnations for each in entries)
+                if held >= end
+                and any(
+                    each.index < end
+                    and (each.term == 2 or each.index < committed)
+                    and member in each.membership.incarnations
+                    for each in entries
+                )
             ],
         )
     ]
-    assert standing.commit_end(entries, ends, Index(1), disks_are_named=True) == max(possible, default=0)
+    end = standing.commit_end(entries, ends, Index(1), disks_are_named=True, committed=Index(committed), term=Term(2))
+    assert end == max(possible, default=0)
 
 
 def test_an_acknowledgement_does_not_count_for_a_commit_below_the_record_that_names_the_disk() -> None:
@@ -178,13 +191,17 @@ def test_an_acknowledgement_does_not_count_for_a_commit_below_the_record_that_na
     second = replace(first, incarnations={**first.incarnations, N3: "disk-n3"})
     entries = [MembershipEntry(Index(1), Term(1), first), MembershipEntry(Index(5), Term(1), second)]
 
-    def end(**ends: int) -> int:
+    def end(*, term: int = 1, committed: int = 0, **ends: int) -> int:
         held = {NodeId(member): Index(end) for member, end in ends.items()}
-        return standing.commit_end(entries, held, Index(1), disks_are_named=True)
+        return standing.commit_end(
+            entries, held, Index(1), disks_are_named=True, committed=Index(committed), term=Term(term)
+        )
 
     assert end(n1=3, n3=9) == 0
     assert end(n1=3, n2=2, n3=9) == 2
     assert end(n1=6, n3=9) == 6
+    assert end(n1=6, n3=9, term=2) == end(n1=6, n3=9, term=2, committed=5) == 0  # The records are of an older term.
+    assert end(n1=6, n3=9, term=2, committed=6) == 6
 
 
 def test_after_a_power_loss_no_election_waits_for_a_disk_that_no_record_names() -> None:

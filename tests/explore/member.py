@@ -126,6 +126,8 @@ class Member:
 def start(me: NodeId, disk: Disk, hint: Membership, scope: Scope) -> Member:
     """Start a member from the contents of its disk."""
     options = RaftOptions(election_timeout_ticks=10, heartbeat_ticks=2, sync_only=not scope.has_gate)
+    if scope.small_appends:
+        options = replace(options, append_bytes_max=1)
     disk = disk.recovered()
     member = Member(Raft(me, options, disk.stored(hint), _NoEntropy()), disk, is_resumed=disk.term > 0)
     if disk.snapshot is not None:

@@ -249,7 +249,13 @@ def commit_before_the_name() -> AbstractContextManager[None]:
     """An acknowledgement counts also for a commit that does not cover the record which names the member's disk."""
 
     def commit_end(
-        entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index], term_start: Index, *, disks_are_named: bool
+        entries: Sequence[MembershipEntry],
+        ends: Mapping[NodeId, Index],
+        term_start: Index,
+        *,
+        disks_are_named: bool,
+        committed: Index,
+        term: Term,
     ) -> Index:
         counted = standing.counting_ends(entries, ends) if disks_are_named else ends
         end = standing.majority_end(entries[-1].membership, counted)

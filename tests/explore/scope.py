@@ -49,6 +49,8 @@ class Scope:
     If False, the core runs with ``sync_only`` and accepts proposals at any time, which allows more and keeps logs
     shorter.
     """
+    small_appends: bool = False
+    """An append carries one batch, so that a follower may store the first and lose the next one."""
     quits: bool = False
     """A leader may step down without a higher term (check-quorum)."""
     tells: bool = False

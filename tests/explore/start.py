@@ -50,6 +50,16 @@ class Script:
                 self.heard.add(number)
                 self._step(Step(at, Input("deliver", number)), is_needed=False)
 
+    def deliver_next(self, *, to: str, by: str) -> None:
+        """Deliver the oldest pending message from one member to another."""
+        at = self.world.names.index(NodeId(to))
+        for number in self.state.messages:
+            message = self.world.messages.all[number]
+            if number not in self.heard and message.target == to and message.source == by:
+                self.heard.add(number)
+                self._step(Step(at, Input("deliver", number)), is_needed=False)
+                return
+
     def settle(self, *only: str) -> None:
         """Deliver and write among ``only`` until nothing changes any more."""
         while True:

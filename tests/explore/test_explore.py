@@ -11,7 +11,9 @@ from tests.explore.finds import FINDS, NOT_POSSIBLE, Find
 from tests.explore.mutants import EXPLORED
 from tests.explore.scope import Scope
 from tests.explore.scopes import explore
+from tests.explore.start import Script, unnamed
 from tests.explore.world import State, World
+from viewstamp.consensus.messages import Announcement, VoteResponse
 
 IS_SOAK = os.environ.get("VIEWSTAMP_SOAK") == "1"
 QUICK_STATES = 700
@@ -67,3 +69,48 @@ def test_worlds_that_differ_in_names_only_are_one() -> None:
     after = [follows for _, follows in world.next(first) if isinstance(follows, State)]
     assert len(set(after)) == 3
     assert len({world.canonical(each) for each in after}) == 1
+
+
+def test_a_name_in_a_record_of_an_older_term_commits_nothing_that_a_power_loss_takes() -> None:
+    """Figure 8 of the Raft paper, with power losses: n3's disk is named by a record of term 1 that nobody committed.
+
+    n3 leads term 3 and counts n1, which then loses power, and with it everything behind that record. n1 compares by
+    term 1 again and votes for n2, whose log lacks the record, and which therefore does not wait for n3.
+    """
+    scope = Scope(
+        terms=9, crashes=9, powers=True, has_gate=True, records=9, names=True, announcements=9, small_appends=True
+    )
+    script = Script(World(scope))
+    unnamed(script)
+    script.do("n1", "meet", name="n3")
+    script.do("n1", "tell")
+    script.do("n1", "propose")
+    for _ in range(4):
+        script.deliver(to="n3", by="n1")
+    script.do("n1", "crash")  # Its own writes of both records are lost.
+    script.forget()
+    script.do("n2", "campaign")
+    script.deliver(to="n1", by="n2")
+    script.deliver(to="n2", by="n1", kind=VoteResponse)
+    script.settle("n2")  # Its record of term 2 stays with it.
+    script.forget()
+    for _ in range(2):
+        script.do("n3", "campaign")
+        script.forget() if script.member("n3").core.term < 2 else None
+    script.deliver(to="n1", by="n3")
+    script.deliver(to="n3", by="n1")
+    assert script.member("n3").is_leading
+    script.deliver(to="n1", by="n3", kind=Announcement)
+    script.deliver(to="n3", by="n1")
+    while script.member("n1").core.log.end < 4:  # Up to the term start, and no record of term 3.
+        script.deliver_next(to="n1", by="n3")
+        script.deliver(to="n3", by="n1")
+    script.do("n1", "power", script.member("n1").disk.synced_end)
+    script.forget()
+    script.do("n2", "crash")
+    for _ in range(2):
+        script.do("n2", "campaign")
+        script.forget() if script.member("n2").core.term < 4 else None
+    script.deliver(to="n1", by="n2")
+    script.deliver(to="n2", by="n1")
+    assert script.member("n2").is_leading, "n2 waits for n3"

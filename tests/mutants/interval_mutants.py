@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus import follower, standing
@@ -11,7 +12,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import Announcement
 from viewstamp.consensus.state import Core
 from viewstamp.host.blocking import in_thread
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId
 from viewstamp.node import running_mark
 from viewstamp.node.group import Group
 from viewstamp.node.health import digests
@@ -52,6 +53,16 @@ def count_recovering_votes() -> AbstractContextManager[None]:
 
 def wait_for_unnamed() -> AbstractContextManager[None]:
     return patched(standing, may_have_acknowledged=lambda membership: set(membership.electors))
+
+
+def commit_by_an_older_name() -> AbstractContextManager[None]:
+    """A disk counts by a record of an older term that is not committed."""
+    real = standing.commit_end
+
+    def commit_end(*args: Any, committed: Index, **named: Any) -> Index:
+        return real(*args, committed=Index(1 << 62), **named)
+
+    return patched(standing, commit_end=commit_end)
 
 
 def end_of_another_life() -> AbstractContextManager[None]:
@@ -103,6 +114,12 @@ INTERVAL_MUTANTS: dict[str, Mutant] = {
             "wait-for-unnamed",
             "after a power loss an election waits for a voter whose disk no record names",
             wait_for_unnamed,
+            rule="interval, rule 18",
+        ),
+        Mutant(
+            "commit-by-an-older-name",
+            "a disk counts by a record of an older term that is not committed",
+            commit_by_an_older_name,
             rule="interval, rule 18",
         ),
         Mutant(

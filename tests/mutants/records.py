@@ -820,6 +820,13 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "commit-by-an-older-name",
+        Case(
+            "tests/explore/test_explore.py"
+            "::test_a_name_in_a_record_of_an_older_term_commits_nothing_that_a_power_loss_takes"
+        ),
+    ),
+    Record(
         "end-of-another-life",
         Case("tests/consensus/test_power_loss.py::test_the_end_of_a_leader_counts_for_the_life_that_asked_only"),
     ),

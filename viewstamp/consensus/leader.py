@@ -457,7 +457,14 @@ def _maybe_commit(core: Core, leading: Leading) -> None:
     if end <= entry.index:
         counted = {core.me: own_end, **{member: each.counted_end for member, each in progress.items()}}
         is_named = bool(core.incarnations)
-        end = standing.commit_end(core.memberships, counted, leading.term_start, disks_are_named=is_named)
+        end = standing.commit_end(
+            core.memberships,
+            counted,
+            leading.term_start,
+            disks_are_named=is_named,
+            committed=core.log.commit_end,
+            term=core.term,
+        )
     if end < leading.term_start or core.installing:
         return
     leading.is_reached = True

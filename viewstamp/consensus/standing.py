@@ -177,27 +177,39 @@ def counting_ends(entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Inde
 
 
 def commit_end(
-    entries: Sequence[MembershipEntry], ends: Mapping[NodeId, Index], term_start: Index, *, disks_are_named: bool
+    entries: Sequence[MembershipEntry],
+    ends: Mapping[NodeId, Index],
+    term_start: Index,
+    *,
+    disks_are_named: bool,
+    committed: Index,
+    term: Term,
 ) -> Index:
     """Return the end up to which a majority holds the leader's log (rule 7); below ``term_start`` it commits nothing.
 
-    An acknowledgement counts only for a commit that covers the record which names the member's disk. So a majority
-    holds that record, also after power losses, because interval mode completes it only when it is durable. Every later
-    leader then has it, and refuses another disk under the same id.
+    An acknowledgement counts only for a commit that covers the record which names the member's disk, and only if that
+    record is committed before or is of the leader's own term. So a majority holds the record for good, also after power
+    losses, because interval mode completes it only when it is durable. Every later leader then has it, and refuses
+    another disk under the same id. A record of an older term is not enough: a member that loses the records behind it
+    compares by that older term again, and votes for a log without it (Raft paper, figure 8).
 
     Args:
       entries: the memberships in the leader's log; the last one is in force.
       ends: the durable end of each member that follows in this term and is not recovering, the leader included.
       term_start: the first index of the leader's term. An end below it counts for nothing (Raft paper, figure 8).
       disks_are_named: whether the disks of members have names here (rule 18).
+      committed: the end of what the leader knows to be committed.
+      term: the leader's term.
     """
     membership, end = entries[-1].membership, _NONE
     if not disks_are_named:
         end = majority_end(membership, ends)
-    for count, entry in enumerate(entries if disks_are_named else (), 1):
-        held = majority_end(membership, counting_ends(entries[:count], ends))
-        if held > entry.index:
-            end = held
+    else:
+        naming = [entry for entry in entries if entry.index < committed or entry.term == term]
+        for count, entry in enumerate(naming, 1):
+            held = majority_end(membership, counting_ends(naming[:count], ends))
+            if held > entry.index:
+                end = held
     return end if end >= term_start else _NONE
 
 

@@ -268,8 +268,7 @@ class Streams:
             if batch.first_position and (actual := session.mismatch(sequence)):
                 raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
             return _answered(session, sequence, is_alive=caller is None or caller.is_alive)
-        pending = view.pending.get(session.id)  # As `view.last`, without a further call for each batch.
-        last = session.last if pending is None else pending.last
+        last = view.last(session)
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
                 raise UnavailableError(
