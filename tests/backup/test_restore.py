@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -281,6 +282,20 @@ async def test_the_rest_of_a_finished_restore_is_not_taken_for_another_one(tmp_p
     (tmp_path / "new" / ".restore").mkdir()  # As if it had died after the removal of plan.json.
     with pytest.raises(ConfigError, match="has the cluster of another restore"):
         await restored(store, tmp_path / "new", nodes=1, backup=second.id)
+
+
+@pytest.mark.parametrize("missing", ["members", "chosen"])
+def test_an_unfinished_restore_of_another_release_is_refused_as_such(tmp_path: Path, missing: str) -> None:
+    plan = RestorePlan(target="t")
+    stored = {**plan.as_json(), "chosen": "b"}
+    del stored[missing]
+    work = tmp_path / "new" / ".restore"
+    work.mkdir(parents=True)
+    (work / "plan.json").write_text(json.dumps(stored))
+    with pytest.raises(ConfigError, match="another release began a restore in") as caught:
+        restore_cluster(store_in(tmp_path / "target"), str(tmp_path / "new"), plan)
+    assert caught.value.remedy == f"remove {tmp_path / 'new'} and restore again"
+    assert json.loads((work / "plan.json").read_text()) == stored
 
 
 async def test_refused_arguments_leave_nothing_and_a_restore_for_machines_with_tls_starts(tmp_path: Path) -> None:

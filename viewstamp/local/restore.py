@@ -212,6 +212,11 @@ class _Restore:
                 f"{self._directory} has the cluster of another restore, which was finished; nothing was changed",
                 remedy="name a new directory for this restore",
             )
+        if stored and stored.keys() != {*plan, "chosen"}:
+            raise ConfigError(
+                f"another release began a restore in {self._directory}, and did not finish it; nothing was changed",
+                remedy=f"remove {self._directory} and restore again",
+            )
         chosen = stored.pop("chosen", self._plan.backup)
         if stored and stored != plan:
             raise ConfigError(
