@@ -14,7 +14,7 @@ from crc32c import crc32c
 from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
 from viewstamp.ids import NodeId
-from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.crowd import Crowd, CrowdLimits
 from viewstamp.node.server import Server
 from viewstamp.node.service import Limits
 from viewstamp.wire.frame import FrameKind, encode_frame
@@ -147,6 +147,30 @@ async def test_of_too_many_connections_of_one_peer_the_oldest_ends(group: Group)
             assert (await peer.hello(**joining)).kind == FrameKind.WELCOME
         assert await peers[0].is_ended()
         assert server_of(group).crowd.status["peers"] == CROWD.one_peer_max
+
+
+class Link:
+    """A connection of a peer that holds no bytes."""
+
+    counted_bytes = buffered_bytes = 0
+    reason = ""
+
+    def cut(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_the_links_of_a_peer_are_counted_in_each_group() -> None:
+    """With more shared groups than connections of one peer, each new link ended the oldest, which came back."""
+    crowd = Crowd(CROWD)
+    links = [Link() for _ in range(3 * CROWD.one_peer_max)]
+    for number, link in enumerate(links):
+        crowd.arrived(link)
+        crowd.greeted(link, "n2", number % 3)
+    assert [link.reason for link in links] == [""] * len(links)
+    another = Link()
+    crowd.arrived(another)
+    crowd.greeted(another, "n2", 1)
+    assert [link for link in links if link.reason] == [links[1]]
 
 
 @pytest.mark.parametrize("field", ["version", "cluster", "node", "incarnation"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,34 @@ async def test_a_client_of_another_group_is_denied_while_access_control_is_on(tm
             await group.client().create_token("ops", ["administer"])
             for kind, fields in ((FrameKind.OPEN_SESSION, {}), (FrameKind.LIST_TOPICS, {"stale": True})):
                 assert (await caller.ask(kind, **fields)).body["error"] == "AccessDeniedError"
+
+
+async def test_a_client_of_another_group_is_refused_while_group_0_starts_again(tmp_path: Path) -> None:
+    """The state of group 0 is empty until its log has been replayed, so access control would look as if it were off."""
+    async with Hosting(tmp_path, 1) as group:
+        await group.run()
+        await group.host()
+        await group.create("seven")
+        await group.client().create_token("ops", ["administer"])
+        node = group.nodes[NodeId("n1")]
+        replaying, goes_on = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def prepare() -> None:
+            loop.call_soon_threadsafe(replaying.set)
+            goes_on.wait(PATIENCE_SECONDS)
+
+        async with call(group, "n1", greet=False) as caller:
+            await caller.hello(group=SEVEN, version=GROUPS_VERSION)
+            node.group.restart("a test", prepare)
+            try:
+                await asyncio.wait_for(replaying.wait(), PATIENCE_SECONDS)
+                node.group._recovery._initial.restore()  # As the replay begins.
+                assert not node.group.gate.access.is_on
+                assert await caller.refusal(FrameKind.LIST_TOPICS, stale=True) == "UnavailableError"
+                assert await caller.refusal(FrameKind.OPEN_SESSION) == "UnavailableError"
+            finally:
+                goes_on.set()
+            while (refusal := await caller.refusal(FrameKind.LIST_TOPICS, stale=True)) == "UnavailableError":
+                pass
+            assert refusal == "AccessDeniedError"

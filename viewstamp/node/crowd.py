@@ -4,7 +4,7 @@
 | --- | --- |
 | connections that have not sent a HELLO | the oldest of them ends |
 | connections of clients | a HELLO is refused, with OverloadedError |
-| connections of one peer | the oldest of them ends, because after a network failure old ones look alive |
+| connections of one peer in one group | the oldest of them ends, because after a network failure old ones look alive |
 | connections of all peers | the HELLO is refused with OverloadedError too |
 | bytes of unfinished frames, and of unread answers, of clients | the connection that holds most ends |
 | requests that wait | a request is refused, with OverloadedError |
@@ -35,7 +35,7 @@ class CrowdLimits:
     peers_max: int = 64
     """Connections of peers."""
     one_peer_max: int = 8
-    """Connections of one peer: its link, and those for repairs and snapshots."""
+    """Connections of one peer in one group: its link, and those for repairs and snapshots."""
     handshakes_max: int = 128
     """Connections that have not sent a HELLO."""
     hello_bytes_max: int = 4096
@@ -93,7 +93,8 @@ class Crowd:
         """Requests that wait."""
         self._greeting: dict[Guest, None] = {}
         self._clients: dict[Guest, None] = {}
-        self._peers: dict[Guest, str] = {}
+        self._peers: dict[Guest, tuple[str, int]] = {}
+        """Those of peers: the name of the peer, and the group."""
         self._bytes = 0
 
     def arrived(self, guest: Guest) -> None:
@@ -104,15 +105,17 @@ class Crowd:
             self.left(oldest)
             oldest.cut(f"over {self.limits.handshakes_max} connections have not sent a HELLO, and this is the oldest")
 
-    def greeted(self, guest: Guest, peer: str) -> None:
+    def greeted(self, guest: Guest, peer: str, group: int = 0) -> None:
         """Count a connection that has sent its HELLO as one of ``peer``, or of a client if ``peer`` is "".
+
+        Peers are counted in each ``group``, because a node has a link to a peer in each group that they share.
 
         Raises:
           OverloadedError: too many connections of peers or of clients are open.
         """
         limits = self.limits
         if peer:
-            own = [each for each, name in self._peers.items() if name == peer]
+            own = [each for each, side in self._peers.items() if side == (peer, group)]
             if len(own) >= limits.one_peer_max:
                 self.left(own[0])
                 own[0].cut(f"{peer} has {len(own)} other connections here")
@@ -126,7 +129,7 @@ class Crowd:
             )
         self._greeting.pop(guest, None)
         if peer:
-            self._peers[guest] = peer
+            self._peers[guest] = (peer, group)
             self._bytes -= guest.counted_bytes
             guest.counted_bytes = 0
         else:

@@ -277,6 +277,11 @@ class Group:
         """Return the reader of this member's state. Raises UnavailableError until the log has been replayed."""
         return self._running.reading
 
+    def check_replayed(self) -> None:
+        """Raise UnavailableError until the log has been replayed; before that the state is empty."""
+        if self.parts is None:
+            raise self.not_ready()
+
     async def create_snapshot(self) -> dict[str, object]:
         """Take a snapshot of this member's state; see ``Snapshotter.create``."""
         snapshotter, started = self._running.snapshotter, self._host.clock.monotonic()

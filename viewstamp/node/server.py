@@ -305,7 +305,7 @@ class _ServerConnection:
             else:
                 named = self._connection.identity
                 self.credentials = Credentials(hello.token, named.part if named is not None else "")
-            self._server.crowd.greeted(self, self._peer)
+            self._server.crowd.greeted(self, self._peer, hello.group)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
@@ -419,12 +419,23 @@ class _ServerConnection:
     def _on_request_of_group(self, frame: Frame) -> None:
         """Handle a request for another group than 0. The state of such a group has no tokens, by which to check it."""
         request = frame.body.get("id") if isinstance(frame.body, dict) else None
-        if self.gate.access.is_on and type(request) is int:
-            self._error(
-                request, AccessDeniedError("tokens give rights in group 0 only", remedy="use topics of group 0")
-            )
-        else:
-            self._on_request(frame)
+        try:
+            self._check_tokens_known()
+            if self.gate.access.is_on:
+                raise AccessDeniedError("tokens give rights in group 0 only", remedy="use topics of group 0")
+        except ViewstampError as error:
+            if type(request) is int:
+                self._error(request, error)
+                return
+        self._on_request(frame)
+
+    def _check_tokens_known(self) -> None:
+        """Raise UnavailableError while group 0 starts again in this process: access control then looks as if off.
+
+        Its connections have ended, but those of the other groups go on.
+        """
+        if self.group is not self.service.group:
+            self.service.group.check_replayed()
 
     def propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
         """Propose a batch; as :meth:`Caller.propose`."""
@@ -504,6 +515,7 @@ class _ServerConnection:
 
     def check(self, asked: RequestBody) -> None:
         """Check whether the caller may still send a request; as :meth:`Caller.check`."""
+        self._check_tokens_known()
         if self.gate.access.is_on:
             self.gate.check(self.credentials, asked)
 

@@ -127,6 +127,10 @@ class GroupService(Protocol):
         """Return the reader of the member's state. Raises UnavailableError."""
         ...
 
+    def check_replayed(self) -> None:
+        """Raise UnavailableError until the log has been replayed; before that the state is empty."""
+        ...
+
     def step(self, message: FromPeer, incarnation: str) -> None:
         """Take a consensus message of a peer with this disk. Raises LostDiskError, WrongClusterError."""
         ...
