@@ -7,12 +7,14 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from tests.wal.logs import make_batch
 from viewstamp.errors import StorageError, StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.interfaces import REMOVED_REMEDY
 from viewstamp.ids import Index
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wal.log import Wal
@@ -160,3 +162,20 @@ async def test_a_bounded_log_is_filled_and_trimmed_many_times_beside_readers(tmp
     assert most <= options.bytes_max
     found = verify(disk, str(directory))
     assert (found.verdict, found.last_index) == ("clean", end - 1)
+
+
+async def test_a_directory_that_is_removed_under_the_log_is_named(tmp_path: Path) -> None:
+    """The log fails with a remedy for the operator, not with the advice to report a defect."""
+    directory = tmp_path / "wal"
+    wal = Wal.open(RealDisk(), str(directory), WalOptions(segment_bytes=64 * 1024), on_batch=lambda *_: None)
+    failures: list[StorageError] = []
+    wal.start(failures.append)
+    await wal.append([make_batch(1)])
+    rmtree(directory)
+    for number in range(2, 400):
+        with suppress(StorageError):
+            await wal.append([make_batch(number, size=500)])
+    assert str(directory) in failures[0].message
+    assert failures[0].remedy == REMOVED_REMEDY
+    with suppress(StorageError):
+        await wal.close()

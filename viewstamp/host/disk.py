@@ -26,7 +26,7 @@ from aiofiles.threadpool.binary import AsyncFileIO
 from viewstamp.errors import DirectoryInUseError, StorageError, StorageFullError
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.executor import ThreadExecutor
-from viewstamp.host.interfaces import AsyncFile, Buffer, File, Lock, SerialExecutor
+from viewstamp.host.interfaces import REMOVED_REMEDY, AsyncFile, Buffer, File, Lock, SerialExecutor
 from viewstamp.host.private import DIRECTORY_MODE, open_private
 
 __all__ = ["RealAsyncFile", "RealDisk", "RealFile", "RealLock", "directory_id", "disk_bytes"]
@@ -67,6 +67,8 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
         return StorageError(text, remedy="raise the limit (ulimit -n, LimitNOFILE=, fs.file-max), then start it again")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageError(text, remedy="give this user the right to write there, or set another [node] data_dir")
+    if error.errno == errno.ENOENT:
+        return StorageError(text, remedy=REMOVED_REMEDY)
     return StorageError(text, remedy="check the device (kernel log, SMART) before this node is started again")
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from viewstamp.host.tls import Tls
 
 __all__ = [
+    "REMOVED_REMEDY",
     "AsyncFile",
     "Buffer",
     "Clock",
@@ -57,6 +58,11 @@ class Clock(Protocol):
 
 
 _ZEROS = memoryview(bytes(1024 * 1024))
+
+REMOVED_REMEDY = (
+    "stop whatever removes files of the data directory, and start the node again; without its files it joins anew"
+)
+"""The remedy if a file is missing that only this node should remove."""
 
 
 class File(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from viewstamp.errors import StorageError
+from viewstamp.host.interfaces import REMOVED_REMEDY
 
 __all__ = ["Done", "failure_from", "ignore", "raise_error", "resolve"]
 
@@ -35,6 +36,11 @@ def ignore(error: BaseException | None) -> None:
 
 def failure_from(error: BaseException) -> StorageError:
     """Return the final failure of a log for an error that is no failure of the disk."""
-    failure = StorageError(f"the log failed: {error!r}", remedy="please report it: the node stops, and cut no record")
+    if isinstance(error, FileNotFoundError):
+        text = f"a file of the log, or its directory, was removed: {error.filename or error}"
+        failure = StorageError(text, remedy=REMOVED_REMEDY)
+    else:
+        text = f"the log failed: {error!r}"
+        failure = StorageError(text, remedy="please report it: the node stops, and cut no record")
     failure.__cause__ = error
     return failure
