@@ -135,6 +135,7 @@ async def test_settings_that_contradict_the_record_since_the_last_start_are_refu
             await group.start("n2", members=with_n3_at(group, OTHER))
         assert f"n3 at {OTHER} instead of {OLD}" in caught.value.message
         assert f"put n3 = {OLD} back" in caught.value.remedy
+        assert "viewstamp node readdress on the machine of n3 first" in caught.value.remedy
         assert "viewstamp cluster fork" in caught.value.remedy
         with pytest.raises(MovedError):  # A refused start is not remembered.
             await group.start("n2", members=with_n3_at(group, OTHER))

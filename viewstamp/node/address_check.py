@@ -19,6 +19,9 @@ common, because a member moves by a committed change, which needs no edit of the
 stores the addresses in the settings, in the file ``settings-members`` of the data directory, which a copy has too.
 Settings that are as they were at the last start are merely older.
 
+Addresses are compared as texts, so another name of the same host counts as another address. The node does not ask at
+the settings' address whether that is the member itself, because a copy of the member would give the same proof.
+
 | ``[cluster] members`` and ``learners``, compared for each member that the record names too | the node |
 | --- | --- |
 | all have the recorded address, or name no present member: a member was added, replaced or removed since | starts |
@@ -144,11 +147,12 @@ def _own_has_moved(member: str, recorded: str, own: str) -> MovedError:
 def _others_have_moved(named: Mapping[str, str], recorded: Mapping[str, str]) -> MovedError:
     wrong = ", ".join(f"{name} at {named[name]} instead of {address}" for name, address in recorded.items())
     right = ", ".join(f"{name} = {address}" for name, address in recorded.items())
+    names = " and ".join(recorded)
     return MovedError(
         f"[cluster] was changed since the last start, and contradicts the membership: {wrong}; nothing was started",
-        remedy=f"put {right} back into [cluster] members; a node that has moved is moved on its own machine by"
-        " viewstamp node readdress, and the settings of the others may follow later; or, if this directory is a copy:"
-        " viewstamp cluster fork begins a new cluster with it",
+        remedy=f"put {right} back into [cluster] members; or, if the new address is right, because of a move or as"
+        f" another name of the host: run viewstamp node readdress on the machine of {names} first, then start this"
+        " node; or, if this directory is a copy: viewstamp cluster fork begins a new cluster with it",
     )
 
 
