@@ -588,7 +588,10 @@ async def test_files_that_were_renewed_meanwhile_are_used_by_the_next_connection
         mine.append(Ear(connection))
         return mine[-1]
 
-    (await network.connect(address, accept)).send([b"hello"])
+    connection = await network.connect(address, accept)
+    connection.send([b"hello"])
     await wait_for(lambda: bool(server.ears) and server.ears[-1].heard == b"hello")
     assert len(mine) == 1
+    connection.abort()
+    await wait_for(lambda: all(ear.end.done() for ear in server.ears))
     await server.listener.close()
