@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from benchmarks.actors import Counter
 from benchmarks.peers.peer import Peer, Reader, Session
+from viewstamp.client import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.errors import UnavailableError
 from viewstamp.local.cluster import LocalCluster
@@ -53,13 +54,13 @@ class Ours(Peer):
     async def connect_to(self, server: str) -> Session:
         """Return a client. ``server`` is ignored, because a client has all addresses and finds the leader itself."""
         client = self.cluster.target.connect()
-        await client.describe_topic(_TOPIC)
+        await _begin(client, client.describe_topic(_TOPIC))
         return Session(partial(client.append, _TOPIC), client.close)
 
     async def connect_apart(self, number: int) -> Session:
         """Return a client whose options depend on ``number``, because clients of equal options share connections."""
         client = self.cluster.target.connect(options=ClientOptions(silence=ClientOptions().silence + number / 1e6))
-        await client.describe_topic(_TOPIC)
+        await _begin(client, client.describe_topic(_TOPIC))
         return Session(partial(client.append, _TOPIC), client.close)
 
     async def connect(self) -> Session:
@@ -69,7 +70,7 @@ class Ours(Peer):
     async def reader(self, server: str) -> Reader:
         """Return queries of the actor "counter", which the settings name, on one node."""
         client = self.cluster.target.connect()
-        await client.actor("counter", Counter).add(1)
+        await _begin(client, client.actor("counter", Counter).add(1))
         query = QueryActor(
             actor="counter", key="", method="read", arguments=encode_arguments([], {}), stale=False, applied_index=0
         )
@@ -109,6 +110,15 @@ class Ours(Peer):
         """The local cluster, for measurements that other peers do not have."""
         assert self._cluster is not None, "it is started first"
         return self._cluster
+
+
+async def _begin(client: Client, first: Awaitable[object]) -> None:
+    """Await a client's first request, and close the client if that fails: the caller gets nothing to close."""
+    try:
+        await first
+    except BaseException:
+        await client.close()
+        raise
 
 
 class OursWithTls(Ours):

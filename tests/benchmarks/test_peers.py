@@ -14,6 +14,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import Servers
 from benchmarks.peers.rqlite import Rqlite
 from viewstamp.errors import UnavailableError
+from viewstamp.local.cluster import LocalCluster
 
 
 @pytest.mark.slow
@@ -134,3 +135,19 @@ async def test_answers_of_grpc_are_read_wherever_they_are_cut() -> None:
         with pytest.raises(UnavailableError, match="gRPC status 14"):
             await asyncio.wait_for(first, 5)
         await connection.close()
+
+
+@pytest.mark.parametrize("method", ["connect", "connect_apart", "reader"])
+async def test_connecting_that_is_cancelled_leaves_no_client(tmp_path: Path, method: str) -> None:
+    """No node runs, as in the row about a restart."""
+    peer = Ours()
+    peer._cluster = LocalCluster.open_or_create(tmp_path, 1)
+    arguments = {"connect_apart": (1,), "reader": ("n1",)}.get(method, ())
+    before = asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await getattr(peer, method)(*arguments)
+    left = asyncio.all_tasks() - before
+    for task in left:
+        task.cancel()
+    assert not left
