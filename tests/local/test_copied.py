@@ -179,10 +179,12 @@ def forwarded(listen: str, to: str) -> Iterator[None]:
 
 async def _end(server: asyncio.Server, writers: list[asyncio.StreamWriter]) -> None:
     server.close()
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(0)  # A task that is cancelled before its first step does not close the socket it has accepted.
+    # A connection that is being accepted begins the task of ``serve`` later.
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     for writer in writers:
         writer.transport.abort()
     await asyncio.sleep(0)  # The transports close in the next turn.
