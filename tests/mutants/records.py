@@ -896,6 +896,10 @@ RECORDS: tuple[Record, ...] = (
         "certificate-of-another-node", Case("tests/host/test_tls.py::test_the_certificate_of_another_node_is_refused")
     ),
     Record(
+        "client-sends-messages",
+        Case("tests/node/test_server.py::test_a_client_that_sends_a_peers_message_is_no_peer"),
+    ),
+    Record(
         "fork-in-an-old-term",
         Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),
     ),

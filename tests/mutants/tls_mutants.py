@@ -11,7 +11,10 @@ from viewstamp.host import tls
 from viewstamp.host.tls import LoadedTls
 from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName
-from viewstamp.wire.frame import Frame
+from viewstamp.node.inbox import FromPeer
+from viewstamp.node.peers.codec import decode_message
+from viewstamp.node.server import _ServerConnection
+from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.handshake import Hello, Opening
 
 __all__ = ["TLS_MUTANTS"]
@@ -79,6 +82,21 @@ def renewed_for_another_node() -> AbstractContextManager[None]:
     return everywhere(tls._check_name, check_name)
 
 
+def clients_send_messages() -> AbstractContextManager[None]:
+    original = _ServerConnection._on_request
+
+    def on_request(self: _ServerConnection, frame: Frame) -> None:
+        if frame.kind == FrameKind.PEER:
+            if self.group.parts is not None:  # ``Group.step`` checks the sender again.
+                self.group.parts.ref.maybe_tell(FromPeer(decode_message(frame), self.refuse))
+        elif frame.kind == FrameKind.JOIN:
+            self._on_join(frame)
+        else:
+            original(self, frame)
+
+    return patched(_ServerConnection, _on_request=on_request)
+
+
 TLS_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -128,6 +146,12 @@ TLS_MUTANTS: dict[str, Mutant] = {
             "certificate-of-another-node",
             "a node starts with the certificate of another node, or changes to it",
             renewed_for_another_node,
+            rule="§10a",
+        ),
+        Mutant(
+            "client-sends-messages",
+            "a node takes messages of consensus, and requests to join, on a connection of a client",
+            clients_send_messages,
             rule="§10a",
         ),
     )

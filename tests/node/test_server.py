@@ -423,9 +423,14 @@ async def test_a_peer_must_speak_for_itself_and_to_this_node(tmp_path: Path) -> 
             assert node.replica.raft.core.term < term
 
 
-async def test_a_client_that_sends_a_peers_message_is_no_peer(group: Group) -> None:
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(FrameKind.PEER, [14, "n2", "n1", 10**6]), (FrameKind.JOIN, {"address": "127.0.0.1:1", "member": "n9"})],
+)
+async def test_a_client_that_sends_a_peers_message_is_no_peer(group: Group, kind: FrameKind, body: object) -> None:
     async with call(group) as caller:
-        caller.send(FrameKind.PEER, [14, "n2", "n1", 10**6])
+        caller.send(kind, body)
+        caller.send(FrameKind.STATUS, {"id": 1})
         assert await caller.is_ended()
     node = group.nodes[next(iter(group.nodes))]
     assert node.replica is not None
