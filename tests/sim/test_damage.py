@@ -109,6 +109,24 @@ def test_a_removed_machine_that_forgot_its_removal_may_refuse_to_start() -> None
     world.close()
 
 
+def test_a_removed_machine_is_no_member_although_a_log_still_names_it() -> None:
+    """With an empty disk and its settings, which name it alone, it would begin a group as a new machine does."""
+    world = World(3, Swarm(nodes=1, faults={}))
+    (n1,) = world.members
+    world.bring_up(n1)
+    assert world.loop.run_until(lambda: world.leader is not None, seconds=10)
+    n2 = add(world, replaces="n1")
+    assert world.loop.run_until(lambda: world.leader is n2, seconds=10)
+    world.take_down(n1, power=False)
+    world.take_down(n2, power=False)
+    world.bring_up(n2)
+    assert world.loop.run_until(lambda: n2.node is not None and n2.node.replica is not None, seconds=10)
+    entries = n2.node.replica.raft.core.memberships  # type: ignore[union-attr]
+    assert any("n1" in entry.membership.addresses for entry in entries), "n2 knows no commit end behind the removal"
+    assert not world.damages.inflict("lost-disk", n1, lambda _: True)
+    world.close()
+
+
 def test_before_the_first_record_no_voter_may_be_damaged_and_one_may_lose_power() -> None:
     """No record names a disk yet.
 

@@ -159,8 +159,7 @@ class Damages:
         voter of the group. It must not begin with an empty log, because it cannot distinguish this case from a group
         of one member that lost its log.
         """
-        names = {name_of(each) for membership in self._current() for each in membership.addresses}
-        return member.name in self._damaged_once and member.name not in names
+        return member.name in self._damaged_once and not self._belongs(member)
 
     def check_silence(self) -> None:
         """Raise Violation if a member is recovering although its disk has never lost anything.
@@ -238,12 +237,13 @@ class Damages:
         return any(member in membership.electors for membership in self._memberships())
 
     def _belongs(self, member: Member) -> bool:
-        """Return whether a machine is a member under any id.
+        """Return whether a machine is a member now or may be soon, under any id.
 
         A removed machine that lost its whole disk has only its settings left. They may tell it to begin a group on its
-        own, and then it looks the same as a new machine.
+        own, and then it looks the same as a new machine. Records before its removal, which another member may still
+        hold behind its commit end, do not make it a member.
         """
-        return any(member.name in map(name_of, membership.addresses) for membership in self._memberships())
+        return any(member.name in map(name_of, membership.addresses) for membership in self._current())
 
     def _memberships(self) -> list[Membership]:
         """Return the newest committed membership and those in the logs of all running nodes."""
