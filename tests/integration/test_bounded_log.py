@@ -206,14 +206,14 @@ async def fill(client: Client, topic: str = "orders") -> tuple[int, StorageFullE
     raise AssertionError("it is never full")
 
 
-async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]]) -> ResultT:
+async def as_soon_as_there_is_room(call: Callable[[], Awaitable[ResultT]], *, pause: float = 0.02) -> ResultT:
     """Retry until the call is accepted, as the remedy of a StorageFullError asks a caller to do."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
                 return await call()
             except StorageFullError:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause)
 
 
 @asynccontextmanager
@@ -401,6 +401,21 @@ async def test_a_log_full_of_commands_goes_on_as_soon_as_a_snapshot_can_be_taken
         assert await ledger.state() == (entered, {"only": entered}, [])
         assert len(set(group.digests().values())) == 1
         assert not any(node.failed.done() for node in group.nodes.values())
+
+
+async def test_a_log_that_is_half_full_drops_what_a_large_batch_needs(tmp_path: Path) -> None:
+    """The log keeps the records back to the second newest snapshot, but not if a batch is refused for that."""
+    async with ActorGroup(tmp_path, 1, wal=TIGHT) as group:
+        await group.run()
+        ledger = group.client().actor("ledger", Ledger)
+        for number in range(1, 10):
+            await ledger.enter("only", number, bytes(60 * KIB))
+            if number in (3, 6):
+                await group.client().create_snapshot()
+        with pytest.raises(StorageFullError):
+            await ledger.enter("only", 10, bytes(620 * KIB))
+        # Each refused call opens a session, which is a record. A longer pause leaves too few of them for a snapshot.
+        assert await as_soon_as_there_is_room(lambda: ledger.enter("only", 10, bytes(620 * KIB)), pause=0.2) == 10
 
 
 # Records kept for other members.

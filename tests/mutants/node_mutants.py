@@ -20,6 +20,7 @@ from viewstamp.node import log_clock, log_store, replica
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
+from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.peers import identity
 from viewstamp.node.peers.pool import PeerPool
@@ -388,6 +389,11 @@ def full_with_the_others() -> AbstractContextManager[None]:
     return patched(Headroom, spared_bytes=0)
 
 
+def append_whole_or_not() -> AbstractContextManager[None]:
+    """A member takes none of the batches of an append for which it lacks room."""
+    return patched(LogSpace, _first_that_fit=lambda _self, _batches: ())
+
+
 def snapshot_ahead_of_the_log() -> AbstractContextManager[None]:
     """A snapshot covers records that the node's own log does not hold durably yet."""
 
@@ -527,6 +533,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "full-with-the-others",
             "a leader admits records that do not fit into its followers' logs",
             full_with_the_others,
+            rule="§5",
+        ),
+        Mutant(
+            "append-whole-or-not",
+            "a member takes all batches of an append or none, so a log with room for a part never goes on",
+            append_whole_or_not,
             rule="§5",
         ),
         Mutant(

@@ -592,6 +592,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_full.py::test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_room"),
     ),
     Record(
+        "append-whole-or-not",
+        Case("tests/node/test_full.py::test_of_the_batches_of_an_append_the_first_that_fit_are_taken"),
+    ),
+    Record(
         "age-by-last-word",
         Case(
             "tests/node/test_staleness.py::test_a_member_that_receives_heartbeats_but_cannot_answer_does_not_count_as_up_to_date"
@@ -822,8 +826,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "commit-by-an-older-name",
         Case(
-            "tests/explore/test_explore.py"
-            "::test_a_name_in_a_record_of_an_older_term_commits_nothing_that_a_power_loss_takes"
+            "tests/explore/test_explore.py::test_a_name_in_a_record_of_an_older_term_commits_nothing_that_a_power_loss_takes"
         ),
     ),
     Record(
@@ -896,8 +899,7 @@ RECORDS: tuple[Record, ...] = (
         "certificate-of-another-node", Case("tests/host/test_tls.py::test_the_certificate_of_another_node_is_refused")
     ),
     Record(
-        "client-sends-messages",
-        Case("tests/node/test_server.py::test_a_client_that_sends_a_peers_message_is_no_peer"),
+        "client-sends-messages", Case("tests/node/test_server.py::test_a_client_that_sends_a_peers_message_is_no_peer")
     ),
     Record(
         "fork-in-an-old-term",

@@ -63,6 +63,38 @@ async def test_a_follower_whose_log_is_full_does_not_hold_up_the_others(tmp_path
         assert await numbers(client, "n3") == list(range(80))
 
 
+async def test_a_follower_takes_the_part_of_an_append_for_which_it_has_room(tmp_path: Path) -> None:
+    """All or nothing would leave its log half full: no reason to drop anything, and no room for the whole append."""
+    async with Group(tmp_path, 3) as group:
+        await group.run("n1", "n2")
+        client = group.client()
+        await client.create_topic("orders")
+        assert await append_until_full(client) == (80, None)
+        await group.run("n3", wal=THREE_SEGMENTS)
+        full = group.nodes[NodeId("n3")]
+        await wait_for(
+            lambda: (wal := full.group.wal) is not None and wal.bytes_left < 2 * len(VALUE),
+            lambda: f"there is room for more: {group.status()}",
+        )
+        held = await numbers(client, "n3")
+        assert held == list(range(len(held)))
+
+
+async def test_of_the_batches_of_an_append_the_first_that_fit_are_taken(tmp_path: Path) -> None:
+    async with Group(tmp_path, 1, wal=THREE_SEGMENTS) as group:
+        await group.run()
+        parts = group.nodes[NodeId("n1")].group.parts
+        assert parts is not None
+        space, left = parts.replica.space, parts.wal.bytes_left
+        batches = tuple(build_batch([VALUE], topic=TopicId(1)) for _ in range(80))
+        few = space.fitting(batches[:5])
+        assert few == batches[:5]
+        more = space.fitting(batches[5:])
+        assert more == batches[5 : 5 + len(more)]
+        assert 0.8 * left < (len(few) + len(more)) * len(VALUE) < left
+        assert space.fitting(batches[:1]) == ()
+
+
 async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_path: Path) -> None:
     async with Group(tmp_path, 3, wal=THREE_SEGMENTS) as group:
         await group.run()

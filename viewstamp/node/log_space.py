@@ -60,21 +60,36 @@ class LogSpace:
         self._silent_until = 0
         """Before this tick "full" is not logged again, because small batches that fit in between would repeat it."""
 
-    def takes(self, batches: tuple[Batch, ...]) -> bool:
-        """Return whether a leader's batches fit; they are counted in ``turn_bytes``."""
-        is_urgent = True
+    def fitting(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+        """Return the first of a leader's batches that fit, usually all; they are counted in ``turn_bytes``.
+
+        To a member that is behind, the leader sends more at once than a bounded log may have room for. If the member
+        took all or nothing, its log would never get so full that old records are dropped: it would stay behind.
+        """
+        size, is_urgent = 0, True
         for batch in batches:
-            self.turn_bytes += batch.size
+            size += batch.size
             is_urgent = is_urgent and batch.kind in _URGENT
         if self._is_bounded and batches and not is_urgent and self._snapshots.is_behind:
-            return False
+            return ()
         try:
-            self._wal.check_room(self.turn_bytes, urgent=is_urgent)
-        except StorageFullError as error:
-            self.note_full(error)
-            return False
+            self._wal.check_room(self.turn_bytes + size, urgent=is_urgent)
+        except StorageFullError:
+            return self._first_that_fit(batches)
+        self.turn_bytes += size
         self.full = None
-        return True
+        return batches
+
+    def _first_that_fit(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+        for number, batch in enumerate(batches):
+            try:
+                self._wal.check_room(self.turn_bytes + batch.size, urgent=batch.kind in _URGENT)
+            except StorageFullError as error:
+                if number == 0:
+                    self.note_full(error, batch.size)
+                return batches[:number]
+            self.turn_bytes += batch.size
+        return batches
 
     def check(self, batch: Batch) -> None:
         """Check that a client's batch fits; the caller adds it to ``turn_bytes`` once it is in the log.
@@ -116,12 +131,13 @@ class LogSpace:
         try:
             self._wal.check_room(_LEADING_BYTES, urgent=True)
         except StorageFullError as error:
-            self.note_full(error)
+            self.note_full(error, _LEADING_BYTES)
             return False
         return True
 
-    def note_full(self, error: StorageFullError) -> None:
-        """Note that a batch did not fit, and add to the error's remedy how to free space."""
+    def note_full(self, error: StorageFullError, size: int) -> None:
+        """Note that a batch of ``size`` bytes did not fit, and add to the error's remedy how to free space."""
+        self._snapshots.wanted_bytes = max(self._snapshots.wanted_bytes, size)
         if self.full is None or self._explained[0] != self.tick:  # Once a tick, because it looks at every topic.
             self._explained = self.tick, self._snapshots.explain_full()
         if self._explained[1]:

@@ -78,6 +78,9 @@ class PeerPort(Protocol):
 class SnapshotPort(Protocol):
     """The snapshots of this member."""
 
+    wanted_bytes: int
+    """The size of the largest batch for which the log had no room: so much is freed."""
+
     @property
     def is_behind(self) -> bool:
         """Return whether a bounded log has to wait for a snapshot before it may grow."""

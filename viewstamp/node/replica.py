@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
@@ -132,7 +132,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._snapshots = snapshots
         self._offers = offers
         self._log_fetches = log_fetches
-        self._space = space
+        self.space = space
         self._log_clock = log_clock
         self._clock = clock
         self._to_install: InstallSnapshot | None = None
@@ -163,7 +163,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
-        self._space.turn_bytes = 0
+        self.space.turn_bytes = 0
         if self._has_leases:
             self.raft.begin_turn(int(self._clock.uptime() * 1e6))
         has_ticked, is_resting = False, self._ticker.is_resting
@@ -300,8 +300,12 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     def _on_message(self, item: FromPeer) -> None:
         message = item.message
-        if isinstance(message, AppendRequest) and not self._space.takes(message.batches):
-            return  # Drop the message: the leader retransmits it, and by then there may be room.
+        if isinstance(message, AppendRequest) and message.batches:
+            batches = self.space.fitting(message.batches)
+            if not batches:
+                return  # Drop the message: the leader retransmits it, and by then there may be room.
+            if len(batches) < len(message.batches):
+                message = replace(message, batches=batches)  # The leader goes on after them at its next heartbeat.
         try:
             self.raft.step(message)
         except BrokenRuleError as error:  # Nothing has changed. (A ContradictionError stops this node.)
@@ -348,8 +352,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self.raft.tick(core.wall_us, has_room=core.has_room, ticks=ticks)
 
     def _pass_ticks(self, ticks: int) -> None:
-        count = self._space.tick = self._ticker.count
-        self.raft.tick(self._log_clock.tick(), has_room=self._space.can_lead, ticks=ticks)
+        count = self.space.tick = self._ticker.count
+        self.raft.tick(self._log_clock.tick(), has_room=self.space.can_lead, ticks=ticks)
         if self.is_leading and count >= self._upkeep_due:
             self._upkeep_due = count + self._upkeep_ticks
             core = self.raft.core
@@ -373,10 +377,10 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             leading = self.raft.check_propose(batch.size)
             if not self.is_leading:
                 raise self._not_leading("is still taking over")
-            self._space.check(batch)
+            self.space.check(batch)
             admission = self.applier.machine.admit(batch, caller)
         except StorageFullError as error:
-            self._space.note_full(error)
+            self.space.note_full(error, batch.size)
             answer(self._known_outcome(batch, error))
             return
         except ViewstampError as error:
@@ -387,7 +391,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 batch = instead or batch
                 batch.first_position = first_position
                 self.raft.append_checked(leading, batch)
-                self._space.admitted(batch.size)
+                self.space.admitted(batch.size)
                 self.applier.answer_when_applied(batch.first_index, answer)
             case Answered(result):
                 answer(result)
@@ -494,7 +498,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             "led_terms": self.led_terms,
             "silent_until": list(core.recovering_until) if core.recovering_until is not None else None,
             "lost_power": core.lost_power,
-            "full": self._space.status,
+            "full": self.space.status,
             "clock": self._log_clock.status,
             **self.latency.status(self._clock.monotonic()),
         }

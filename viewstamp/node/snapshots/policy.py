@@ -42,6 +42,7 @@ from viewstamp.node.log_store import LogStore
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import SnapshotView
+from viewstamp.wal.budget import cost_of
 from viewstamp.wal.log import Wal
 
 __all__ = ["SnapshotOptions", "Snapshotter"]
@@ -133,6 +134,8 @@ class Snapshotter(AsyncActor[None]):
         self._remove_not_before = 0.0
         self._reported_stuck: set[str] = set()
         """Files that could not be removed, and that were logged."""
+        self.wanted_bytes = 0
+        """The size of the largest batch for which the log had no room."""
         self._was_pressed = False
         self._trimmed: LogTrimmed | None = None
         """The last message to the replica."""
@@ -299,9 +302,13 @@ class Snapshotter(AsyncActor[None]):
 
     @property
     def _is_pressed(self) -> bool:
-        """Return whether the log is so full that it keeps only necessary records."""
+        """Return whether the log is so full that it keeps only necessary records.
+
+        Fewer than a quarter of its bytes are free, or too few for a batch of the size that it refused before, because
+        that batch would stay refused while the log holds records that nobody needs.
+        """
         total = self._wal.bytes_max
-        return total > 0 and self._wal.bytes_left < (1 - _FULL) * total
+        return total > 0 and self._wal.bytes_left < max((1 - _FULL) * total, cost_of(self.wanted_bytes))
 
     async def _take(self) -> None:
         """Take a snapshot, and answer its callers. See the steps in the module's docstring."""
