@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from viewstamp.cli.commands import app
+from viewstamp.cli.commands import command_tree
 from viewstamp.config.model import NodeSettings, keys_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,7 +38,7 @@ def rows() -> dict[str, set[str]]:
 
 
 def test_every_command_and_its_options_have_a_row_and_no_row_has_others() -> None:
-    assert rows() == dict(commands(typer.main.get_command(app)))
+    assert rows() == dict(commands(typer.main.get_command(command_tree())))
     assert {option for option in COMMON if f"`{option}" not in OPERATING} == set()
 
 

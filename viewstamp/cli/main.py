@@ -38,13 +38,14 @@ def run(arguments: Sequence[str]) -> int:
         # Imported here, because loading it takes the longest and Ctrl-C must be handled meanwhile.
         import typer
 
-        from viewstamp.cli.commands import app
+        from viewstamp.cli.commands import command_tree
         from viewstamp.cli.completion import COMPLETE_VARIABLE, register
 
         if COMPLETE_VARIABLE in os.environ:
             register()
 
-        result = typer.main.get_command(app).main(list(arguments), prog_name="viewstamp", standalone_mode=False)
+        tree = typer.main.get_command(command_tree(next(iter(arguments), "")))
+        result = tree.main(list(arguments), prog_name="viewstamp", standalone_mode=False)
     except ViewstampError as error:
         kind = error.kind if isinstance(error, CommandError) else None
         return _report(type(error).__name__, error.message, error.remedy, error.exit_code, as_json=as_json, kind=kind)
