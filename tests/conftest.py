@@ -97,13 +97,14 @@ def _is_slow(item: pytest.Item) -> bool:
 def _group_of(nodeid: str) -> str:
     """Return the name of a test's group, whose tests run one after the other in one worker.
 
-    The tests with a Spark session are two groups, because each worker would start a session. The tests of other files
-    are a group if they share a fixture or are quick; those of files with slow tests are groups of one.
+    The tests with a Spark session are one group, because each worker would start a session and warm up its JVM. The
+    tests of other files are a group if they share a fixture or are quick; those of files with slow tests are groups of
+    one.
     """
     file = nodeid.partition("::")[0]
     text = _text_of(file)
     if file.startswith("tests/spark/") and "SparkSession" in text:
-        return "spark 1" if file.endswith(("test_faults.py", "test_security.py", "test_session.py")) else "spark 2"
+        return "spark"
     return nodeid if "mark.slow" in text and "scope=" not in text else file
 
 

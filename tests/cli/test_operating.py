@@ -209,8 +209,8 @@ def test_with_the_cluster_down_every_command_has_the_same_message(run: Run, doct
     (directory.parent / "line").write_bytes(b"x")
     for command in (
         ["leader", "show"],
-        ["leader", "transfer"],
-        ["members", "list"],
+        ["leader", "transfer", "--timeout", "0.3"],
+        ["members", "list", "--timeout", "0.3"],
         ["members", "remove", last, "--timeout", "0.3"],
         ["topic", "list", "--timeout", "0.3"],
         ["topic", "create", "u", "--timeout", "0.3"],
