@@ -2,11 +2,13 @@
 
 Its verbs are those of ``tests/node/group.py``, which runs its nodes in the event loop of the test:
 
-========================  =================================================================== ``start(*names)``
-start nodes, by default all; returns before they are RUNNING ``run(*names)``           start stopped nodes, and wait
-until they are RUNNING ``stop(*names)``          stop cleanly ``kill(*names)``          SIGKILL, as nearly as possible
-at the same moment ``pause``, ``resume``     SIGSTOP and SIGCONT ========================
-===================================================================
+========================  ===================================================================
+``start(*names)``         start nodes, by default all; returns before they are RUNNING
+``run(*names)``           start stopped nodes, and wait until they are RUNNING
+``stop(*names)``          stop cleanly
+``kill(*names)``          SIGKILL, as nearly as possible at the same moment
+``pause``, ``resume``     SIGSTOP and SIGCONT
+========================  ===================================================================
 
 ``tests/soak/members.py`` adds proxies between the nodes, and faults of disks and networks.
 """

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import Authority, client, member
 from tests.node.caller import HELLO, Caller
 from tests.processes import Processes, eventually, is_level, leader_of, running, statuses
 from viewstamp.client import Client
@@ -172,6 +173,7 @@ def messages_of(known: Known) -> dict[str, list[m.Message]]:
         m.SnapshotOffer(source=leader, target=each, term=Term(term + 5), end=Index(10**9), last_term=term)
         for each in (first, second)
     ]
+    others = other_messages(leader, first, second, term, end, TermHistory((each, at) for each, at in known.history))
     return {
         "term_max": [m.TermResponse(source=first, target=leader, term=Term((1 << 63) - 1))],
         "term_leap": [m.TermResponse(source=first, target=leader, term=Term(FORGED_TERM))],
@@ -186,7 +188,32 @@ def messages_of(known: Known) -> dict[str, list[m.Message]]:
         "vote": [
             m.VoteRequest(source=first, target=second, term=Term(term + 1), last_term=term, end=end, transfers=True)
         ],
+        "other": others,
     }
+
+
+def other_messages(
+    leader: NodeId, first: NodeId, second: NodeId, term: Term, end: Index, history: TermHistory
+) -> list[m.Message]:
+    """Return forged answers, which acknowledge lost records, elect a leader or confirm a stale read, and the rest."""
+    far, soon = Index(end + 1000), Term(term + 1)
+    return [
+        m.PreVoteRequest(source=first, target=second, term=soon, last_term=term, end=far),
+        m.PreVoteResponse(source=first, target=second, term=soon, granted=True),
+        m.VoteResponse(source=first, target=second, term=soon, granted=True, history=history, end=end),
+        m.HistoryRequest(source=leader, target=first, term=term, number=99),
+        m.HistoryResponse(source=first, target=leader, term=term, number=1, history=history, end=far),
+        m.AnnouncementResponse(source=first, target=leader, term=term, number=1, end=far),
+        m.AppendResponse(source=first, target=leader, term=term, number=1, end=far, received_end=far, rejected=False),
+        m.AppendResponse(
+            source=first, target=leader, term=term, number=1, end=Index(1), received_end=end, rejected=True
+        ),
+        m.HeartbeatResponse(
+            source=first, target=leader, term=term, number=1, end=far, round=1 << 40, promise_us=1 << 60
+        ),
+        m.ReadIndexRequest(source=first, target=leader, term=term, token=1),
+        m.ReadIndexResponse(source=leader, target=first, term=term, token=1, index=Index(1)),
+    ]
 
 
 REQUESTS: dict[str, tuple[int, dict[str, object]]] = {
@@ -240,9 +267,12 @@ DENIED: dict[str, tuple[int, dict[str, object]]] = {
 """Requests that a token with ``read:orders`` does not permit."""
 
 
-async def check_refusals(known: Known, files: TlsFiles) -> None:
-    """Check the reasons: a process without TLS, a client as a peer, and a member as another one."""
+async def check_refusals(known: Known, files: TlsFiles, forger: Authority) -> None:
+    """Check the reasons: a process without TLS, a client as a peer, a member as another one, a forged certificate."""
     hello = known.hello(known.followers[0], known.leader)
+    for uri in (member(known.followers[0], known.cluster), client("mallory", known.cluster)):
+        forged = replace(forger.sign(uri), authority=files.authority)
+        assert await Outsider(known, forged).send(known.leader, hello, b"") == []
     host, _, port = known.processes.node(known.leader).address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     plain = Caller(reader, writer)
@@ -250,8 +280,8 @@ async def check_refusals(known: Known, files: TlsFiles) -> None:
     assert (answer.kind, answer.body["error"]) == (FrameKind.REFUSED, "TlsError")
     assert await plain.is_ended()
     writer.close()
-    member = known.processes.node(known.leader).settings.tls.files
-    for shown, reason in ((files, "is a client's certificate"), (member, "is not the certificate of")):
+    of_leader = known.processes.node(known.leader).settings.tls.files
+    for shown, reason in ((files, "is a client's certificate"), (of_leader, "is not the certificate of")):
         async with Outsider(known, shown).knock(known.leader) as caller:
             answer = await caller.hello(**hello)
             assert (answer.kind, answer.body["error"]) == (FrameKind.REFUSED, "TlsError")
@@ -262,6 +292,7 @@ async def check_refusals(known: Known, files: TlsFiles) -> None:
 async def send_messages(outsider: Outsider) -> None:
     """Send each message as a client, and all together as a peer: if one name were let in, all of them would count."""
     kinds = messages_of(outsider.known).values()
+    assert {type(message) for messages in kinds for message in messages} == {*m.MESSAGES} - {m.BatchesRead}
     for target in outsider.known.processes.names:
         mine = [[message for message in messages if message.target == target] for messages in kinds]
         for messages in filter(None, mine):
@@ -398,7 +429,7 @@ async def test_no_outsider_gets_further_than_an_error(tmp_path: Path) -> None:
         await client.append_many("orders", [b"%d" % number for number in range(20)])
         files = make_certificates(processes.cluster.directory, clients=["mallory"])[-1].tls.files
         known = await facts_of(processes, client, f"{host}:{port}")
-        await check_refusals(known, files)
+        await check_refusals(known, files, Authority(tmp_path / "forger"))
         async with half_open_handshakes(known):
             await attack_with(Outsider(known, None), client)
             await attack_with(Outsider(known, files), client)
