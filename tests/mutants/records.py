@@ -660,6 +660,26 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_machine.py::test_a_retry_of_a_batch_that_is_still_in_the_log_waits_for_it"),
     ),
     Record(
+        "take-a-second-disk",
+        Case(
+            "tests/streams/test_placement.py::test_a_second_disk_of_a_founder_is_refused_before_and_after_the_group_is_established"
+        ),
+    ),
+    Record(
+        "establish-by-majority",
+        Case("tests/streams/test_placement.py::test_a_group_is_established_when_all_founders_have_a_disk_on_record"),
+    ),
+    Record(
+        "cancel-what-is-established",
+        Case("tests/streams/test_placement.py::test_a_placement_can_be_cancelled_until_it_is_established"),
+    ),
+    Record(
+        "snapshot-without-groups",
+        Case(
+            "tests/streams/test_placement.py::test_a_snapshot_has_the_groups_and_older_releases_can_read_one_without_any"
+        ),
+    ),
+    Record(
         "commands-unchecked", Case("tests/streams/test_tokens.py::test_commands_need_the_right_to_call_their_actor")
     ),
     Record(

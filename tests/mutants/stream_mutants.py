@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
@@ -10,14 +11,16 @@ from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
 from viewstamp.ids import Position
 from viewstamp.node.access import Credentials
-from viewstamp.node.state_machine import Admission, Answered, Result
+from viewstamp.node.state_machine import Admission, Answered, PlacedGroup, Result
 from viewstamp.streams import machine
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut
 from viewstamp.streams.machine import Streams
+from viewstamp.streams.placement import Placements
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.state import State
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.staged import decode_fields
 
 __all__ = ["STREAM_MUTANTS"]
 
@@ -101,6 +104,39 @@ def retry_enters_again() -> AbstractContextManager[None]:
     return patched(AdmissionView, last=lambda self, session: session.last)
 
 
+def take_a_second_disk() -> AbstractContextManager[None]:
+    """The newest incarnation of a founder replaces the recorded one, as if an empty disk were the founder."""
+    original = Placements.apply
+
+    def apply(self: Placements, batch: Batch) -> PlacedGroup:
+        if batch.kind is Kind.HOSTED:
+            number, node, _ = decode_fields(batch, group=int, node=str, incarnation=str)
+            group = self.groups.get(number)
+            if group is not None and node in group.incarnations:
+                kept = {other: each for other, each in group.incarnations.items() if other != node}
+                self.groups[group.id] = replace(group, incarnations=kept)
+        return original(self, batch)
+
+    return patched(Placements, apply=apply, find_settled=lambda self, batch: None)
+
+
+def establish_by_majority() -> AbstractContextManager[None]:
+    is_established = property(lambda self: 2 * len(self.incarnations) > len(self.members))
+    return patched(PlacedGroup, is_established=is_established)
+
+
+def cancel_what_is_established() -> AbstractContextManager[None]:
+    def check(self: Placements, batch: Batch) -> PlacedGroup:
+        (number,) = decode_fields(batch, group=int)
+        return self._group(number)
+
+    return patched(Placements, _check_cancel=check)
+
+
+def snapshot_without_groups() -> AbstractContextManager[None]:
+    return patched(Placements, image=lambda self: [])
+
+
 STREAM_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -137,6 +173,25 @@ STREAM_MUTANTS: dict[str, Mutant] = {
             rule="rule 12",
         ),
         Mutant("retry-enters-again", "a retry is written to the log a second time", retry_enters_again, rule="§4"),
+        Mutant(
+            "take-a-second-disk",
+            "a founder's empty disk takes the place of the recorded one",
+            take_a_second_disk,
+            rule="rule 18",
+        ),
+        Mutant(
+            "establish-by-majority",
+            "a group is established when a majority of its founders have reported",
+            establish_by_majority,
+            rule="rule 18",
+        ),
+        Mutant(
+            "cancel-what-is-established",
+            "a group that may hold acknowledged records is cancelled",
+            cancel_what_is_established,
+            rule="§4",
+        ),
+        Mutant("snapshot-without-groups", "a snapshot holds no groups", snapshot_without_groups, rule="§4"),
     )
 }
 """The mutants by name."""

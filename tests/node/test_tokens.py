@@ -228,4 +228,5 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     from viewstamp.streams.gate import _NEEDS
 
     own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.AUDIT, Kind.FORK}
+    own |= {Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP}
     assert set(Kind) - own == set(_NEEDS)

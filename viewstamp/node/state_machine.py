@@ -6,11 +6,11 @@ one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, Term, TopicId
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
 
@@ -26,10 +26,12 @@ __all__ = [
     "CommandResults",
     "CommitEffectQuery",
     "FirstPositionQuery",
+    "GroupsQuery",
     "InterfaceQuery",
     "LastPositionQuery",
     "LocationQuery",
     "OutcomeQuery",
+    "PlacedGroup",
     "Placement",
     "Query",
     "Result",
@@ -150,6 +152,43 @@ class LocationQuery(Query[tuple[Index, Position]]):
 
     topic: TopicId
     position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGroup:
+    """A group as the state of group 0 has it.
+
+    Attributes:
+      id: the index of the record that placed it.
+      members: its founders, by the names of their nodes, with their addresses at that time.
+      streams: the names of its streams.
+      incarnations: the disks of those founders that have created their directory.
+    """
+
+    id: GroupId
+    members: Mapping[NodeId, str]
+    streams: tuple[str, ...]
+    incarnations: Mapping[NodeId, str]
+
+    @property
+    def is_established(self) -> bool:
+        """Whether the disks of all founders are recorded. Members vote only from then on."""
+        return len(self.incarnations) == len(self.members)
+
+    def describe(self) -> dict[str, object]:
+        """Return the group as plain values, without incarnations, because with one a process could pose as a member."""
+        return {
+            "id": self.id,
+            "members": dict(self.members),
+            "streams": list(self.streams),
+            "hosted": list(self.incarnations),
+            "is_established": self.is_established,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsQuery(Query[list[PlacedGroup]]):
+    """All placed groups, in the order of their ids."""
 
 
 @dataclass(frozen=True, slots=True)

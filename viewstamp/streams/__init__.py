@@ -27,6 +27,7 @@ Promises
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
     ``admission``: the state as it will be once the leader's whole log is applied.
+  * ``placement``: the groups of the cluster, their founders and their streams (design note 0021).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -51,6 +52,8 @@ The state
              ``RESULT_BYTES_MAX``, above which the session that called longest ago loses its results first
   access     tokens by id: name, roles, hashes of their secrets, and times; whether access control is on, which no
              record turns off; the newest 10,000 administrative actions. Each session has the token that opened it
+  groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
+             ``GROUPS_MAX``. Only in the state of group 0
   actors     their instances: ``actors/replicated``
   log bytes  the bytes of all applied batches; they space the entries of the sparse maps
   chain      a checksum over all decisions here, one step a batch; the actors have their own, one step a command
@@ -106,6 +109,13 @@ Decisions per kind of batch
                   |                                                        | some time; RequestError: not the next one
   REVOKE_TOKEN    | Accepted                                               | the token or its older secret has ended
   AUDIT           | Accepted                                               | an entry of the audit log
+  PLACE_GROUP     | the same group exists: Answered; RequestError where     | {"group": ...}, new or found by its
+                  | apply would refuse it now; else Accepted                | streams; RequestError: a stream belongs
+                  |                                                        | to another group
+  HOSTED          | recorded already: Answered; else as PLACE_GROUP         | the incarnation of a founder is recorded;
+                  |                                                        | RequestError: another one is
+  CANCEL_GROUP    | as PLACE_GROUP                                          | the group is gone; RequestError: it is
+                  |                                                        | established
   MEMBERSHIP      | Accepted                                               | no effect
   FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; an audit entry
 

@@ -22,12 +22,15 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 4
+_VERSION = 5
+_VERSION_WITHOUT_GROUPS = 4
 _VERSION_WITHOUT_TOKENS = 3
-_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION)
-"""Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens.
+_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION_WITHOUT_GROUPS, _VERSION)
+"""Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens; version 4 has
+no groups.
 
-A state without tokens is written as version 3, because nodes of the release before must read it during an upgrade.
+A state is written in the oldest version that can hold it, because nodes of the release before must read it during an
+upgrade.
 """
 
 
@@ -41,8 +44,7 @@ class StateCut:
     """
 
     def __init__(self, state: State) -> None:
-        version = _VERSION if state.access.is_used else _VERSION_WITHOUT_TOKENS
-        self._header: list[object] | None = [version, *state.image()]
+        self._header: list[object] | None = [_version_of(state), *state.image()]
         # Sessions first, because they change the most.
         self._sessions: dict[SessionId, SessionState | bytes | None] = dict(state.sessions.by_id)
         self._topics: dict[TopicId, Topic | bytes | None] = dict(state.topics)
@@ -102,6 +104,12 @@ class StateCut:
         self._sessions = {}
         self._topics = {}
         self._captured = 0
+
+
+def _version_of(state: State) -> int:
+    if state.placements.groups:
+        return _VERSION
+    return _VERSION_WITHOUT_GROUPS if state.access.is_used else _VERSION_WITHOUT_TOKENS
 
 
 class StreamsCut:

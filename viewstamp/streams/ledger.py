@@ -11,6 +11,7 @@ from typing import Any
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
+from viewstamp.streams.placement import Placements
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
@@ -43,6 +44,7 @@ class Ledger:
             Kind.FORGET_SINK: self._forget_sink,
             Kind.COMMIT: self._commit,
             Kind.FORK: self._fork,
+            **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
 
@@ -136,6 +138,16 @@ class Ledger:
             topic.trim(position)
             self.state.note(topic.id, position)
 
+    # Groups.
+
+    def _place(self, batch: Batch) -> Answer:
+        group = self.state.placements.apply(batch)
+        self.state.note(batch.kind, group.id, len(group.incarnations))
+        if batch.kind is not Kind.HOSTED:
+            action = "group place" if batch.kind is Kind.PLACE_GROUP else "group cancel"
+            self.state.access.note(batch, action, f"{group.id}: {', '.join(group.streams)}")
+        return {"group": group.describe()}
+
     # Tokens.
 
     def _access(self, batch: Batch) -> Answer:
@@ -147,6 +159,7 @@ class Ledger:
         source, end = decode_fields(batch, **{"from": str, "end": int})
         what = f"up to index {end - 1} of cluster {source}"
         self.state.access.note(batch, "fork", what, by="owner of the files")
+        self.state.placements = Placements()  # The other groups stay with the cluster that was forked.
         return {}
 
     # Sinks.

@@ -34,6 +34,7 @@ from viewstamp.node.state_machine import (
     CommandResults,
     CommitEffectQuery,
     FirstPositionQuery,
+    GroupsQuery,
     InterfaceQuery,
     LastPositionQuery,
     LocationQuery,
@@ -188,6 +189,10 @@ class Streams:
                 return self._admit_attempt(batch)
             case Kind.COMMIT:
                 return self._admit_commit(view, batch)
+            case Kind.PLACE_GROUP | Kind.HOSTED | Kind.CANCEL_GROUP:
+                settled = self._state.placements.find_settled(batch)
+                if settled is not None:
+                    return Answered({"group": settled.describe()})
             case _:
                 pass
         return _NO_POSITION
@@ -536,6 +541,8 @@ class Streams:
                 return [token.describe(is_on=state.access.is_on) for token in state.access.tokens.values()]
             case AuditQuery(since):
                 return state.access.entries(since)
+            case GroupsQuery():
+                return list(state.placements.groups.values())
             case OutcomeQuery(session_id, sequence):
                 return self._outcome(session_id, sequence)
             case ActorsQuery():

@@ -10,6 +10,7 @@ from crc32c import crc32c
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.streams.access import Access
+from viewstamp.streams.placement import Placements
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.staging import Staging
@@ -21,7 +22,7 @@ _SECOND_US = 1_000_000
 
 
 class State:
-    """Topics, sinks and sessions, and the counters of the applied log.
+    """Topics, sinks, sessions, tokens and groups, and the counters of the applied log.
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
@@ -35,6 +36,7 @@ class State:
         "log_bytes",
         "names",
         "next_second",
+        "placements",
         "sessions",
         "staging",
         "topics",
@@ -46,6 +48,7 @@ class State:
         self.sessions = Sessions()
         self.staging = Staging()
         self.access = Access()
+        self.placements = Placements()
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -148,10 +151,15 @@ class State:
     # Images.
 
     def image(self) -> list[object]:
-        """Return the state without topics and sessions, as plain values; without tokens as older releases have it."""
+        """Return the state without topics and sessions, as plain values.
+
+        Without groups, and then without tokens, it is as older releases have it.
+        """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        access = [self.access.image()] if self.access.is_used else []
-        return [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image(), *access, *counts]
+        groups = [self.placements.image()] if self.placements.groups else []
+        access = [self.access.image()] if self.access.is_used or groups else []
+        image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
+        return [*image, *access, *groups, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -162,6 +170,8 @@ class State:
             state.staging = Staging.from_image(image[4])
         if len(image) > 5:
             state.access = Access.from_image(image[5])
+        if len(image) > 6:
+            state.placements = Placements.from_image(image[6])
         return state
 
 

@@ -114,6 +114,9 @@ class Kind(IntEnum):
     ROTATE_TOKEN = 18
     REVOKE_TOKEN = 19
     AUDIT = 20
+    PLACE_GROUP = 21
+    HOSTED = 22
+    CANCEL_GROUP = 23
 
 
 _KINDS = {int(kind): kind for kind in Kind}

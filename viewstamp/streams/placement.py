@@ -1,0 +1,273 @@
+"""The placement: the groups of a cluster, their founders and their streams, as the state of group 0 has them. Pure.
+
+A group is *placed* by a record that names its founders and its streams, and its id is the index of that record. Each
+founder creates its directory, and reports the random id of that disk, the incarnation. The group is *established* when
+the incarnations of all founders are recorded, and only then its members vote.
+
+| record | fields | changes nothing if | refused if |
+| --- | --- | --- | --- |
+| PLACE_GROUP | members: {node: address}, streams: [name] | the same group exists | a stream belongs to another \
+group, or there are too many |
+| HOSTED | group, node, incarnation | this incarnation is recorded | the group is unknown, the node is no founder, or \
+another incarnation is recorded (``EstablishedIsNeverNew``) |
+| CANCEL_GROUP | group | never | the group is unknown, or established |
+
+A founder whose disk was lost has another incarnation, so it is never taken for the founder again. It joins the
+established group under another id, as a node does in group 0 (protocol rule 18). A group that is not established has
+acknowledged nothing, so it can be cancelled. Its id is not used again, and its streams may be placed again.
+
+A record with a field that this release does not know raises ``OutdatedCodeError``, which stops the member: it could
+neither apply nor skip the record without a state that differs from the others'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+
+from viewstamp.errors import OutdatedCodeError, RequestError
+from viewstamp.ids import GroupId, NodeId, name_of
+from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.identity_proof import fingerprint
+from viewstamp.wire.names import is_one_line
+from viewstamp.wire.staged import decode_fields
+
+__all__ = ["FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements"]
+
+GROUPS_MAX = 256
+"""The most groups that are placed at the same time. Like the other limits it is part of the replicated behaviour."""
+FOUNDERS_MAX = 9
+STREAMS_MAX = 64
+"""The most streams of one group."""
+_TEXT_MAX = 256
+_STREAM = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_INCARNATION = re.compile("[0-9a-f]{16}")
+_FIELDS = {
+    Kind.PLACE_GROUP: frozenset({"members", "streams", "by"}),
+    Kind.HOSTED: frozenset({"group", "node", "incarnation"}),
+    Kind.CANCEL_GROUP: frozenset({"group", "by"}),
+}
+
+
+class Placements:
+    """The placed groups, in the order of their ids. Never awaits.
+
+    Invariants:
+      * a stream belongs to one group at most
+      * the incarnation of a founder never changes, and no two founders of a group have the same one
+      * an established group stays
+    """
+
+    __slots__ = ("_by_stream", "groups")
+
+    def __init__(self, groups: Iterable[PlacedGroup] = ()) -> None:
+        self.groups: dict[GroupId, PlacedGroup] = {}
+        self._by_stream: dict[str, GroupId] = {}
+        for group in groups:
+            self._add(group)
+
+    def find_settled(self, batch: Batch) -> PlacedGroup | None:
+        """Return the group if a record would change nothing; None = it would be applied.
+
+        Raises:
+          RequestError: the record would be refused.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        match batch.kind:
+            case Kind.PLACE_GROUP:
+                return self._find(*_decode_place(batch))
+            case Kind.HOSTED:
+                group, node, _ = self._check_hosted(batch)
+                return group if node in group.incarnations else None
+            case _:
+                self._check_cancel(batch)
+                return None
+
+    def apply(self, batch: Batch) -> PlacedGroup:
+        """Apply a committed record, and return the group; of a CANCEL_GROUP the one that is gone now.
+
+        Raises: as :meth:`find_settled`; a RequestError is a replicated refusal.
+        """
+        match batch.kind:
+            case Kind.PLACE_GROUP:
+                members, streams = _decode_place(batch)
+                group = self._find(members, streams)
+                if group is None:
+                    group = PlacedGroup(GroupId(batch.first_index), members, streams, {})
+                    self._add(group)
+            case Kind.HOSTED:
+                group, node, incarnation = self._check_hosted(batch)
+                if node not in group.incarnations:
+                    group = replace(group, incarnations={**group.incarnations, node: incarnation})
+                    self.groups[group.id] = group
+            case _:
+                group = self._check_cancel(batch)
+                del self.groups[group.id]
+                for stream in group.streams:
+                    del self._by_stream[stream]
+        return group
+
+    def _add(self, group: PlacedGroup) -> None:
+        self.groups[group.id] = group
+        for stream in group.streams:
+            self._by_stream[stream] = group.id
+
+    def _group(self, group: int) -> PlacedGroup:
+        found = self.groups.get(GroupId(group))
+        if found is None:
+            raise RequestError(
+                f"there is no group {group}: it was cancelled, or never placed",
+                remedy="take the id from the status of a node: `viewstamp status`",
+            )
+        return found
+
+    def _find(self, members: Mapping[NodeId, str], streams: tuple[str, ...]) -> PlacedGroup | None:
+        """Return the group that a PLACE_GROUP finds; None = it creates one. Raises RequestError."""
+        for stream in streams:
+            if (owner := self._by_stream.get(stream)) is not None:
+                group = self.groups[owner]
+                if (group.members, group.streams) == (members, streams):
+                    return group  # A second copy of the request.
+                raise RequestError(
+                    f"stream {stream!r} belongs to group {owner}, which has the founders {', '.join(group.members)}"
+                    f" and the streams {', '.join(group.streams)}; no group was placed",
+                    remedy="take another name for the stream, or place the group with the same founders and streams",
+                )
+        if len(self.groups) >= GROUPS_MAX:
+            raise RequestError(
+                f"there are {GROUPS_MAX} groups, which is the limit; no group was placed",
+                remedy="put more streams into one group",
+            )
+        return None
+
+    def _check_hosted(self, batch: Batch) -> tuple[PlacedGroup, NodeId, str]:
+        """Return the group, the founder and its incarnation in a HOSTED. Raises RequestError."""
+        number, text, incarnation = _decode(batch, group=int, node=str, incarnation=str)
+        if not _INCARNATION.fullmatch(incarnation):
+            raise RequestError(
+                f"a HOSTED with the incarnation {brief_repr(incarnation)}, which is not 16 hexadecimal digits",
+                remedy="run the same release on all nodes",
+            )
+        group, node = self._group(number), NodeId(text)
+        if node not in group.members:
+            raise RequestError(
+                f"{node} is no founder of group {group.id}: {', '.join(group.members)}",
+                remedy=f"add it as a member of group {group.id} once the group is established",
+            )
+        known = group.incarnations.get(node)
+        if known is not None and known != incarnation:
+            raise RequestError(
+                f"group {group.id} has another disk of {node} on record (fingerprint {fingerprint(known)}) than the"
+                f" one that {node} reports now ({fingerprint(incarnation)}); it stays as it is",
+                remedy=f"put the directory groups/{group.id} of {node} back if it was moved; otherwise {node} joins the"
+                " group under another id when the group is established",
+            )
+        twin = next((other for other, each in group.incarnations.items() if each == incarnation and other != node), "")
+        if twin:
+            raise RequestError(
+                f"{node} reports the disk of {twin} (fingerprint {fingerprint(incarnation)}) for group {group.id}",
+                remedy=f"remove groups/{group.id} from the data directory of {node}: it is a copy of that of {twin}",
+            )
+        return group, node, incarnation
+
+    def _check_cancel(self, batch: Batch) -> PlacedGroup:
+        """Return the group that a CANCEL_GROUP removes. Raises RequestError."""
+        (number,) = _decode(batch, group=int)
+        group = self._group(number)
+        if group.is_established:
+            raise RequestError(
+                f"group {group.id} is established, so it may hold acknowledged records; it was not cancelled",
+                remedy="only a group that lacks a founder can be cancelled",
+            )
+        return group
+
+    # Images.
+
+    def image(self) -> list[object]:
+        """Return the groups as plain values."""
+        return [
+            [group.id, dict(group.members), list(group.streams), dict(group.incarnations)]
+            for group in self.groups.values()
+        ]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> Placements:
+        """Rebuild the groups from :meth:`image`. Raises ValueError or TypeError if they break an invariant."""
+        placements, last = cls(), 0
+        for number, members, streams, incarnations in image:
+            if type(number) is not int or number <= last:
+                raise ValueError(f"group {number!r} after group {last}")
+            last = number
+            try:
+                _check_members(members)
+                _check_streams(streams)
+            except RequestError as error:
+                raise ValueError(f"group {number}: {error.message}") from error
+            if any(stream in placements._by_stream for stream in streams):
+                raise ValueError(f"group {number} has a stream of another group")
+            if not incarnations.keys() <= members.keys() or len(set(incarnations.values())) < len(incarnations):
+                raise ValueError(f"group {number} has incarnations of other nodes, or one twice")
+            if not all(_INCARNATION.fullmatch(each) for each in incarnations.values()):
+                raise ValueError(f"group {number} has an incarnation that is none")
+            placements._add(PlacedGroup(GroupId(number), members, tuple(streams), incarnations))
+        return placements
+
+
+def _decode(batch: Batch, /, **wanted: type) -> list[Any]:
+    """Return the named fields of a record. Raises RequestError; OutdatedCodeError for a field of a newer release."""
+    values = decode_fields(batch, **wanted)
+    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS[batch.kind]
+    if unknown or batch.count != 1:
+        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
+        raise OutdatedCodeError(
+            f"a {batch.kind.name} has {found}, which this release does not know",
+            remedy="upgrade this node and start it again",
+        )
+    return values
+
+
+def _decode_place(batch: Batch) -> tuple[dict[NodeId, str], tuple[str, ...]]:
+    members, streams = _decode(batch, members=dict, streams=list)
+    _check_members(members)
+    _check_streams(streams)
+    return members, tuple(streams)
+
+
+def _check_members(members: dict[Any, Any]) -> None:
+    if not 1 <= len(members) <= FOUNDERS_MAX:
+        raise RequestError(
+            f"a group cannot have {len(members)} founders",
+            remedy=f"name 1 to {FOUNDERS_MAX} nodes, better an odd number",
+        )
+    for node, address in members.items():
+        for text in (node, address):
+            if type(text) is not str or not 1 <= len(text) <= _TEXT_MAX or not is_one_line(text):
+                raise RequestError(
+                    f"a group cannot have the founder {brief_repr(node)} at {brief_repr(address)}",
+                    remedy="give the name and the address of a member of the cluster: `viewstamp members list`",
+                )
+        if node != name_of(node):
+            raise RequestError(
+                f"a group cannot have the founder {brief_repr(node)}, which is the id of one of its disks",
+                remedy=f"give the name of the node, {name_of(node)}",
+            )
+
+
+def _check_streams(streams: list[Any]) -> None:
+    if not 1 <= len(streams) <= STREAMS_MAX:
+        raise RequestError(f"a group cannot have {len(streams)} streams", remedy=f"name 1 to {STREAMS_MAX} streams")
+    for place, stream in enumerate(streams):
+        if type(stream) is not str or not _STREAM.fullmatch(stream):
+            raise RequestError(
+                f"a stream cannot be named {brief_repr(stream)}",
+                remedy="take 1 to 128 letters, digits, dots, underscores or hyphens; the first one a letter, a digit or"
+                " an underscore",
+            )
+        if stream in streams[:place]:
+            raise RequestError(f"stream {stream!r} is named twice; no group was placed", remedy="name each stream once")
