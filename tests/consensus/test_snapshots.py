@@ -236,3 +236,34 @@ def test_the_slowest_member_that_is_being_sent_batches_is_known() -> None:
         group.settle("n1", "n2")
     assert raft.core.leader == "n1"
     assert raft.slowest_end == raft.core.log.end
+
+
+def test_a_member_that_takes_no_record_does_not_keep_the_log_although_it_answers() -> None:
+    """A member whose log is full answers heartbeats. It can only go on from a snapshot, behind a trim."""
+    group = Group(3)
+    group.elect("n1")
+    group.run(5)
+    raft = group["n1"].raft
+    assert raft is not None
+    for number in range(3):
+        group.propose("n1", b"%d" % number)
+        group.drop(AppendRequest, target="n3")
+    end = group["n3"].disk.end
+    assert raft.slowest_end == end
+    for _ in range(11 * raft.core.options.election_timeout_ticks):
+        group.tick("n1")
+        while group.messages:
+            group.drop(AppendRequest, target="n3")
+            group.deliver()
+            for member in group.up():
+                group.sync(member.me)
+    assert group["n3"].disk.end == end
+    assert raft.core.leader == "n1"
+    assert raft.core.leading.progress[NodeId("n3")].ticks_since_response < raft.core.options.election_timeout_ticks
+    assert raft.slowest_end == raft.core.log.end
+    assert group.snapshot("n1") is not None
+    group.trim("n1")
+    group.run(20)
+    assert group.values("n3") == [b"0", b"1", b"2"]
+    group.propose("n1", b"3")
+    assert raft.slowest_end < raft.core.log.end

@@ -471,6 +471,6 @@ def _calm(member: Member, scope: Scope) -> None:
     for progress in leading.progress.values():
         progress.has_responded = True
         progress.ticks_since_response = progress.slowest_response_ticks = progress.ticks_in_state = 0
-        progress.round_ticks = progress.stuck_ticks = 0
+        progress.round_ticks = progress.stuck_ticks = progress.standing_ticks = 0
         if not scope.tells:
             progress.sent_commit_end = Index(0)

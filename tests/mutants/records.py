@@ -710,6 +710,10 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("denied-at-once", Case("tests/node/test_tokens.py::test_a_node_without_a_majority_denies_nothing")),
     Record(
+        "outcome-for-everyone",
+        Case("tests/node/test_tokens.py::test_a_log_without_room_gives_the_outcome_of_a_batch_to_its_owner_only"),
+    ),
+    Record(
         "old-copy-revives",
         Case("tests/streams/test_tokens.py::test_a_late_copy_of_its_creation_does_not_bring_a_token_back"),
     ),

@@ -107,6 +107,11 @@ def denied_at_once() -> AbstractContextManager[None]:
     return patched(Reading, confirm=confirm)
 
 
+def outcome_for_everyone() -> AbstractContextManager[None]:
+    """A leader without room for a batch does not check who sent it, and answers with an earlier outcome."""
+    return patched(StateGate, check_sender=lambda self, credentials, batch: None)
+
+
 def old_copy_revives() -> AbstractContextManager[None]:
     """A revoked token is forgotten, so a late copy of the request that created it brings it back."""
     original = Access._end
@@ -145,6 +150,12 @@ TOKEN_MUTANTS: dict[str, Mutant] = {
         Mutant("sessions-for-everyone", "a session may be used with another token", sessions_for_everyone, rule="§10a"),
         Mutant("waiting-unchecked", "a read is not checked after its wait", waiting_unchecked, rule="§10a"),
         Mutant("denied-at-once", "a node that may lack the token denies a request", denied_at_once, rule="§10a"),
+        Mutant(
+            "outcome-for-everyone",
+            "a leader whose log is full gives the outcome of a batch to every caller",
+            outcome_for_everyone,
+            rule="§10a",
+        ),
         Mutant(
             "old-copy-revives", "a late copy of its creation revives a revoked token", old_copy_revives, rule="§10a"
         ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.node.caller import Caller, call
-from tests.node.group import Group, wait_for
+from tests.node.caller import Caller, body_of, call
+from tests.node.group import SMALL, Group, wait_for
 from tests.wire.test_requests import a_body
 from viewstamp.client import Client
 from viewstamp.client.options import ClientOptions
@@ -230,3 +231,27 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.AUDIT, Kind.FORK}
     own |= {Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP}
     assert set(Kind) - own == set(_NEEDS)
+
+
+async def test_a_log_without_room_gives_the_outcome_of_a_batch_to_its_owner_only(tmp_path: Path) -> None:
+    """The leader looks for room before it admits a batch, and admission is what checks the caller."""
+    async with Group(tmp_path, 1, wal=replace(SMALL, bytes_max=4 * SMALL.segment_bytes)) as group:
+        await group.run()
+        _, ops = await group.client().create_token("ops", ["administer"])
+        admin = group.client(seed=2, token=ops)
+        await admin.create_topic("orders")
+        _, text = await admin.create_token("writer", ["append"])
+        writer = group.client(seed=3, token=text)
+        await writer.append("orders", b"a")
+        session = writer._sender.session.id
+        large = build_batch([bytes(5 * SMALL.segment_bytes)], topic=TopicId(1), session=session, sequence=Sequence(1))
+        for token, answer in (("", "StaleSessionError"), (ops, "StaleSessionError"), (text, "OK")):
+            async with call(group, greet=False) as caller:
+                await caller.hello(token=token)
+                body = (await caller.ask(FrameKind.APPEND, large.buffer)).body
+                assert body.get("error", "OK") == answer
+        await admin.revoke_token("writer")
+        async with call(group, greet=False) as caller:
+            await caller.hello(token=text)
+            assert body_of(await caller.ask(FrameKind.APPEND, large.buffer))["receipt"]
+            assert await caller.refusal(FrameKind.CREATE_TOPIC, name="x" * 100) == "AccessDeniedError"

@@ -108,6 +108,7 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
     for member, progress in leading.progress.items():
         progress.ticks_in_state += ticks
         progress.ticks_since_response += ticks
+        progress.standing_ticks = progress.standing_ticks + ticks if progress.durable_end < core.log.end else 0
         if progress.state is ProgressState.REPLICATING:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)

@@ -75,6 +75,8 @@ class Progress:
     """Ticks since that round began."""
     stuck_ticks: int = 0
     """Consecutive ticks in which it was recovering although it lacked no committed record."""
+    standing_ticks: int = 0
+    """Consecutive ticks in which it lacked records and acknowledged none."""
     ticks_in_state: int = 0
     """Ticks since the state was entered; while probing, since the probe."""
 
@@ -104,6 +106,7 @@ class Progress:
         """Note that the member has accepted the announcement and is durable up to ``end``."""
         self._forget()
         self.state = ProgressState.REPLICATING
+        self.standing_ticks = 0
         self.durable_end = end
         self.counted_end = Index(0) if is_recovering else end
         self.next_end = end
@@ -125,6 +128,7 @@ class Progress:
             self.probed_from = Index(0)
         if end > self.durable_end:
             self.durable_end = end
+            self.standing_ticks = 0
             self.next_end = max(self.next_end, end)
         if is_recovering or end <= self.counted_end:
             return False

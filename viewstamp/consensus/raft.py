@@ -394,13 +394,16 @@ class Raft:
         """The least durable end of the members in state REPLICATING; the own end if there is none.
 
         A member that is down (``_DOWN_TIMEOUTS``) does not count. Keeping the log from this end on only saves work,
-        because a member that falls behind the log's begin gets a snapshot.
+        because a member that falls behind the log's begin gets a snapshot. So a member that has not taken a record for
+        as long does not count either: if its log is full, it needs a snapshot, because a trim that would make room is
+        behind the records for which there is none.
         """
         core = self.core
         patience = _DOWN_TIMEOUTS * core.options.election_timeout_ticks
         ends = [
             each.durable_end
             for each in (core.state.progress.values() if isinstance(core.state, Leading) else ())
-            if each.state is ProgressState.REPLICATING and each.ticks_since_response <= patience
+            if each.state is ProgressState.REPLICATING
+            and max(each.ticks_since_response, each.standing_ticks) <= patience
         ]
         return min([core.log.end, *(end for end in ends if end > 0)])

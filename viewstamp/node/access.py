@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from viewstamp.wire.access import Token, TokenRole
+from viewstamp.wire.batch import Batch
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["ANONYMOUS", "Credentials", "Gate", "Switch"]
@@ -96,6 +97,19 @@ class Gate(Protocol):
 
         Raises:
           AccessDeniedError: the caller lacks the right.
+        """
+        ...
+
+    def check_sender(self, credentials: Credentials, batch: Batch) -> None:
+        """Check the sender of a batch that the leader has no room for, before it is told anything about the batch.
+
+        The right on the topic or the actor is not checked: an earlier copy may be in the log, and the token may have
+        ended since.
+
+        Raises:
+          StaleSessionError: the session is another caller's, or has ended.
+          AccessDeniedError: the batch needs no session, and the caller lacks the right for it.
+          RequestError: the batch cannot be read.
         """
         ...
 

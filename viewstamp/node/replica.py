@@ -381,7 +381,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             admission = self.applier.machine.admit(batch, caller)
         except StorageFullError as error:
             self.space.note_full(error, batch.size)
-            answer(self._known_outcome(batch, error))
+            answer(self._known_outcome(batch, error, caller))
             return
         except ViewstampError as error:
             answer(error)
@@ -398,13 +398,27 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             case _:
                 self.applier.answer_retry(batch.session, batch.sequence, answer)
 
-    def _known_outcome(self, batch: Batch, refusal: StorageFullError) -> Result | ViewstampError:
-        """Answer a retry of an applied batch although the log is full; refuse everything else."""
+    def _known_outcome(
+        self, batch: Batch, refusal: StorageFullError, caller: Credentials | None
+    ) -> Result | ViewstampError:
+        """Answer a retry of an applied batch although the log is full; refuse everything else.
+
+        The batch was not admitted, so its caller has not been checked yet.
+        """
+        machine, is_alive = self.applier.machine, True
+        if caller is not None and machine.gate.access.is_on:
+            try:
+                machine.gate.check_sender(caller, batch)
+            except ViewstampError as error:
+                return error
+            is_alive = caller.is_alive
         try:
-            outcome = self.applier.machine.query(OutcomeQuery(session=batch.session, sequence=batch.sequence))
+            outcome = machine.query(OutcomeQuery(session=batch.session, sequence=batch.sequence))
         except ViewstampError:
             return refusal
         assert outcome is None or isinstance(outcome, Placement | CommandResults)
+        if isinstance(outcome, CommandResults) and not is_alive:
+            return CommandResults(outcome.receipt, None)
         return outcome
 
     # -- Leading --------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ _NEEDS: dict[Kind, Need] = {
     kind: row.needs for row in REQUESTS.values() if (kind := row.payload or row.record) is not None
 } | {Kind.OPEN_SESSION: OpenSession.needs}
 """By the kind of the batch that a request becomes."""
+_IN_SESSIONS: frozenset[Kind] = frozenset({Kind.RECORDS, Kind.COMMANDS, Kind.STAGED, Kind.FENCE})
+"""The kinds of batches whose outcome a session keeps."""
 
 
 class StateGate:
@@ -116,6 +118,16 @@ class StateGate:
             parts = decode_commit(batch).parts
             for topic in {entry.topic for _, entries in parts for entry in entries_of(entries)}:
                 self.check_topic(credentials, TopicId(topic))
+
+    def check_sender(self, credentials: Credentials, batch: Batch) -> None:
+        """Check that a batch that is not admitted, for lack of room, may be answered; as :meth:`Gate.check_sender`."""
+        if batch.kind not in _IN_SESSIONS:
+            self.check_batch(credentials, batch)
+            return
+        self.refresh(credentials)
+        session = self._state.sessions.find(batch.session)
+        if credentials.owner != session.owner and not (batch.kind is Kind.FENCE and credentials.is_administrator):
+            raise not_owned(session.id)
 
     def check_topic(self, credentials: Credentials, topic: TopicId) -> None:
         """Check whether the caller may append to a topic, and note it in ``granted``. Raises AccessDeniedError."""
