@@ -19,4 +19,5 @@ to ``viewstamp-data/`` under the current directory, on a real disk, and removed 
 | snapshot | how much slower are appends during a snapshot of a gigabyte |
 | backup | how much slower are appends during a backup of a gigabyte |
 | sync_threads | which threads should sync the log |
+| spark | how fast are the Spark sink, the source and the replay, compared with what Spark does itself |
 """

@@ -8,8 +8,8 @@ backup is a full one into a new directory.
 The figure is the p99 of these appends.
 
 Expected: a request of the backup is 512 KiB. Reading, checking and sending them takes the follower 1 to 3 ms of its
-processor, and the command about as long. With at most a quarter of the time spent so, a machine of two cores that is
-busy with appends loses a tenth of its processor to a backup. A sync of the log waits for at most 4 MiB of the backup's
+processor, and the command about as long. The backup works for at most a quarter of the time, so that a machine of two
+busy cores loses a tenth of its processor time to it. A sync of the log waits for at most 4 MiB of the backup's
 unfinished writes, which takes 4 to 13 ms. So the p99 should grow by 5 to 15 ms; at most 20 ms are wanted.
 """
 

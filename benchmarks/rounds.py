@@ -4,8 +4,9 @@ Callers whose records share batches proceed in rounds. A round is a batch from e
 each disk, and a response. Its cost comes from the counters of the operating system: the processor time of each process
 in its own code and in the kernel, and the switches of its threads, each divided by the syncs of the leader's log.
 
-Expected: a round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), a follower's
-twice, and one thread for each sync. The rest is some 150 us of warm Python and 100 us of system calls in each node.
+Expected: a round wakes the leader's loop four times (the batch, its own sync, two acknowledgements), of which two run a
+turn of the consensus, a follower's loop twice, and one thread for each sync. The rest is some 150 us of warm Python and
+100 us of system calls in each node.
 The caches are cold at each wake-up, because four processes share two cores. So the cost of a round should hardly depend
 on the number of its records.
 """

@@ -40,7 +40,7 @@ _NUMBERS = ("ratio", BEFORE, "goal", "CPU ratio", "figure", "ours / it", "CPU us
 def goal_lines(records: Iterable[Record], *, shows_before: bool = False) -> list[tuple[str, ...]]:
     """Return the lines of :data:`GOAL_COLUMNS`: one for each goal, after a line with the work if there are several.
 
-    ``shows_before``: with a column more, behind the ratio: what the record in ``before`` had found.
+    If ``shows_before``, a further column after the ratio has the ratio of an earlier run, from the field ``before``.
     """
     lines: list[tuple[str, ...]] = []
     for record in records:

@@ -77,14 +77,14 @@ class Pool(Actor[Question | Done | Tick]):
         self.waiting: deque[Question] = deque()
 
     def on_start(self) -> None:
-        """Spawn the workers. One that cannot be helped by 20 restarts a minute is a failure of the pool."""
+        """Spawn the workers. If one of them fails more than 20 times in a minute, the pool fails."""
         supervisor = Restart(delay_first=0.01, delay_max=0.5, restarts_max=20, window=60.0)
         for number in range(self.workers):
             self.idle.append(self.spawn(partial(Worker, self.port), name=str(number), supervisor=supervisor))
         self.schedule(0.0, Tick(), every=1 / self.rate)
 
     def on_message(self, message: Question | Done | Tick) -> None:
-        """Take a question, hand one out, or hear what became of one."""
+        """Accept a question, hand one out to a worker, or take a worker's result."""
         match message:
             case Question() if len(self.waiting) >= WAITING_MAX:
                 message.reply.fail(OverloadedError(f"{WAITING_MAX} questions wait", remedy="ask a little later"))

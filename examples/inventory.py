@@ -13,11 +13,11 @@ import viewstamp as vs
 
 
 class OutOfStock(vs.CommandError):
-    """There is not so much of it. Nothing was reserved."""
+    """The stock is smaller than the requested number. Nothing was reserved."""
 
 
 class Inventory(vs.ReplicatedActor):
-    """What is in stock. Lives on every member; its commands change it everywhere alike, in the order of the log."""
+    """The stock of a shop. Every member has a copy, and applies the same commands in the order of the log."""
 
     def __init__(self) -> None:
         self.stock: dict[str, int] = {}

@@ -59,8 +59,8 @@ async def reply(node: EmbeddedNode, line: str) -> str:
         case _:
             return "no: say take CUSTOMER N, or show CUSTOMER"
     try:
-        # Whoever prefers an answer to waiting sets a deadline as for anything else in trio. What was cancelled after
-        # it was sent may still be carried out; ``timeout=`` would say whether that is so.
+        # To limit the wait, set a deadline by trio's means. A call that is cancelled after it was sent may still be
+        # carried out. With ``timeout=`` instead, the error states whether that is possible.
         return f"ok {await call}"
     except Exhausted as error:
         return f"no: {error}"

@@ -130,7 +130,8 @@ def counts_of_votes(module: ast.Module, *, may_look: bool) -> Iterator[str]:
 def test_votes_are_counted_in_one_place() -> None:
     """``consensus/standing.py`` decides majorities; the offline replay once did so by rules of its own.
 
-    The replay may not even look at voters. The record itself (``membership.py``) may state that a voter is the last.
+    The replay may not even read the sets of voters. ``membership.py`` is exempt, because a membership rejects the
+    removal of its last voter.
     """
     looks = {"consensus": True, "node": True, "replay": False, "spark": False}
 

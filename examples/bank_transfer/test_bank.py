@@ -2,7 +2,7 @@
 
     cd examples/bank_transfer && pytest
 
-`test_no_money_is_lost_by_the_hasty_bank` fails: that is what it is here to show.
+`test_no_money_is_lost_by_the_hasty_bank` fails on purpose, because it shows how the simulator finds the mistake.
 """
 
 import asyncio

@@ -54,3 +54,33 @@ def test_every_exit_code_has_a_row() -> None:
     codes = {getattr(errors, name).exit_code for name in errors.__all__ if name.endswith("Error")} | {0, 130}
     page = (DOCS / "errors.md").read_text(encoding="utf-8")
     assert codes == set(map(int, re.findall(r"^\| (\d+) \|", page, re.MULTILINE)))
+
+
+def shown() -> Iterator[tuple[str, str]]:
+    """Yield the place and the arguments of each ``viewstamp`` in a code block, a code span or a remedy of the pages."""
+    root = DOCS.parent
+    for page in [*DOCS.rglob("*.md"), *root.glob("*.md"), *root.glob("changelog.d/*.md"), root / "tests" / "README.md"]:
+        is_fenced = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            is_fenced ^= line.lstrip().startswith("```")
+            is_code = is_fenced or line.startswith("    ")
+            begins = r"(?:^ *|[|;(] *|&& |# |\$ |[ =/]bin/)" if is_code else "(?:`|`[^`]*(?:/bin/|: |, |&& ))"
+            for found in re.finditer(rf"{begins}viewstamp ((?:[a-z]|--)[^`|;#)&]*)", line):
+                yield f"{page.relative_to(root)}:{number}", found[1]
+
+
+def test_every_command_that_a_page_shows_exists_and_has_its_options() -> None:
+    whole = typer.main.get_command(command_tree())
+    table = dict(commands(whole))
+    groups = {name.rsplit(" ", 1)[0] for name in table if name.count(" ") > 1}
+    of_all = COMMON | {"--token-file"} | {option for each in whole.params for option in each.opts}
+    wrong = []
+    for place, text in shown():
+        words, name = text.split(), "viewstamp"
+        options = set(re.findall(r"(?<!\S)--[a-z-]+", text))
+        while words and f"{name} {words[0]}" in table.keys() | groups:
+            name += f" {words.pop(0)}"
+        is_known = name in table or not words or words[0].startswith("-")
+        if not is_known or not options <= table.get(name, set()) | of_all:
+            wrong.append(f"{place}: viewstamp {text}")
+    assert wrong == []

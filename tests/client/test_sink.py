@@ -333,7 +333,7 @@ async def test_a_forgotten_session_costs_the_attempt_and_nothing_else(cluster: C
     attempt = await begin(sink)
     cluster.script.extend([Act.LOSE, Refuse(StaleSessionError("who?"))])
     await attempt.stage("orders", block(b"a"))
-    with pytest.raises(UnavailableError, match="has lost a block"):
+    with pytest.raises(UnavailableError, match="lost a staged block"):
         await attempt.seal()
     attempt = await begin(sink)
     await attempt.stage("orders", block(b"a"))

@@ -632,7 +632,7 @@ class Group:
         for message in ready.messages:
             self._send(member, message)
         if ready.durable is not None:
-            # Without writes of their own, the messages still wait for the earlier writes.
+            # Even if this turn has no writes, its messages wait until the writes of earlier turns are durable.
             member.queue.append(Pending(deque(ready.writes), ready.durable, ready.messages_after_durable))
         member.offer = ready.offer or member.offer
         for batch in ready.committed:

@@ -557,9 +557,10 @@ def knowing(group: Group, me: str, *peers: str) -> None:
 
 
 def test_the_acknowledgements_of_a_member_count_only_if_a_record_names_its_disk() -> None:
-    """Rule 18: with one disk wiped and one member down, a third that never met the first disk would trust the second.
+    """Rule 18: no record is committed with the help of a disk that later leaders do not know.
 
-    So no record is committed with the help of a disk that later leaders do not know.
+    For example n1 commits a record with the help of n2. Then the disk of n2 is wiped, and n1 stops. n3, which has never
+    had a message from the first disk of n2, would accept the empty one and elect a leader without the record.
     """
     group = Group(3)
     knowing(group, "n1", "n3")

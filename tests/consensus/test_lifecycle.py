@@ -171,7 +171,7 @@ def membership_record(term: int, index: int, voters: str, *, previous_term: int)
 
 
 def test_a_membership_is_in_force_from_the_moment_it_is_in_the_log_and_gone_when_it_is_cut() -> None:
-    """Rule 15: on every member, committed or not."""
+    """Rule 15 holds on every member, also while the membership is not committed."""
     first = membership_record(1, 1, "n1 n2 n3", previous_term=0)
     second = membership_record(1, 2, "n3", previous_term=1)
     history = TermHistory([(0, 1), (1, 1)])

@@ -441,7 +441,7 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
         is_voting = isinstance(core.state, Campaign) and core.state.phase is CampaignPhase.VOTE
         return not (isinstance(message, VoteResponse) and is_voting)
     if isinstance(message, VoteRequest) and message.term == core.term == term and target.disk.vote:
-        # The vote was sent when it was durable, or lost with the process; any other answer would be a refusal.
+        # The target sent its vote when that was durable, or lost it in a crash. To this message it could only refuse.
         return not (scope.refuses or scope.asks or target.is_resumed)
     if isinstance(message, _OF_A_LEADER) and message.term == core.term == term:
         return not may_crash and core.leader is not None and message.number < core.announced_number

@@ -96,7 +96,7 @@ OTHERS = sorted(set(range(max(FrameKind) + 2)) - {int(kind) for kind in (*REQUES
 
 
 class Served:
-    """A node that runs between the examples' turns of its event loop."""
+    """A node with an event loop of its own, which runs only while an example waits for it."""
 
     def __init__(self, directory: Path, size: int, running: tuple[str, ...]) -> None:
         self.loop = asyncio.new_event_loop()

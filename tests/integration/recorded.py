@@ -114,7 +114,7 @@ class _Load:
         self._durable: dict[NodeId, int] = {}
 
     async def append(self, name: str, topic: str) -> None:
-        """Append small records one by one, sometimes several as one."""
+        """Append small records one by one, and sometimes several in one append."""
         number = 0
         while not self.is_over:
             number += 1

@@ -142,7 +142,7 @@ async def test_every_acknowledged_command_is_applied_once_although_all_nodes_are
 
 
 async def test_the_leaders_process_is_killed_while_it_sends_a_snapshot(tmp_path: Path) -> None:
-    """The third member missed three times the bound, and sending it a state of 16 MiB takes a while."""
+    """The third member lacks three times as many records as a log holds, and a snapshot of 16 MiB takes some time."""
     settings = {
         "wal.bytes_max": str(16 * MIB),
         "snapshots.log_bytes": str(2 * MIB),

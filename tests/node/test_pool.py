@@ -191,7 +191,7 @@ async def test_a_leader_is_followed_until_its_term_ends_also_when_it_has_removed
 
 @pytest.mark.parametrize("member", ["n2~b", "n3~b", "n2"])
 def test_a_reborn_node_takes_the_place_of_its_latest_id(member: str) -> None:
-    """A voter's place once it has caught up; a learner's place at once, with the role that the learner was to get."""
+    """The new node replaces a voter only when it has caught up, but a learner at once; it gets the learner's role."""
     membership = Membership(
         {N1: "1", N2: "2"},
         {NodeId("n2~a"): "2", NodeId("n3"): "3"},

@@ -158,7 +158,7 @@ async def test_a_proof_of_the_directory_is_good_for_one_connection_and_one_node(
         challenge = (await caller.hello(proves=True)).body["challenge"]
         assert not await proven(caller, identity_proof(incarnation, challenge))
     async with call(guarded.group, "n2", greet=False) as caller:
-        # A member's directory is enough for every member.
+        # The proof is made with the directory of n1, and n2 accepts it.
         challenge = (await caller.hello(proves=True)).body["challenge"]
         assert await proven(caller, administrator_proof(incarnation, directory_of="n1", to="n2", challenge=challenge))
     async with call(guarded.group, "n1") as caller:

@@ -26,7 +26,7 @@ def add(world: World, *, replaces: str = "") -> Member:
 
 
 def test_a_disk_that_was_lost_before_any_record_named_it_leaves_no_damage_behind() -> None:
-    """The old disk's messages have never counted, so the new disk is the member's, under the old id."""
+    """No message from the old disk was ever counted, so the member may take part with a new disk under its old id."""
     world = World(3, Swarm(nodes=3, faults={}))
     n1, n2, n3 = world.members
     for other in (n1, n3):

@@ -153,7 +153,7 @@ def test_one_power_loss_and_two_partitions_lose_nothing_and_stop_no_member(scene
 
 @pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_a_member_that_lost_power_counts_again_in_the_term_of_its_leader(scenes: Scenes, nodes: int) -> None:
-    """It counts within a second and without an election; with two voters no transfer of leadership could help it."""
+    """The member counts within 1.5 s and without an election. An election could not help a group of two voters."""
     scene = scenes(nodes=nodes, majority_loses_power=nodes == 2)
     scene.append(b"1")
     leader, member = scene.leader, scene.others[0]
@@ -239,7 +239,7 @@ def test_a_voter_whose_disk_was_never_named_is_not_waited_for(scenes: Scenes, lo
 
 
 def test_a_client_goes_on_in_its_session_though_acknowledged_batches_of_it_are_gone(scenes: Scenes) -> None:
-    """Its batch in flight follows lost ones, but does not stay out of order for ever."""
+    """The batch in flight has a sequence after those of the lost batches, and must be accepted all the same."""
     scene = scenes(majority_loses_power=True)
     for number in range(5):
         scene.append(b"acknowledged %d" % number)

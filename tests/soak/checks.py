@@ -101,7 +101,7 @@ def file_complaints(name: str, directory: str, contents: Mapping[str, Kept]) -> 
 def account_complaints(
     workload: Workload, accounts: Mapping[str, tuple[dict[str, int], list[list[object]]]]
 ) -> Iterator[str]:
-    """Judge the cells' records of their callers, by key."""
+    """Compare the calls that each cell has counted for each caller with the calls that were acknowledged."""
     for key, (last, wrong) in accounts.items():
         for caller, before, number in wrong:
             yield f"CallsFollow: cell {key!r} received call {number} of {caller} after {before}"

@@ -70,7 +70,7 @@ def test_rows_are_the_records_of_the_range(
     assert [{name: row[name] for name in COLUMNS} for row in found.to_pylist()] == [
         {name: row[name] for name in COLUMNS} for row in expected(batch, start, end)
     ]
-    # In the form in which Spark passes it on, without the bytes outside the range.
+    # Spark serializes a record batch. Bytes outside of the range must not be in it.
     assert pa.ipc.read_record_batch(found.serialize(), found.schema).equals(found)
 
 

@@ -199,7 +199,7 @@ def test_the_package_comes_in_an_archive_of_an_environment(
 
 @AT_LENGTH
 def test_the_package_comes_with_py_files(start: Start, shipped: Delivery, cluster: RunningCluster, topic: str) -> None:
-    """After register(spark), which makes them available to the process that plans a streaming source."""
+    """The job calls register(spark), so that the files also reach the process that plans a streaming source."""
     assert "viewstamp.zip/" in str(check_read(cluster, topic, start(shipped))["package"])
 
 

@@ -177,5 +177,5 @@ def _contradicts(path: str, expected: str, found: str) -> CorruptionError:
         path=path,
         expected=expected,
         found=found,
-        remedy="restore another backup, which `viewstamp backup verify` names as whole, and take a new one with --full",
+        remedy="restore another backup, in which `viewstamp backup verify` finds no damage; take a new one with --full",
     )

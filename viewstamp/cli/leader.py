@@ -40,8 +40,8 @@ def show(
     own = {each.node: address for address, each in (target.expected or {}).items()}.get(str(found["leader"]))
     if own not in (None, leader["address"]):
         raise WrongNodeError(
-            f"the settings have {found['leader']} at {own}, and the leader {found['leader']} is at {leader['address']}:"
-            " it is not the process of this directory",
+            f"the settings in this directory have {found['leader']} at {own}, but the leader {found['leader']} answers"
+            f" at {leader['address']}, so it is a process of another directory",
             remedy=f"run {program()} doctor{target.where}; or name the cluster by --cluster {leader['address']}",
         )
     if output is Output.JSON:

@@ -222,7 +222,7 @@ class Appends:
             if isinstance(error, ClosedError) and self._router.is_closed:
                 raise
             raise OutcomeUnknownError(
-                f"still unknown: {error}" if str(error) else f"still unknown after {seconds:g} s",
+                f"the outcome is unknown: {error}" if str(error) else f"the outcome is unknown after {seconds:g} s",
                 token=token,
                 remedy="ask again with the same token",
             ) from error

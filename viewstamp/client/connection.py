@@ -85,7 +85,7 @@ class NodeConnection:
         """The id of a request of the session whose answer is timed; 0 = none."""
         self.probed_at = 0.0
         self.fastest = math.inf
-        """Seconds of the quickest answer to such a request."""
+        """Seconds of the quickest answer to a timed request, sent at ``probed_at``."""
         self.is_ready = self.has_more = False
         self.questions = 0
         self.closed: Future[ViewstampError] = runtime.create_future()
@@ -175,7 +175,7 @@ class NodeConnection:
     def leave_silent(self, since: float) -> None:
         """End the connection because the node owes an answer since ``since`` and has sent this client nothing.
 
-        If it has sent nothing to the other clients either, the link ends for all.
+        If the node has sent nothing to the other clients of the link either, the link ends for all of them.
         """
         self.is_silent = True
         self._link.suspect(since)

@@ -373,7 +373,7 @@ class Link:
     def expect(
         self, request_id: int, user: LinkUser, receive: Receive, *, is_question: bool = False, may_be_held: bool = False
     ) -> None:
-        """Have the answer to a request that is sent now handed to ``receive(user, frame)``.
+        """Register a request that is about to be sent, so that its answer is passed to ``receive(user, frame)``.
 
         Args:
           request_id: from ``request_ids``.

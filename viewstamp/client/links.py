@@ -15,8 +15,9 @@ opens it instead, with the whole ``connect_timeout`` |
 | waits for an answer, request sent | the answer is dropped when it arrives; until then it counts as a question |
 | waits for an append | as the package's docstring says: not sent yet, it never is; sent, it may be committed |
 
-If opening fails, all clients that wait for the link get the same error at once, because each trying by itself would
-take ``connect_timeout`` one after the other. Only if the node refused the opener's cluster id do they try themselves.
+If opening fails, all clients that wait for the link get the same error at once. If each of them tried by itself, one
+after the other, each attempt could take ``connect_timeout``. They do so only if the node refused the cluster id of the
+client that opened the link, because the others may have another one.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class TopicReader:
             if wrong_start or batch.first_position + batch.count <= expected or batch.first_position == 0:
                 raise PeerError(f"{node.address} sent {batch!r} from {batch.first_position}, expected {expected}")
             if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
-                raise PeerError(f"{node.address} sent {batch!r} for a reader of topic {self._topic_id}")
+                raise PeerError(f"{node.address} sent {batch!r}, which has no records of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
         self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches

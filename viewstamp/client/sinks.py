@@ -292,7 +292,7 @@ class Sink:
         if attempt:
             return Attempt(self, self._sinks, batch, attempt)
         if commit is None:
-            raise PeerError(f"a node says that batch {batch} of {self.name!r} is committed, but sent no commit")
+            raise PeerError(f"a node reported batch {batch} of {self.name!r} as committed, but sent no commit")
         return _commit(commit)
 
     async def commit(self, batch: int, sealed: Sequence[Sealed], *, timeout: float | None = None) -> SinkCommit:
@@ -491,7 +491,7 @@ class Attempt:
                 f"{self._what} misses the receipts of {len(self._tickets)} blocks after {seconds:g} s", remedy=_AGAIN
             ) from None
         except OutcomeUnknownError as error:
-            raise UnavailableError(f"{self._what} has lost a block: {error}", remedy=_AGAIN) from error
+            raise UnavailableError(f"{self._what} lost a staged block: {error}", remedy=_AGAIN) from error
 
     async def _take_receipts(self, bytes_max: int) -> None:
         while self._tickets and (self._tickets[0].waiter.done() or self._in_flight > bytes_max):

@@ -68,7 +68,7 @@ class RaftLog:
         self.durable_end = min(self.durable_end, end)
 
     def reset(self, end: Index) -> None:
-        """Forget every batch, because a snapshot holds all before ``end``: it is committed, and applied by it."""
+        """Drop every batch, because a snapshot replaces all records before ``end``, which then count as applied."""
         assert end > self.commit_end, f"a snapshot up to {end} for a log committed up to {self.commit_end}"
         self._batches = []
         self._starts = []

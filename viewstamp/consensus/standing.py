@@ -94,7 +94,7 @@ def end_of_most(ends: list[Index]) -> Index:
 
 
 def is_voter(membership: Membership, member: NodeId) -> bool:
-    """Return whether ``member`` is counted in a majority, as a voter, or while joint as an outgoing one."""
+    """Return whether ``member`` counts in a majority. In a joint membership the outgoing voters count, too."""
     return member in membership.electors
 
 

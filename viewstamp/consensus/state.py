@@ -152,7 +152,7 @@ class CampaignPhase(Enum):
 
 @dataclass(slots=True, eq=False)
 class Campaign:
-    """A candidate, in one phase of its campaign; the vote that follows a pre-vote is a value of its own."""
+    """A candidate in one phase of its campaign. After a successful pre-vote it gets a new object for the vote."""
 
     leader: ClassVar[None] = None
     phase: CampaignPhase

@@ -74,8 +74,9 @@ class TermHistory:
     def preceded_by(self, own: TermHistory) -> TermHistory:
         """Return this history of a leader, preceded by the terms of the member's ``own`` before its first one.
 
-        A leader trims its history to the records that its own log keeps; the member may keep more, and has to describe
-        them. Before this history's first term the two logs agree, because their common point is at or behind it.
+        The leader's history describes only the records that the leader's log still has. The member's log may begin
+        earlier, and its history has to describe these records, too. Both logs agree on them, because the common point
+        of the two logs is in or after the first term of the leader's history.
         """
         older = [start for start in own.starts if start.term < self.starts[0].term]
         return TermHistory((*older, *self.starts)) if older else self
@@ -117,8 +118,10 @@ class TermHistory:
 def common_point(leader: TermHistory, leader_end: Index, member: TermHistory, member_end: Index) -> Index | None:
     """Return the end of the common prefix of a leader's log and a member's log (protocol rule 4).
 
-    Both histories are advertised ones; the last term of ``leader`` is the term it leads in. The point is at the
-    *highest term present in both*, not at the end of the longest common prefix, because histories are trimmed.
+    Both histories are those that the members sent in messages; the last term of ``leader`` is the term it leads in. The
+    logs agree up to the end of the *highest term that is in both histories*. The longest common prefix of the two
+    histories says nothing, because their beginnings may be trimmed at different places.
+
     None: the two have no common term and ``leader`` does not begin at index 1, so the member needs a snapshot.
 
     Raises:

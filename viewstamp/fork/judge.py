@@ -25,7 +25,7 @@ __all__ = ["Basis", "ForkSource", "check_unchanged", "judge_source"]
 
 @fast_members
 class Basis(Enum):
-    """By which rule the log is chosen."""
+    """The rule by which the log of the new cluster is chosen."""
 
     ELECTED = "a majority of the members, as an election would choose"
     """Nothing acknowledged is missing. With fewer members than a majority: NoQuorumError."""

@@ -180,7 +180,7 @@ class Node:
         if group and hosted.failed.done():
             raise UnavailableError(
                 f"group {group} has failed on {self.options.node}: {hosted.failed.result()!r}",
-                remedy="ask another node; a start of this one replays the log of the group",
+                remedy="ask another node; a restart of this node replays the log of the group",
             )
         return hosted
 

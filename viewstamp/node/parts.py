@@ -247,7 +247,7 @@ def assemble(
 
 
 class CurrentTerm:
-    """The node's term, as a value to bind to a logger: each line shows the term of its moment."""
+    """A value to bind to a logger: each log line shows the term that the node has when the line is written."""
 
     def __init__(self, parts: Callable[[], Parts | None]) -> None:
         """Read the term of ``parts``; None = the log has not been replayed, and the term is 0."""

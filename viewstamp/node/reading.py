@@ -141,7 +141,7 @@ class Reading:
             return await self._log_reader.read_topic(topic, topic_map, position, end, bytes_max), last_position
         except TrimmedError:
             topic_map.locate(position)  # Raises TrimmedError with the positions that are left.
-            raise UnavailableError(f"{self._me} dropped that part of its log meanwhile", remedy="try again") from None
+            raise UnavailableError(f"{self._me} deleted these records during the read", remedy="try again") from None
 
     async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[list[object]], int]:
         """Return the changes of an actor from ``index`` on (0 = from now), and the next index; empty after ``wait``."""

@@ -31,8 +31,8 @@ class Ticker:
     """One member's count of ticks, and its timer.
 
     Invariants:
-      * between two turns exactly one timer is set, for the tick ``_timer_count`` > ``count``
-      * ``is_resting`` exactly while that is more than one tick away
+      * between two turns exactly one timer is set. It is for the tick ``_timer_count``, which is above ``count``
+      * ``is_resting`` is True exactly if ``_timer_count`` is more than one tick above ``count``
     """
 
     def __init__(self, clock: Clock, tick_seconds: float, schedule: Callable[[float], _Timer]) -> None:

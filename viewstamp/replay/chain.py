@@ -296,10 +296,11 @@ class _Walk:
         return best
 
     def _belongs(self, link: BatchLink, replica: ReplicaFiles) -> bool:
-        """Return whether a batch of ``replica`` belongs to the log: by a stored history, else because it was committed.
+        """Return whether a batch of ``replica`` belongs to the log.
 
-        The second rule is needed because members that trimmed their logs also trimmed their histories, and these may
-        not reach back to the log of a member that was stopped earlier.
+        If a stored term history covers the batch, the terms have to be equal. Otherwise ``replica`` must have recorded
+        that the batch was committed. The second rule is needed because members that trimmed their logs also trimmed
+        their histories, which may not reach back to the log of a member that was stopped earlier.
         """
         known = self._known_term(link.end - 1)
         return link.end <= replica.log_hint if known is None else link.term == known

@@ -43,7 +43,8 @@ _TASK_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes of a task. So a gigabyte is at least 16 tasks even if the driver has few cores, and a failed task
 repeats little work."""
 _CUT_BYTES_MIN = 1024 * 1024
-"""With ``minPartitions`` the nodes cut ranges by bytes down to this size; further cuts are by records."""
+"""The least size of a range that is cut by bytes. If ``minPartitions`` asks for smaller ranges, they are cut by the
+number of records, because the nodes name no cuts by bytes below this size."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ _TYPES = {
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS, table: Mapping[str, str] | None = None) -> StructType:
-    """Return Spark's schema of these columns, in this order; ``table``: the options of a table.
+    """Return Spark's schema of these columns, in this order.
+
+    ``table`` has the options of the table that is created; None = the schema is not for a table.
 
     Spark keeps the options of a table in its catalogue and passes them to no source in Python. It does pass the columns
     with their metadata, so each column carries the options.

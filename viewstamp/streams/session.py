@@ -24,7 +24,10 @@ RESULT_BYTES_MAX = 1024 * 1024
 _RECEIPT = struct.Struct("<QIQQq")
 _SIZE = _RECEIPT.size
 _NOT_APPLIED = bytes(_SIZE)
-"""The slot of a fenced sequence: a receipt of no records. The slot of a refused one has the topic's next position."""
+"""The stored receipt of a sequence that was fenced: zeros, because no batch of it was applied and none will be.
+
+If a batch was refused because of its expected position, its receipt has the topic's next position instead of zeros.
+"""
 _pack_results = msgpack.Packer().pack
 """One packer for all batches, because creating one takes longer than packing the results of a small batch."""
 

@@ -178,7 +178,8 @@ class Spares:
     def give_up(self) -> bool:
         """Remove a prepared file for good, so that its bytes can be used elsewhere; False = there is none.
 
-        If it cannot be removed, it is no spare any more either, and its bytes are given back when it is gone.
+        If the file cannot be removed now, the log does not use it any more either. Its bytes count as used until a
+        later attempt has removed it.
         """
         with self._lock:
             if not self._prepared:
@@ -219,7 +220,7 @@ class Spares:
         """Prepare one more file, a dropped one before a new one, and leave ``reserve_bytes`` free. Blocking.
 
         Temporary name → zeros → sync → rename, so a file with the final name has synced zeros. The directory is synced
-        when the file gets its name as a segment, before anything in it is called durable.
+        when the file gets its name as a segment, before anything in it counts as durable.
 
         Raises:
           StorageError: final.
@@ -399,7 +400,10 @@ class Budget:
 
     @property
     def _made_ready(self) -> int:
-        """Bytes that are there to be written to; rolling into the next segment takes a seal behind the open one."""
+        """Bytes of existing files that can be written: the rest of the open segment, and the prepared files.
+
+        The prepared files count only if the open segment can be ended, because that needs some bytes for its seal.
+        """
         can_roll = self.is_open_whole and max(self.open_room, self.free) >= _ROLL_BYTES
         return self.open_room + (max(0, self.prepared) * self._segment_bytes if can_roll else 0)
 

@@ -119,9 +119,13 @@ ScanItem = GroupHeader | tuple[int, Batch] | UnreadableBatch
 class ScanState:
     """The state that the next group and batch must follow; carried from segment to segment.
 
-    ``end`` is the next index, None before the first segment and after a hole; ``term`` that of the record before it,
-    None = unknown; ``number`` and ``generation`` are the highest seen; ``commit_hint`` too. ``log_id`` is the id that
-    every segment with an id must have; None = that of the first one.
+    Attributes:
+      end: the index of the next record; None before the first segment and after a hole.
+      term: the term of the record before ``end``; None = unknown.
+      number: the highest number of a group so far.
+      generation: the highest generation so far.
+      commit_hint: the highest commit hint so far.
+      log_id: the id that every segment with an id must have; None = the first segment with an id decides.
     """
 
     end: int | None = None

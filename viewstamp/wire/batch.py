@@ -259,7 +259,7 @@ class Batch:
         if len(buffer) - offset < HEADER_SIZE:
             raise FrameError(f"a batch header takes {HEADER_SIZE} bytes, {len(buffer) - offset} are there")
         if buffer[offset : offset + 4] != _MAGIC:
-            raise FrameError(f"no batch here: it starts with {bytes(buffer[offset : offset + 4])!r}, not {_MAGIC!r}")
+            raise FrameError(f"not a batch: it starts with {bytes(buffer[offset : offset + 4])!r}, not {_MAGIC!r}")
         return HEADER_SIZE + int(_U32.unpack_from(buffer, offset + 80)[0])
 
     @classmethod
@@ -299,7 +299,8 @@ class Batch:
     def decode_listed(cls, buffer: memoryview, offset: int, checksum: int) -> Batch | None:
         """Read the batch at ``offset`` if it is intact and has this header checksum; None = it is not.
 
-        As :meth:`decode`, without the reason, because recovery reads many batches, and nearly all of them are intact.
+        Unlike :meth:`decode` it gives no reason for a damaged batch. That makes it faster, which matters because
+        recovery reads many batches and nearly all of them are intact.
         """
         if len(buffer) - offset < HEADER_SIZE:
             return None

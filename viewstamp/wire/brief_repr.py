@@ -16,8 +16,8 @@ _short.maxstring = _short.maxother = _short.maxlong = 60
 def brief_repr(value: object) -> str:
     """Return ``value`` as Python would write it, shortened to 100 characters.
 
-    Plain ``repr`` fails on lists a thousand deep and on numbers of five thousand digits, both of which msgpack reads;
-    and of ten megabytes it makes forty, to show a hundred characters. An error must not fail.
+    Plain ``repr`` raises for lists a thousand deep and for numbers of five thousand digits, both of which msgpack
+    reads. It also makes a text of 40 MB from bytes of 10 MB, of which an error message shows 100 characters.
     """
     try:
         return _short.repr(value)[:_LENGTH_MAX]

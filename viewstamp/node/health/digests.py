@@ -44,7 +44,10 @@ _LOOKS_PER_CLOCK = 4
 _TIME_END = 1 << 62
 """Above every plausible time in microseconds since 1970, and low enough that sums with it fit into 64 bits."""
 _PATIENCE_LOOKS = 8
-"""Comparisons in which a member differs before the leader's state alone decides; every member reports once in four."""
+"""Comparisons in which a member may differ. After them the member is wrong, even if no majority has the leader's state.
+
+Each member sends a report before every fourth comparison.
+"""
 _TRAIL_MAX = 65_536
 
 Trail = list[tuple[int, int]]

@@ -28,7 +28,8 @@ class Headroom:
     """The free space of members with a bounded log, by their reports. A member without a report has enough.
 
     Invariants:
-      * with ``spared_bytes`` free here, a majority of the reporting members has space for all admitted batches
+      * while at least ``spared_bytes`` are free here, a majority of the reporting members has space for all admitted
+        batches
     """
 
     def __init__(self, raft: Raft, left: Callable[[], int | None]) -> None:

@@ -200,9 +200,9 @@ class Repairer:
     def set_log_aside(self, membership: Membership) -> None:
         """Set log and snapshots aside, so that this member begins again with the records of the others. Blocks.
 
-        For interval mode, if the group went on without records that are committed here. Term and vote stay. The control
-        file is written first. If the process dies after that, a part of the log remains, or nothing; the member is
-        recovering, and gets the same report again, or a snapshot.
+        In interval mode a group can continue without records that this member has as committed. The member then calls
+        this. Term and vote stay. The control file is written first. If the process dies after that, a part of the log
+        remains, or nothing; the member is recovering, and gets the same report again, or a snapshot.
 
         Args:
           membership: the newest one that the log holds, because the log will not.

@@ -176,7 +176,7 @@ class Scrubber(AsyncActor[None]):
                 await self._snapshots.create()
 
     async def _go_through(self, pieces: Generator[int, None, None]) -> None:
-        """Read piece after piece, each of which returns the number of its bytes, and sleep between them."""
+        """Run the generator, which reads a piece in each step and yields its size; sleep between the steps."""
         with closing(pieces):
             while True:
                 started = self._clock.monotonic()

@@ -69,7 +69,7 @@ _REMOVE_SECONDS = 30.0
 """Pause before files that could not be removed are tried again."""
 _FULL = 0.75
 _SNAPSHOTS_IN_LOG = 4
-"""A bounded log has space for the records since this number of snapshots, independent of their size."""
+"""A bounded log takes a snapshot after each quarter of its bytes, however large the snapshots are."""
 _FAR = 2
 """New batches wait for a snapshot when the log since the last one exceeds the bound divided by this."""
 
@@ -465,7 +465,10 @@ class Snapshotter(AsyncActor[None]):
         return {**self.store.stuck, **self._wal.stuck_files}
 
     def _are_near(self, before: Index, after: Index) -> bool:
-        """Return whether a bounded log can keep all from ``before`` on for records from just below ``after`` on."""
+        """Return whether a snapshot may be removed whose neighbours end at ``before`` and ``after``.
+
+        The log between the two can then be trimmed only as a whole, so it must be a small part of a bounded log.
+        """
         total = self._wal.bytes_max
         return not total or self._wal.bytes_between(before, after) <= total // _SNAPSHOTS_IN_LOG
 
