@@ -9,10 +9,11 @@
 | members | 1 to 7 | over one session to one topic |
 | records | 10,000 to 10,000,000 kept in the log | over one session to one topic |
 
-Expected: the processor time of an append does not depend on the number of records, nor on the number of topics and
-sessions from 64 on. It rises from 1 to 64 of them, because the records are then in 64 batches instead of one. Each
-member adds a constant: the work of a follower, and one more connection of the leader. Each topic and each session adds
-a constant to the memory.
+Expected: the processor time of an append does not depend on the number of records, nor on the number of topics from 64
+on. It rises from 1 to 64 topics or sessions, because the records are then in 64 batches instead of one, and further
+with the connections over which the 64 sessions are spread: 256 of all sessions share one. Each member adds a constant:
+the work of a follower, and one more connection of the leader. Each topic and each session adds a constant to the
+memory.
 """
 
 from __future__ import annotations
@@ -114,24 +115,24 @@ async def over_members(
 ) -> AsyncGenerator[Point, None]:
     """Return a point for each number of members; each is a cluster of its own."""
     for count in counts:
-        async with Ours(nodes=count).running(directory / str(count)) as ours:
+        async with Ours(nodes=count).running(directory / str(count)) as ours, AsyncExitStack() as stack:
             session = await ours.connect()
+            stack.push_async_callback(session.close)
             yield await measure(ours, [session.append], options)
-            await session.close()
 
 
 async def over_records(
     counts: Sequence[int], options: argparse.Namespace, directory: Path
 ) -> AsyncGenerator[Point, None]:
     """Return a point for each number of records in the log."""
-    async with Ours().running(directory) as ours:
+    async with Ours().running(directory) as ours, AsyncExitStack() as stack:
         session = await ours.connect()
+        stack.push_async_callback(session.close)
         kept = 0
         for count in counts:
             await fill(ours, VALUE, count - kept, IN_FLIGHT)
             kept = count
             yield await measure(ours, [session.append], options)
-        await session.close()
 
 
 GROWING = {

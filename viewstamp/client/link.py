@@ -56,8 +56,8 @@ from viewstamp.wire.requests import ProveDirectory
 
 __all__ = ["BYTES_PER_TURN", "FRAMES_PER_TURN", "QUESTIONS_MAX", "UNSENT_BYTES_MAX", "USERS_MAX", "Link", "LinkUser"]
 
-USERS_MAX = 64
-"""Clients that share one link."""
+USERS_MAX = 256
+"""Clients that share one link. With more, those that each follow a few topics would use up its questions."""
 FRAMES_PER_TURN = 16
 """Frames of one user that are written in one turn of the event loop."""
 BYTES_PER_TURN = 512 * 1024
