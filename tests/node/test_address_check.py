@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from tests.node.group import Group
-from viewstamp.errors import MovedError, StorageFullError
+from tests.node.group import PATIENCE_SECONDS, POLL_SECONDS, Group, not_on_the_loop
+from tests.node.hooked_disk import HookedDisk
+from viewstamp.errors import MovedError, StorageFullError, UnavailableError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId
 from viewstamp.node import address_check
+from viewstamp.wire.handshake import Welcome
 
 NEW = "127.0.0.1:13"
 
@@ -18,6 +22,17 @@ NEW = "127.0.0.1:13"
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address_check, "_ASK_SECONDS", 0.05)
+
+
+async def move(group: Group, name: str, address: str) -> None:
+    """Give a member another address. Repeats it while a leader is naming the disks of members that it has just met."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                await (await group.leader()).group.change_members("add", name, address, "")
+                return
+            except UnavailableError:
+                await asyncio.sleep(POLL_SECONDS)
 
 
 async def test_the_only_member_refuses_another_address_and_moves_by_a_record(tmp_path: Path) -> None:
@@ -30,7 +45,7 @@ async def test_the_only_member_refuses_another_address_and_moves_by_a_record(tmp
         assert "viewstamp node readdress" in caught.value.remedy
         assert "viewstamp cluster fork" in caught.value.remedy
         await group.run()
-        await group.nodes[NodeId("n1")].group.change_members("add", "n1", NEW, "")
+        await move(group, "n1", NEW)
         await group.stop("n1")
         await group.run("n1", listen=NEW)
         assert group.nodes[NodeId("n1")].group.membership.voters == {"n1": NEW}
@@ -52,13 +67,44 @@ async def test_a_voter_moved_while_it_was_down_starts_at_the_new_address_despite
     async with Group(tmp_path) as group:
         await group.run()
         await group.stop("n3")
-        await (await group.leader()).group.change_members("add", "n3", NEW, "")
+        await move(group, "n3", NEW)
         await group.run("n3", listen=NEW)
         await group.stop("n2")
         await group.client().create_topic("t")  # Without n3 there is no majority.
         await group.stop("n3")
         await group.start("n2")
         await group.run("n3", listen=NEW)  # Now its own log contains the new address.
+
+
+async def test_a_member_that_replays_its_log_is_asked_again_for_the_newer_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes start at the same time, and the moved one has the shortest log: the others answer by their settings."""
+    may_replay, answers = threading.Event(), []
+    may_replay.set()
+
+    def hook(call: str, path: str, caller: str) -> bool:
+        if "/n3/" not in path and "/wal" in path:
+            may_replay.wait(PATIENCE_SECONDS)
+        return not_on_the_loop(call, path, caller)
+
+    def noted(welcome: Welcome | None) -> tuple[int, dict[str, str], bool]:
+        answers.append(welcome.node if welcome is not None else "")
+        if {"n1", "n2"} <= set(answers):
+            may_replay.set()
+        return members_of(welcome)
+
+    members_of = address_check._members_of
+    monkeypatch.setattr(address_check, "_ASK_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(address_check, "_members_of", noted)
+    async with Group(tmp_path, disks=lambda _: HookedDisk(RealDisk(), hook)) as group:
+        await group.run()
+        await group.stop("n3")
+        await move(group, "n3", NEW)
+        await group.stop("n1", "n2")
+        may_replay.clear()
+        await asyncio.gather(group.start("n1"), group.start("n2"), group.run("n3", listen=NEW))
+        assert group.nodes[NodeId("n3")].group.membership.voters[NodeId("n3")] == NEW
 
 
 async def test_no_member_starts_when_all_were_moved_until_the_old_addresses_are_restored(tmp_path: Path) -> None:
@@ -105,7 +151,7 @@ async def test_settings_without_a_present_member_and_with_a_former_one_start(tmp
 async def test_settings_that_are_older_than_a_move_start_and_may_change_elsewhere(tmp_path: Path) -> None:
     async with remembering(tmp_path) as group:
         await group.run()
-        await (await group.leader()).group.change_members("add", "n3", OTHER, "")
+        await move(group, "n3", OTHER)
         await group.caught_up()
         await group.stop("n2")
         await group.run("n2")  # Its settings have the old address of n3, as at its last start.
@@ -122,7 +168,7 @@ async def test_settings_that_are_newer_than_the_own_log_start_if_a_member_says_s
     async with remembering(tmp_path) as group:
         await group.run()
         await group.stop("n2")
-        await (await group.leader()).group.change_members("add", "n3", OTHER, "")
+        await move(group, "n3", OTHER)
         await group.run("n2", members=with_n3_at(group, OTHER))
 
 

@@ -34,7 +34,8 @@ settings: the others will follow | starts |
 
 The others are asked at the addresses of the node's own record, and at those in the settings, by a client's
 handshake, which changes nothing. A node that does not answer is asked again for ``_ASK_SECONDS``, because all nodes may
-be starting at the same time. Of two records the one of the higher generation counts. If that one is never committed,
+be starting at the same time. So is one that still replays its log: it names the members of its settings, and has no
+proof of its identity yet. Of two records the one of the higher generation counts. If that one is never committed,
 the node starts at an address that no member uses, which is harmless.
 
 If the process dies before the settings' addresses are stored, the next start compares with those of an earlier start:
@@ -59,6 +60,7 @@ from viewstamp.node.peers.peer_client import refusal_of
 from viewstamp.node.replay import Recovered
 from viewstamp.wire.frame import FrameDecoder
 from viewstamp.wire.handshake import Hello, Opening, Welcome
+from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 
 __all__ = ["SETTINGS_MEMBERS_NAME", "check_address", "store_settings_members"]
 
@@ -109,7 +111,7 @@ async def check_address(
             return not changed.keys() & _differing(named, members) and (not is_moved or members.get(member) == own)
 
         asked = dict.fromkeys([*known, *(named[name] for name in changed if name != name_of(member))])
-        hello = Hello(cluster=options.cluster, group=options.group)
+        hello = Hello(cluster=options.cluster, group=options.group, challenge=bytes(CHALLENGE_BYTES))
         if not await _any_names(host.network, asked, hello, membership.generation, agrees):
             if is_moved:
                 raise _own_has_moved(str(member), str(recorded), own)
@@ -230,10 +232,10 @@ async def _ask(
         try:
             async with asyncio.timeout(_WELCOME_SECONDS):
                 await network.connect(address, question.accept)
-                found, members = await question.answer
+                found, members, is_replayed = await question.answer
             if found > generation and agrees(members):
                 return True
-            if found >= generation:
+            if found >= generation and is_replayed:
                 return False
         except (OSError, TimeoutError, ViewstampError):
             pass  # It is down, starting, or in another cluster: it is asked again.
@@ -248,8 +250,8 @@ class _Question:
     """A connection that sends a client's HELLO, because the WELCOME names the members."""
 
     def __init__(self, hello: Hello) -> None:
-        self.answer: asyncio.Future[tuple[int, dict[str, str]]] = asyncio.get_running_loop().create_future()
-        """The generation of the node's membership, and its members' addresses."""
+        self.answer: asyncio.Future[tuple[int, dict[str, str], bool]] = asyncio.get_running_loop().create_future()
+        """The generation of the node's membership, its members' addresses, and whether its log has been replayed."""
         self._opening = Opening(hello.to_map(), "the other member", refused=refusal_of)
         self._decoder = FrameDecoder()
         self._connection: Connection | None = None
@@ -280,8 +282,8 @@ class _Question:
             self.answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.
 
 
-def _members_of(welcome: Welcome | None) -> tuple[int, dict[str, str]]:
+def _members_of(welcome: Welcome | None) -> tuple[int, dict[str, str], bool]:
     told: Any = welcome.members if welcome is not None else None
-    if told is None:
+    if welcome is None or told is None:
         raise FrameError("a WELCOME that does not name the members")
-    return told["generation"], told["members"]
+    return told["generation"], told["members"], welcome.identity.get("proof") is not None
