@@ -69,6 +69,30 @@ def test_show_prints_the_names_and_dates(run: Run, directory: Path) -> None:
     assert made[0]["hosts"] == ["127.0.0.1"]
 
 
+def test_only_a_directory_in_which_tls_is_switched_on_has_to_be_started(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Files for several machines are not started with ``cluster start``, and renewed certificates need no restart."""
+    assert main.run(["config", "new", str(tmp_path), "--nodes", "1"]) == 0
+    capfd.readouterr()
+    for arguments, is_first in (([], True), (["--client", "bob"], False), (["--renew"], False)):
+        assert main.run(["tls", "new", "--dir", str(tmp_path), *arguments]) == 0
+        printed = capfd.readouterr().out
+        assert ("cluster start" in printed) == ("without TLS have to be stopped" in printed) == is_first
+
+
+def test_files_of_an_old_and_a_new_cluster_need_two_directories(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("n1", "n2"):
+        arguments = ["config", "new", str(tmp_path), "--member", f"{name}=127.0.0.1:7001", "--cluster-id", f"of-{name}"]
+        assert main.run(arguments) == 0
+    assert main.run(["tls", "new", "--dir", str(tmp_path)]) == 2
+    error = capfd.readouterr().err
+    assert "of the clusters of-n1, of-n2" in error
+    assert "into a new directory" in error
+
+
 def test_other_clusters_need_options_or_variables(
     run: Run, directory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -15,7 +16,7 @@ from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, size
 from viewstamp.errors import ConfigError, ViewstampError
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import program
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 from viewstamp.terminal.progress import WorkProgress
 
 if TYPE_CHECKING:
@@ -310,7 +311,8 @@ def restore(
     if output is Output.JSON:
         print_json(asdict(restored))
         return
-    print(f"restored backup {restored.backup} as cluster {restored.cluster} in {restored.directory}")
+    done = f"restored backup {restored.backup} as cluster {restored.cluster} in {restored.directory}"
+    print(fitted(done, sys.stdout))
     if not members:
         print(f"start it: {program()} cluster start --dir {directory}")
         return
@@ -320,7 +322,8 @@ def restore(
     print_table(["node", "address", "settings", "data"], rows)
     if tls:
         print(f"certificates: {directory / 'tls'}; keep ca.key off the nodes")
-    print("Copy to each machine the settings and the data of its node, and of no other node: see docs/backup.md")
+    copy = "Copy to each machine the settings and the data of its node, and of no other node: see docs/backup.md"
+    print(fitted(copy, sys.stdout))
     print(f"Then start each node: {program()} node run --config FILE")
 
 

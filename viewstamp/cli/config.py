@@ -129,7 +129,7 @@ def new(
         print(f"certificates: {directory / 'tls'}; keep ca.key off the nodes")
     elif some.tls.files is not None:
         print(f"make its certificate where ca.key is: {program()} tls new --dir DIR")
-    print(f"read each file, copy it to its machine, and start it there: {program()} node run --config FILE")
+    print(f"read each file, copy it to its machine, and start it there:\n  {program()} node run --config FILE")
     if like is not None:
         joining = " ".join(f"{name} {made[name].node.advertise}" for name in made)
         voters = ",".join(some.cluster.members.values())

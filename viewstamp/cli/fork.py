@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,7 +12,7 @@ import typer
 
 from viewstamp.cli.options import LocalDirOption, OutputOption, TimeoutOption
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.fork import ForkResult
@@ -78,15 +79,19 @@ def print_new_cluster(
         return
     for finding in result.findings[:_FINDINGS_MAX]:
         say(str(finding))
-    print(f"cluster {result.cluster} begins with the log of {result.source} up to index {result.end - 3}; its voters:")
+    begins = (
+        f"cluster {result.cluster} begins with the log of {result.source} up to index {result.end - 3}; its voters:"
+    )
+    print(fitted(begins, sys.stdout))
     print_table(["node", "address", "data"], rows)
     for place in result.aside.values():
         print(f"old files: {place}")
     if forking.tls is not None:
-        where = os.path.relpath(directory) if not config else "DIR"
-        print(
-            f"Make new certificates, as these name cluster {result.source}: {program()} tls new --dir {where} --renew"
-        )
+        why = f"Make new certificates, because these name cluster {result.source}"
+        if config:
+            print(fitted(f"{why}: see docs/recovery.md, Certificates of the new cluster", sys.stdout))
+        else:
+            print(f"{fitted(f'{why}:', sys.stdout)}\n  {program()} tls new --dir {os.path.relpath(directory)} --renew")
     if config:
         print(f"Start each node: {program()} node run --config FILE")
     else:

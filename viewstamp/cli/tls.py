@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import LocalDirOption, OutputOption
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, dir_flag, program
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.output import Output, fitted, print_json, print_table
 
 if TYPE_CHECKING:
     from viewstamp.host.tls import LoadedTls
@@ -48,8 +49,12 @@ def new(
         ["name", "ends", "certificate", ""],
         [(_short(row), row["ends"], _path(row), "made" if row["made"] else "kept") for row in rows],
     )
-    print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
-    print("Nodes that run without TLS have to be stopped first, all of them: TLS and plain connections do not mix.")
+    if any(each.is_switched_on for each in made):
+        print(f"start it: {program()} cluster start{dir_flag(directory, DEFAULT_DIRECTORY)}")
+        first = (
+            "Nodes that run without TLS have to be stopped first, all of them: TLS and plain connections do not mix."
+        )
+        print(fitted(first, sys.stdout))
 
 
 @app.command("replace-authority")

@@ -25,7 +25,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from viewstamp.config.load import load_settings
@@ -60,11 +60,15 @@ _CLIENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCertificate:
-    """A certificate in a directory. ``is_new`` = this call has made it; ``settings`` = the file of its node."""
+    """A certificate in a directory. ``is_new`` = this call has made it; ``settings`` = the file of its node.
+
+    ``is_switched_on`` = this call has added the section ``[tls]`` to that file.
+    """
 
     tls: LoadedTls
     is_new: bool
     settings: str = ""
+    is_switched_on: bool = False
 
 
 def make_certificates(
@@ -110,9 +114,8 @@ def make_certificates(
         for client in clients:
             named = CertificateName(cluster, False, client)
             made.append(_certificate(authority, _files(place, client), named, [], days, renew=renew))
-        for file in found:
-            _add_section(file, found[file].node.id)
-    return made
+        added = {file for file in found if _add_section(file, found[file].node.id)}
+    return [replace(each, is_switched_on=each.settings in added) for each in made]
 
 
 def certificates_in(directory: str) -> list[LoadedTls]:
@@ -217,7 +220,8 @@ def _settings_in(directory: str) -> dict[str, NodeSettings]:
         problem = f"has settings files of the clusters {', '.join(sorted(clusters))}" if clusters else "has none"
         raise ConfigError(
             f"{directory} has to hold the settings files of one cluster's nodes, and it {problem}",
-            remedy="create them with `viewstamp config new`, or name another directory with --dir",
+            remedy="create them with `viewstamp config new`, or name another directory with --dir. After a fork or a"
+            " recovery, put the new cluster's files and the authority (tls/ca.pem, tls/ca.key) into a new directory",
         )
     return found
 
@@ -248,13 +252,15 @@ def _certificate(
     return MadeCertificate(tls=inspect(files), is_new=is_new, settings=settings)
 
 
-def _add_section(file: str, node: str) -> None:
+def _add_section(file: str, node: str) -> bool:
+    """Add ``[tls]`` to a settings file; return False if it has one."""
     with open(file, encoding="utf-8") as stream:
         text = stream.read()
     if "tls" in tomllib.loads(text):
-        return
+        return False
     section = f'\n[tls]\nauthority = "tls/ca.pem"\ncertificate = "tls/{node}.pem"\nkey = "tls/{node}.key"\n'
     _write(file, (text.rstrip("\n") + "\n" + section).encode())
+    return True
 
 
 class _Authority:

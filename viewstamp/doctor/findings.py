@@ -248,7 +248,8 @@ def _other_address(report: Report) -> Iterator[Finding]:
         else:
             remedy = (
                 f"{back}; or, if all members have moved, stop them and run `viewstamp node readdress"
-                " --without-majority` on each; or, if this is a copy, `viewstamp cluster fork` begins a new cluster"
+                " --without-majority --config FILE` on each; or, if this is a copy, `viewstamp cluster fork` begins a"
+                " new cluster"
             )
         yield Finding(code="moved", node=name, sentence=f"{sentence}{_cost(report, name)}", remedy=remedy)
 

@@ -141,5 +141,6 @@ def _no_majority(membership: Membership, member: NodeId, answering: Mapping[str,
         f"no majority of the members can commit the new address of {member}: {silent} do not answer; nothing was"
         " changed",
         remedy="start them, then repeat this. If they have moved too: stop all members, write all new addresses into"
-        " [cluster] members of each settings file, and run viewstamp node readdress --without-majority on each",
+        " [cluster] members of each settings file, and run viewstamp node readdress --without-majority --config FILE on"
+        " each",
     )

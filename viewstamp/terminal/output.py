@@ -75,7 +75,9 @@ def fitted(text: str, stream: TextIO, *, indent: str = "") -> str:
 
 
 def say(message: str) -> None:
-    """Print a message that is not the result: to stderr."""
+    """Print a message that is not the result: to stderr, where a terminal gets it wrapped to its width."""
+    if sys.stderr is not None:
+        message = "\n".join(fitted(line, sys.stderr) for line in message.split("\n"))
     print(message, file=sys.stderr, flush=True)
 
 
