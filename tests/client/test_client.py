@@ -190,6 +190,23 @@ async def test_full_batches_leave_up_to_the_limit_in_flight(cluster: Cluster) ->
     assert cluster.values()[1:] == [b"%06d" % n + bytes(1000) for n in range(60)]
 
 
+async def test_a_batch_for_a_far_leader_is_sent_when_it_is_full_and_no_other_has_begun(cluster: Cluster) -> None:
+    client = await ready(cluster, batch_bytes=5000, batches_eager=1, batches_in_flight=2, batches_in_flight_far=48)
+    cluster.default = Act.HOLD
+    tasks = many(client, 1)
+    await until(lambda: len(cluster.arrived) == 1)
+    client._sender.batches.note_answer(1.0)
+    tasks += many(client, 4, size=1000)
+    await client.describe_topic("orders")
+    assert len(cluster.arrived) == 1
+    tasks += many(client, 4, size=1000)
+    await until(lambda: len(cluster.arrived) == 2)
+    assert len(cluster.arrived[1].values) == 8
+    cluster.default = Act.OK
+    cluster.release()
+    await asyncio.gather(*tasks)
+
+
 async def test_topics_do_not_share_batches(cluster: Cluster) -> None:
     client = await ready(cluster)
     await client.create_topic("bills")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from viewstamp.client.batches import RECORD_COST, OpenBatch
+from viewstamp.client.batches import COMMANDS, RECORD_COST, OpenBatch
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.unsent import OpenBatches
 from viewstamp.ids import TopicId
@@ -51,6 +51,36 @@ def test_an_open_batch_waits_where_a_full_one_is_sent() -> None:
     assert batches.take({FIRST: 1}) is full
     assert batches.take({FIRST: 1}) is None
     assert batches.take({}) is still_open
+
+
+def test_a_full_batch_grows_while_the_leader_is_far_away() -> None:
+    full: list[bool] = []
+    options = ClientOptions(batches_eager=1, batches_in_flight=2, batches_in_flight_far=64)
+    batches: OpenBatches[Future[Any]] = OpenBatches(options, lambda batch: None, lambda: full.append(True))
+    batches.batch_bytes = 2 * SIZE
+    batches.note_answer(1.0)
+    grown = add(batches, FIRST)
+    assert add(batches, FIRST) is grown
+    assert batches.take({FIRST: 1}) is None
+    for _ in range(6):
+        assert add(batches, FIRST) is grown
+    assert full == [True]
+    another = add(batches, FIRST)
+    assert another is not grown
+    assert batches.take({FIRST: 63}) is grown
+    assert batches.take({FIRST: 1}) is None
+    assert batches.take({}) is another
+    assert add(batches, FIRST) not in (grown, another)
+
+
+def test_batches_of_commands_and_of_a_near_leader_do_not_grow() -> None:
+    batches = unsent(eager=1, in_flight=2)
+    batches.batch_bytes = 2 * SIZE
+    batches.note_answer(1.0)
+    commands = {add(batches, COMMANDS) for _ in range(4)}
+    batches.note_answer(0.001)
+    records = {add(batches, FIRST) for _ in range(4)}
+    assert len(commands) == len(records) == 2
 
 
 def test_blocks_of_attempts_keep_the_order_of_the_calls_whatever_their_topics() -> None:

@@ -22,6 +22,7 @@ How appends are sent
     it is sent for the first time. So a record without a sequence was certainly never sent.
   * A batch is sent in the next turn of the event loop while fewer than ``batches_eager`` of its topic are unanswered; a
     full one while fewer than ``batches_in_flight`` are. Topics count apart, because their records cannot share a batch.
+    If the leader is far away, a full batch grows until it is sent.
     There is no linger time and no limit of records, only of bytes.
   * Each record is checked before it joins, so a wrong record fails alone. An atomic group is never divided.
   * Within a topic, records have the order of the calls. Between topics there is no order.

@@ -84,12 +84,14 @@ class OpenBatch(Generic[WaiterT]):
     __slots__ = (
         "attempt",
         "bytes",
+        "bytes_max",
         "cancelled",
         "columns",
         "count",
         "expected_position",
         "groups",
         "headers",
+        "is_full",
         "is_open",
         "keys",
         "lane",
@@ -120,12 +122,16 @@ class OpenBatch(Generic[WaiterT]):
         self.columns: Columns | None = None
         """The columns of a block, until the batch is built."""
         self.bytes = 0
+        self.bytes_max = 0
+        """Bytes above which no record joins it, while it is open."""
         self.count = 0
         """Records in the batch; 0 until it is built."""
         self.tick = 0
         """The tick of the default timeout in which the batch began; see ``Sender``."""
         self.is_open = True
         """Whether more records may join."""
+        self.is_full = False
+        """Whether it is sent as a full batch although records may still join it, because the leader is far away."""
         self.cancelled = False
         """A caller has gone before the batch was built, so its records need not be sent."""
         self.parts: list[OpenBatch[WaiterT]] = []

@@ -25,7 +25,11 @@ class ClientOptions:
     timeout: float = 30.0
     """The timeout of a call that is given none, above 0; ``math.inf`` = no timeout."""
     batch_bytes: int = 256 * 1024
-    """A batch takes no more records once it holds this many bytes."""
+    """A batch takes no more records once it holds this many bytes.
+
+    If the leader is far away, a full batch of records takes further ones until it is sent, up to four times as many
+    bytes. So few batches in flight hold many records.
+    """
     batches_in_flight: int = 8
     """Limit of batches of one topic (or of commands) that are sent and not answered, 1 to 64, if the leader is near.
 

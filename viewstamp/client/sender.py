@@ -43,7 +43,7 @@ class Sender:
 
     def __init__(self, runtime: Runtime, options: ClientOptions, router: Router) -> None:
         self.held_max = options.bytes_in_flight_max
-        self.batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch)
+        self.batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch, self._wake)
         self.session: Session[Waiter] = Session(options, count(1), self.batches)
         self.queue = SendQueue(runtime, router, options.silence, self._fits)
         self._runtime = runtime

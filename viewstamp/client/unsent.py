@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic
 
-from viewstamp.client.batches import RECORD_COST, Completion, Headers, OpenBatch, WaiterT
+from viewstamp.client.batches import COMMANDS, RECORD_COST, Completion, Headers, OpenBatch, WaiterT
 from viewstamp.client.checks import check_columns
 from viewstamp.client.options import ClientOptions
 from viewstamp.errors import RecordTooLargeError, ViewstampError
@@ -20,6 +20,8 @@ _BATCH_COST = HEADER_SIZE + 160
 """Upper bound of the bytes of a batch beside its records: header, three paddings, three first offsets, the bitmap."""
 _NEAR_SECONDS = 0.005
 """The quickest answer of a leader that counts as near."""
+_FAR_BATCHES = 4
+"""A batch that waits for answers of a far leader grows to this many times ``batch_bytes``."""
 
 
 class OpenBatches(Generic[WaiterT]):
@@ -30,19 +32,31 @@ class OpenBatches(Generic[WaiterT]):
       * ``held_bytes`` counts the batches here, and those that were sent until the session completes them
     """
 
-    def __init__(self, options: ClientOptions, on_batch: Callable[[OpenBatch[WaiterT]], None]) -> None:
-        """Create it empty; ``on_batch`` is called with each batch that begins."""
+    def __init__(
+        self,
+        options: ClientOptions,
+        on_batch: Callable[[OpenBatch[WaiterT]], None],
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create it empty.
+
+        Args:
+          options: those of the client.
+          on_batch: called with each batch that begins.
+          on_full: called when a batch may be sent as a full one, and no other has begun.
+        """
         self.held_bytes = 0
         """Bytes of the appends that the client holds, sent or not."""
         self.record_bytes_max = 1024 * 1024
         self.batch_bytes_max = 8 * 1024 * 1024
         self.batch_bytes = options.batch_bytes
-        """Bytes to which an open batch grows."""
+        """Bytes to which an open batch grows; see also :meth:`_next`."""
         self.waiting: deque[OpenBatch[WaiterT]] = deque()
         self.sent_max = options.batches_in_flight
         """Batches of one lane that may be unanswered; see :meth:`note_answer`."""
         self._options = options
         self._on_batch = on_batch
+        self._on_full = on_full
         self._open: dict[TopicId, OpenBatch[WaiterT]] = {}
 
     def set_limits(self, *, record_bytes_max: int, batch_bytes_max: int) -> None:
@@ -79,8 +93,8 @@ class OpenBatches(Generic[WaiterT]):
     def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
         """Add a record without key and headers, or a command. Called for each record, so it has to be quick."""
         batch = self._open.get(topic)
-        if batch is None or batch.bytes + size > self.batch_bytes:
-            batch = self._begin(topic)
+        if batch is None or batch.bytes + size > batch.bytes_max:
+            batch = self._next(topic, size)
         batch.bytes += size
         self.held_bytes += size
         batch.values.append(value)
@@ -109,8 +123,10 @@ class OpenBatches(Generic[WaiterT]):
         the batch begins.
         """
         batch = self._open.get(topic)
-        if batch is None or expected_position or batch.bytes + size > self.batch_bytes:
+        if expected_position:
             batch = self._begin(topic)
+        elif batch is None or batch.bytes + size > batch.bytes_max:
+            batch = self._next(topic, size)
         held = len(batch.values)
         if keys is not None and batch.keys is None:
             batch.keys = [None] * held
@@ -161,9 +177,8 @@ class OpenBatches(Generic[WaiterT]):
     def take(self, unanswered: Mapping[int, int]) -> OpenBatch[WaiterT] | None:
         """Remove and return the next batch to send; None = there is none. Records whose callers have gone are dropped.
 
-        A batch that records may still join stays here while ``batches_eager`` of its lane are unanswered, so that it
-        fills; any other batch while ``sent_max`` are. Each topic is a lane, because records of several topics
-        cannot share a batch.
+        A batch that is not full stays here while ``batches_eager`` of its lane are unanswered, so that it fills; any
+        other batch while ``sent_max`` are. Each topic is a lane, because records of two topics cannot share a batch.
 
         Args:
           unanswered: the number of batches that are sent and not answered, by lane.
@@ -171,7 +186,7 @@ class OpenBatches(Generic[WaiterT]):
         eager_max, sent_max = self._options.batches_eager, self.sent_max
         while True:
             for batch in self.waiting:
-                if unanswered.get(batch.lane, 0) < (eager_max if batch.is_open else sent_max):
+                if unanswered.get(batch.lane, 0) < (eager_max if batch.is_open and not batch.is_full else sent_max):
                     break
             else:
                 return None
@@ -210,10 +225,28 @@ class OpenBatches(Generic[WaiterT]):
         self._open.clear()
         return completions
 
+    def _next(self, topic: TopicId, size: int) -> OpenBatch[WaiterT]:
+        """Return the batch for a record that does not fit into the open one.
+
+        If the leader is far away, that one grows until it is sent, because the number of unanswered batches is limited.
+        For example, 48 batches of 256 KiB in a round trip of 100 ms are 126 MB a second at most. Larger batches also
+        cost the nodes fewer rounds. Batches of commands do not grow, because their results would grow as well.
+        """
+        batch = self._open.get(topic)
+        if batch is not None and topic != COMMANDS and self.sent_max > self._options.batches_in_flight:
+            batch.bytes_max = min(_FAR_BATCHES * self.batch_bytes, self.batch_bytes_max - _BATCH_COST)
+            if batch.bytes + size <= batch.bytes_max:
+                if not batch.is_full:
+                    batch.is_full = True
+                    self._on_full()
+                return batch
+        return self._begin(topic)
+
     def _begin(self, topic: TopicId) -> OpenBatch[WaiterT]:
         if topic in self._open:
             self._close(topic)
         batch: OpenBatch[WaiterT] = OpenBatch(topic)
+        batch.bytes_max = self.batch_bytes
         self._open[topic] = batch
         self.waiting.append(batch)
         self._on_batch(batch)
