@@ -14,14 +14,15 @@ from viewstamp.consensus.membership import AddMember, Change, Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.interfaces import File
+from viewstamp.host.interfaces import File, Host
 from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node import log_clock, log_store, replica
+from viewstamp.node import hosting, log_clock, log_store, replica
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers import identity
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.reading import Reading
@@ -31,6 +32,7 @@ from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
+from viewstamp.node.state_machine import PlacedGroup
 from viewstamp.node.ticker import Ticker
 from viewstamp.wal import budget, scan, verdict
 from viewstamp.wal import repair as wal_repair
@@ -425,6 +427,46 @@ def count_the_stop() -> AbstractContextManager[None]:
     return patched(Ticker, catch_up=catch_up)
 
 
+# -- Groups that are placed ---------------------------------------------------------------------------------
+
+
+def open_before_established() -> AbstractContextManager[None]:
+    """A founder opens a group when its own disk is on record, without the disks of the others."""
+    original = hosting.Hosting.placed
+
+    def placed(self: hosting.Hosting) -> list[PlacedGroup]:
+        assert original.fget is not None, "it is a property"
+        return [
+            replace(each, members={node: each.members[node] for node in each.incarnations})
+            if self._group.options.node in each.incarnations
+            else each
+            for each in original.fget(self)
+        ]
+
+    return patched(hosting.Hosting, placed=property(placed))
+
+
+def begin_as_the_founder() -> AbstractContextManager[None]:
+    """A founder opens whatever directory it has, also an empty one, although another disk is on record."""
+    original = hosting.complete_directory
+
+    def complete_directory(host: Host, options: NodeOptions) -> str:
+        return original(host, replace(options, incarnations={}))
+
+    return patched(hosting, complete_directory=complete_directory)
+
+
+def report_before_durable() -> AbstractContextManager[None]:
+    """A founder reports a disk that it has not stored, so each start of its process reports another one."""
+
+    async def report(call: Callable[..., str], host: Host, options: NodeOptions) -> str:
+        if options.incarnations:
+            return await in_thread(call, host, options)
+        return f"{host.entropy.getrandbits(64):016x}"
+
+    return patched(hosting, in_thread=report)
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -570,6 +612,24 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a process counts the time for which it was stopped as ticks",
             count_the_stop,
             rule="design §4",
+        ),
+        Mutant(
+            "open-before-established",
+            "a founder opens a group that lacks founders",
+            open_before_established,
+            rule="rule 18",
+        ),
+        Mutant(
+            "begin-as-the-founder",
+            "a founder that lost its directory votes with an empty one",
+            begin_as_the_founder,
+            rule="rule 18",
+        ),
+        Mutant(
+            "report-before-durable",
+            "a founder reports a disk that is not stored yet",
+            report_before_durable,
+            rule="rule 18",
         ),
     )
 }

@@ -620,6 +620,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_ticker.py::test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for"),
     ),
     Record(
+        "open-before-established",
+        Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
+    ),
+    Record(
+        "begin-as-the-founder",
+        Case("tests/sim/test_groups.py::test_a_founder_that_lost_a_group_is_not_taken_for_the_founder_again"),
+    ),
+    Record(
+        "report-before-durable",
+        Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
+    ),
+    Record(
         "expire-by-oneself",
         Case(
             "tests/streams/test_sessions.py::test_no_session_ends_before_its_record_because_of_a_members_own_settings"

@@ -151,7 +151,13 @@ class Group:
         host = Host(
             clock_of_the_loop(), self._disks(NodeId(name)), self.board.network(name), entropy, boot_id=read_boot_id
         )
-        return Node(self.options(name, **changes), host, self.machine(NodeId(name)), self.journal.logger())
+        return Node(
+            self.options(name, **changes),
+            host,
+            self.machine(NodeId(name)),
+            self.journal.logger(),
+            machine_of=lambda _: self.machine(NodeId(name)),
+        )
 
     def machine(self, node: NodeId) -> Streams:
         """Return the empty state machine of one member."""

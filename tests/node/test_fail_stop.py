@@ -54,7 +54,7 @@ class Broken(Group):
 
     def make(self, name: str, **changes: Any) -> Node:
         node = super().make(name, **changes)
-        return Node(node.options, node.host, node.machine, BrokenLog())
+        return Node(node.options, node.host, node.machine, BrokenLog(), machine_of=lambda _: self.machine(NodeId(name)))
 
 
 async def test_a_group_works_with_a_log_stream_that_cannot_be_written(tmp_path: Path) -> None:
@@ -128,7 +128,8 @@ async def test_failed_is_set_before_anything_is_logged(tmp_path: Path) -> None:
     async with Group(tmp_path, 1) as group:
         seen: list[bool] = []
         made = group.make("n1")
-        node = Node(made.options, made.host, made.machine, BrokenLog(lambda: seen.append(node.failed.done())))
+        log = BrokenLog(lambda: seen.append(node.failed.done()))
+        node = Node(made.options, made.host, made.machine, log, machine_of=lambda _: made.machine)
         await node.start()
         await node.wait_running(20)
         seen.clear()

@@ -30,7 +30,13 @@ async def test_a_log_line_has_the_term_at_the_time_of_writing(tmp_path: Path) ->
         members={NodeId("n1"): "127.0.0.1:0"},
         leader_hint="n1",
     )
-    node = Node(options, Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom()), Streams(), log)
+    node = Node(
+        options,
+        Host(RealClock(), RealDisk(), RealNetwork(), random.SystemRandom()),
+        Streams(),
+        log,
+        machine_of=lambda _: Streams(),
+    )
     node._logger.info("before")
     await node.start()
     await node.wait_running(10)

@@ -169,14 +169,17 @@ def node_options(settings: NodeSettings) -> NodeOptions:
 def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors = NO_ACTORS) -> Node:
     """Build a node that runs ``actors``, not started, on the running event loop. Imports nothing by itself."""
     quota, staged_bytes_max = _staging_quota(settings)
-    machine = Streams(
-        classes=actors,
-        staged_bytes_max=staged_bytes_max,
-        staged_quota=quota,
-        session_seconds=settings.limits.session_seconds,
-        call_result_bytes_max=settings.limits.result_bytes_max,
-    )
-    return Node(node_options(settings), host, machine, log)
+
+    def machine() -> Streams:
+        return Streams(
+            classes=actors,
+            staged_bytes_max=staged_bytes_max,
+            staged_quota=quota,
+            session_seconds=settings.limits.session_seconds,
+            call_result_bytes_max=settings.limits.result_bytes_max,
+        )
+
+    return Node(node_options(settings), host, machine(), log, machine_of=lambda _: machine())
 
 
 def _staging_quota(settings: NodeSettings) -> tuple[str, int]:

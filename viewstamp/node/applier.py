@@ -50,6 +50,8 @@ class Applier:
         """The log time of the last batch applied."""
         self.membership: MembershipEntry | None = None
         """The membership in force at ``applied_end``; None = no record and no snapshot had one yet."""
+        self.placements = 0
+        """Number of applied records about groups, and of adopted snapshots; the replica reports a change of it."""
         self.unsaved_bytes = 0
         """Bytes of the batches applied since the newest snapshot's cut, which a restart has to apply again."""
         self.unsaved_seconds = 0.0
@@ -116,6 +118,8 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
+        elif batch.kind >= Kind.PLACE_GROUP:
+            self.placements += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:
             answer(result)
@@ -132,6 +136,7 @@ class Applier:
         self.applied_term = point.last_term
         self.log_time = point.log_time
         self.membership = point.membership
+        self.placements += 1
         self.unsaved_bytes, self.unsaved_seconds = 0, 0.0
         self._call_waiting()
 

@@ -31,7 +31,7 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
-from viewstamp.ids import Index, NodeId, name_of
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
@@ -46,10 +46,12 @@ from viewstamp.node.ports import NodeControl
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import NodeRecovery
 from viewstamp.node.replica import Replica
-from viewstamp.node.state_machine import StateMachine
+from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
+from viewstamp.wire.placing import encode_hosted
+from viewstamp.wire.requests import ReportHosted
 
 __all__ = ["Group"]
 
@@ -90,7 +92,9 @@ class Group:
         self._host = host
         self._node = node
         self._logger = log
-        self._membership = Membership(dict(options.members), dict(options.learners))
+        self._membership = Membership(
+            dict(options.members), dict(options.learners), incarnations=dict(options.incarnations)
+        )
         self._recovery = NodeRecovery(host, machine, options, members=self._membership, hello=self._hello, log=log)
         self.repairer = self._recovery.repairer
         self._restarting: asyncio.Task[None] | None = None
@@ -242,6 +246,11 @@ class Group:
             self.parts.peers.connect_all()
         self._node.on_change(self.id)
 
+    def on_placement(self) -> None:
+        """Report to the node that the placement of groups may have changed; only group 0 has one."""
+        if self.id == GROUP_0:
+            self._node.on_placement()
+
     def _on_failed(self, failure: Failure) -> None:
         if not self.failed.done():
             self.failed.set_result(failure.error)
@@ -361,6 +370,24 @@ class Group:
         if self.parts is not None:
             self.parts.ref.maybe_tell(join)
 
+    def report_hosted(self, group: GroupId, incarnation: str) -> None:
+        """Send the disk of this node in another group to the leader of this one; it may be lost, so it is repeated."""
+        parts = self.parts
+        core = parts.raft.core if parts is not None else None
+        if parts is None or core is None or core.leader is None:
+            return
+        if core.leader == core.me:
+            parts.ref.maybe_tell(Proposal(encode_hosted(group, name_of(core.me), incarnation), _ignore))
+        else:
+            parts.peers.report_hosted(core.leader, group, incarnation)
+
+    def take_hosted(self, source: NodeId, incarnation: str, asked: ReportHosted) -> None:
+        """Propose a member's report about its disk in another group; it may be dropped. Raises LostDiskError."""
+        parts = self.parts
+        if parts is not None and parts.peers.takes_reports(source, incarnation):
+            batch = encode_hosted(GroupId(asked.group), name_of(source), asked.incarnation)
+            parts.ref.maybe_tell(Proposal(batch, _ignore))
+
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it when the change is committed. If cancelled, the change goes on.
 
@@ -427,3 +454,7 @@ class Group:
         lacking = standing.lacking(self.membership, self.membership.electors.keys() - away)
         voters = lacking[0] if lacking else []
         return unanswered(voters, away.intersection(voters), reason or "no leader was elected", detail=state)
+
+
+def _ignore(_: Result | ViewstampError) -> None:
+    """Do nothing, because the founder repeats its report until it is recorded."""

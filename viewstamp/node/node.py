@@ -19,6 +19,7 @@ from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
+from viewstamp.node.hosting import Hosting, MachineFactory
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import CurrentTerm
 from viewstamp.node.replica import Replica
@@ -36,7 +37,18 @@ class Node:
       * the first failure of the group ends the node: its port closes, and ``failed`` has the cause
     """
 
-    def __init__(self, options: NodeOptions, host: Host, machine: StateMachine, log: Logger) -> None:
+    def __init__(
+        self, options: NodeOptions, host: Host, machine: StateMachine, log: Logger, *, machine_of: MachineFactory
+    ) -> None:
+        """Prepare the node; nothing is read yet.
+
+        Args:
+          options: of the node and its group 0.
+          host: the machine.
+          machine: the state machine of group 0, to which nothing has been applied.
+          log: for the lines of the node.
+          machine_of: returns the state machine of another group that is placed on this node.
+        """
         self.options = options
         self.host = host
         self.address = options.advertise or options.listen
@@ -48,6 +60,16 @@ class Node:
         """The replica of group 0, and the requests that it answers."""
         self.groups: dict[GroupId, Group] = {GROUP_0: self.group}
         """All hosted groups, by their ids."""
+        self.hosting = Hosting(
+            self.group,
+            host,
+            hosted=self.groups,
+            open_group=self.host_group,
+            machine_of=machine_of,
+            on_failed=lambda error: self.on_failed(GROUP_0, Failure("hosting", error)),
+            log=self._logger,
+        )
+        """Opens the groups that are placed on this node."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -118,6 +140,7 @@ class Node:
 
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
+        await self.hosting.stop()
         groups = list(reversed(self.groups.values()))
         if not self._stopping:
             for group in groups:
@@ -194,6 +217,10 @@ class Node:
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
+
+    def on_placement(self) -> None:
+        """Open the groups that are placed on this node; as ``NodeControl.on_placement``."""
+        self.hosting.on_placement()
 
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.
@@ -325,4 +352,7 @@ class Node:
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         if len(self.groups) > 1:
             status["hosted"] = {group.id: group.status for group in self.groups.values() if group.id}
+        if placed := self.hosting.placed:
+            failures = self.hosting.failures
+            status["placed"] = [{**each.describe(), "failure": failures.get(each.id, "")} for each in placed]
         return status

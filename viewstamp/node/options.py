@@ -35,6 +35,9 @@ class NodeOptions:
     members: Mapping[NodeId, str]
     learners: Mapping[NodeId, str] = field(default_factory=dict)
     leader_hint: str = ""
+    incarnations: Mapping[NodeId, str] = field(default_factory=dict)
+    """The disks of the founders that group 0 has on record; {} for group 0 itself. A node with another disk than the
+    recorded one is not that founder."""
     core: RaftOptions = field(default_factory=RaftOptions)
     wal: WalOptions = field(default_factory=WalOptions)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
@@ -64,7 +67,13 @@ class NodeOptions:
         }
 
     def of_group(
-        self, group: GroupId, members: Mapping[NodeId, str], *, learners: Mapping[NodeId, str], leader_hint: str = ""
+        self,
+        group: GroupId,
+        members: Mapping[NodeId, str],
+        *,
+        learners: Mapping[NodeId, str],
+        leader_hint: str = "",
+        incarnations: Mapping[NodeId, str] | None = None,
     ) -> NodeOptions:
         """Return the options of another group on this node, whose directory is within that of the node.
 
@@ -73,6 +82,7 @@ class NodeOptions:
           members: its voters, with the addresses of their nodes.
           learners: its learners.
           leader_hint: the node that campaigns first if the group is new; "" = none.
+          incarnations: the disks of its founders on record; None = none are.
         """
         assert group > 0, "group 0 has the options of the node"
         data_dir = f"{self.data_dir}/groups/{group}"
@@ -83,6 +93,7 @@ class NodeOptions:
             members=members,
             learners=learners,
             leader_hint=leader_hint,
+            incarnations=incarnations or {},
             stores_members=False,
         )
 

@@ -34,6 +34,10 @@ class NodeControl(Protocol):
         """Report a change of role, term, leader, lifecycle or membership in a group."""
         ...
 
+    def on_placement(self) -> None:
+        """Report that the applied state of group 0 may have another placement of groups than before."""
+        ...
+
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Report that a part of a group has failed; its other parts are being stopped."""
         ...
@@ -48,6 +52,10 @@ class GroupControl(Protocol):
 
     def on_change(self) -> None:
         """Report the end of a turn that changed the role, term, leader, lifecycle or membership."""
+        ...
+
+    def on_placement(self) -> None:
+        """Report that a record about groups, or a snapshot, was applied."""
         ...
 
     def on_superseded(self, reason: str) -> None:

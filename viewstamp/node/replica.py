@@ -150,6 +150,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._changes = MembershipChanges(raft)
         self._known: tuple[NodeId | None, type, Term, Lifecycle, Membership] | None = None
         """The state in the last call of ``GroupControl.on_change``."""
+        self._placements = 0
+        """``Applier.placements`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
 
@@ -216,6 +218,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             applier.apply_turn()
             if applier.pending:
                 self.ref.put(_GO_ON)
+        if applier.placements != self._placements:
+            self._placements = applier.placements
+            self._group.on_placement()
         if self._changes.waiting:
             self._changes.note()
         # Attributes instead of properties, because this runs in every turn.

@@ -75,6 +75,7 @@ from viewstamp.wire.requests import (
     ReadLog,
     ReadSnapshot,
     ReadTopic,
+    ReportHosted,
     RevokeToken,
     RotateToken,
     SealAttempt,
@@ -141,6 +142,10 @@ class GroupService(Protocol):
 
     def join(self, join: Join) -> None:
         """Take the request of a node that lost its disk to be added."""
+        ...
+
+    def take_hosted(self, source: NodeId, incarnation: str, asked: ReportHosted) -> None:
+        """Take a member's report about its disk in another group. Raises LostDiskError."""
         ...
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:

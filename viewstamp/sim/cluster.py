@@ -271,7 +271,11 @@ class Cluster:
     async def _live(self, member: Member, process: SimulatedProcess) -> None:
         """Run one node until it fails; after a failure of its disk it is started again, like any service."""
         node = Node(
-            self._options(member), member.host, self._make_machine(member.name), _NodeLog(self, member.name, {})
+            self._options(member),
+            member.host,
+            self._make_machine(member.name),
+            _NodeLog(self, member.name, {}),
+            machine_of=lambda _: self._make_machine(member.name),
         )
         member.node = node
         try:

@@ -4,6 +4,7 @@
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks
+- ``placing``: the records of the log about groups
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK

@@ -132,6 +132,7 @@ class FrameKind(IntEnum):
     DESCRIBE_LOG = 66
     COPY_LOG = 67
     COPY_SNAPSHOT = 68
+    HOSTED = 69
     OK = 30
     ERROR = 31
 

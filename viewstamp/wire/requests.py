@@ -60,6 +60,7 @@ __all__ = [
     "ReadLog",
     "ReadSnapshot",
     "ReadTopic",
+    "ReportHosted",
     "RevokeToken",
     "RotateToken",
     "SealAttempt",
@@ -550,3 +551,11 @@ class AskToJoin(RequestBody):
 
     address: str
     member: str = ""
+
+
+@request(FrameKind.HOSTED, needs=MEMBERS)
+class ReportHosted(RequestBody):
+    """Report the disk of the sender in a group that was placed on it; has no id and no answer, and is repeated."""
+
+    group: int
+    incarnation: str

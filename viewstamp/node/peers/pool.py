@@ -29,7 +29,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.interfaces import Buffer, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import NodeId, name_of
+from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node.inbox import Inbox, LostPeer, RememberPeer
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
@@ -37,7 +37,7 @@ from viewstamp.node.ports import GroupControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
-from viewstamp.wire.requests import AskToJoin
+from viewstamp.wire.requests import AskToJoin, ReportHosted
 
 __all__ = ["PeerPool"]
 
@@ -154,6 +154,11 @@ class PeerPool:
         """Send to the leader that ``member`` asks to be added."""
         ask = AskToJoin(address=address, member=member)
         self._send_frame(leader, encode_frame(ask.kind, ask.to_map()))
+
+    def report_hosted(self, leader: NodeId, group: GroupId, incarnation: str) -> None:
+        """Send to the leader the disk of this node in a group that was placed on it."""
+        report = ReportHosted(group=group, incarnation=incarnation)
+        self._send_frame(leader, encode_frame(report.kind, report.to_map()))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
         if name_of(peer) != name_of(self._raft.core.me) and self.address(peer) is not None:

@@ -1,0 +1,296 @@
+"""Groups that are placed by a record of group 0: founders create and open them, and never with an empty disk again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from tests.node.caller import call
+from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
+from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.interfaces import Host
+from viewstamp.ids import GroupId, NodeId, name_of
+from viewstamp.node import Node, NodeOptions
+from viewstamp.node.hosting import complete_directory
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
+from viewstamp.sim.disk import SimulatedDisk
+from viewstamp.sim.loop import SimulatedCrash
+from viewstamp.wal.control_file import ControlFile, read_control_state
+from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.frame import FrameKind
+
+G = GroupId(7)
+N1 = NodeId("n1")
+PATH = "/n1/groups/7"
+
+
+class Placing(Group):
+    """Nodes on which tests place groups."""
+
+    async def place(self, *streams: str, nodes: tuple[str, ...] = ()) -> GroupId:
+        """Place a group through the leader of group 0, however often that changes."""
+        while True:
+            leader = await self.leader()
+            try:
+                placed = await leader.hosting.place(streams, nodes)
+            except RequestError:
+                raise
+            except ViewstampError:
+                continue
+            assert isinstance(placed["group"], dict)
+            return GroupId(placed["group"]["id"])
+
+    def states(self, group: GroupId) -> list[PlacedGroup | None]:
+        """Return the group as each node has it."""
+        machines = [node.machine for node in self.nodes.values()]
+        return [next((each for each in m.query(GroupsQuery()) if each.id == group), None) for m in machines]
+
+    async def recorded(self, group: GroupId, *nodes: str) -> None:
+        """Wait until all nodes have exactly these founders of a group on record."""
+
+        def is_so() -> bool:
+            return all(each is not None and each.incarnations.keys() == set(nodes) for each in self.states(group))
+
+        await wait_for(is_so, lambda: f"{self.states(group)}\n{self.journal.tail()}")
+
+    def leader_of(self, group: GroupId) -> Node | None:
+        for node in self.nodes.values():
+            hosted = node.groups.get(group)
+            if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
+                return node
+        return None
+
+    async def create(self, group: GroupId, name: str) -> None:
+        """Create a topic in a group, which has to elect a leader for it."""
+        record = msgpack.packb({"name": name, "retain_bytes": 0, "retain_seconds": 0.0})
+        while True:
+            leader = await wait_for(lambda: self.leader_of(group), self.journal.tail)
+            answered: asyncio.Future[Result | Exception] = asyncio.get_running_loop().create_future()
+            leader.groups[group].propose(build_batch([record], kind=Kind.CREATE_TOPIC), answered.set_result)
+            if not isinstance(await asyncio.wait_for(answered, PATIENCE_SECONDS), Exception):
+                return
+
+    async def has_topics(self, group: GroupId, *names: str) -> None:
+        """Wait until every node hosts the group with exactly these topics."""
+
+        def is_level() -> bool:
+            hosted = [node.groups.get(group) for node in self.nodes.values()]
+            return all(
+                each is not None and [topic["name"] for topic in each.machine.query(TopicsQuery())] == list(names)
+                for each in hosted
+            )
+
+        await wait_for(is_level, self.journal.tail)
+
+    def path(self, name: str, group: GroupId) -> Path:
+        return self.directory / name / "groups" / str(group)
+
+
+async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run()
+        placed = await group.place("s1")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+        state = group.states(placed)[0]
+        assert state is not None
+        assert state.is_established
+        for name, node in group.nodes.items():
+            assert node.groups[placed].incarnation == state.incarnations[name] != node.group.incarnation
+            assert node.groups[placed].membership.incarnations == state.incarnations
+        await group.stop("n3")
+        await group.create(placed, "two")
+        await group.run("n3")
+        await group.has_topics(placed, "one", "two")
+        assert group.nodes[NodeId("n3")].groups[placed].me == "n3"
+        status = group.nodes[NodeId("n3")].status
+        assert status["placed"] == [{**state.describe(), "failure": ""}]
+        assert await group.place("s1") == placed
+
+
+async def test_no_founder_votes_before_all_have_reported_their_disks(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run("n1", "n2")
+        placed = await group.place("s1")
+        await group.recorded(placed, "n1", "n2")
+        assert all(placed not in node.groups for node in group.nodes.values())
+        assert all(read_control_state(RealDisk(), str(group.path(n, placed))) for n in ("n1", "n2"))
+        await group.run("n3")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+
+
+async def test_a_founder_that_lost_its_directory_joins_under_another_id(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run()
+        placed = await group.place("s1")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+        await group.stop("n3")
+        shutil.rmtree(group.path("n3", placed))
+        await group.run("n3")
+        await group.has_topics(placed, "one")
+        joined = group.nodes[NodeId("n3")].groups[placed].me
+        assert joined != "n3" == name_of(joined)
+
+        def is_voter() -> bool:
+            leader = group.leader_of(placed)
+            return leader is not None and leader.groups[placed].membership.voters.keys() == {"n1", "n2", joined}
+
+        await wait_for(is_voter, group.journal.tail)
+
+
+async def test_the_only_founder_never_begins_anew_with_an_empty_directory(tmp_path: Path) -> None:
+    """It would elect itself, and its empty log would take the place of the lost one."""
+    async with Placing(tmp_path) as group:
+        await group.run()
+        placed = await group.place("s1", nodes=("n2",))
+        await group.create(placed, "one")
+        await group.stop("n2")
+        shutil.rmtree(group.path("n2", placed))
+        await group.run("n2")
+        node = group.nodes[NodeId("n2")]
+        hosted = await wait_for(lambda: node.groups.get(placed), group.journal.tail)
+        await wait_for(lambda: hosted.parts, group.journal.tail)
+        assert hosted.me != "n2"
+        assert hosted.me not in hosted.membership.electors
+
+
+async def test_a_directory_that_has_voted_with_another_disk_is_refused_and_the_node_goes_on(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run()
+        placed = await group.place("s1")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+        await group.stop("n3")
+        control = ControlFile.open(RealDisk(), str(group.path("n3", placed)))
+        assert control.state is not None
+        control.write(replace(control.state, incarnation="f" * 16))
+        await group.run("n3")
+        node = group.nodes[NodeId("n3")]
+        await wait_for(lambda: node.hosting.failures, group.journal.tail)
+        assert "has another disk of n3" in node.hosting.failures[placed]
+        assert placed not in node.groups
+        await group.client("n3").create_topic("zero")
+        await group.create(placed, "two")
+
+
+async def test_a_cancelled_group_is_forgotten_and_its_streams_can_be_placed_again(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run("n1", "n2")
+        placed = await group.place("s1")
+        await group.recorded(placed, "n1", "n2")
+        await (await group.leader()).hosting.cancel(placed)
+        again = await group.place("s1", nodes=("n1", "n2"))
+        assert again > placed
+        await group.create(again, "one")
+        assert all(each is None for each in group.states(placed))
+        assert all(placed not in node.groups for node in group.nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (("n1", "n9"), "the founder 'n9', which is no voter of group 0: n1, n2, n3"),
+        (("n1", "n1"), "founder 'n1' is named twice"),
+    ],
+)
+async def test_founders_have_to_be_voters_of_group_0(tmp_path: Path, nodes: tuple[str, ...], message: str) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run("n1", "n2")
+        with pytest.raises(RequestError, match=message) as refused:
+            await group.place("s1", nodes=nodes)
+        assert refused.value.remedy
+
+
+async def test_only_a_member_with_its_recorded_disk_reports_for_a_founder(tmp_path: Path) -> None:
+    async with Placing(tmp_path) as group:
+        await group.run("n1", "n2")
+        await group.run("n3")
+        await group.stop("n3")
+        placed = await group.place("s1")
+        await group.recorded(placed, "n1", "n2")
+        leader = (await group.leader()).options.node
+        async with call(group, leader) as caller:
+            caller.send(FrameKind.HOSTED, {"group": placed, "incarnation": "e" * 16})
+            assert await caller.is_ended(), "a client is no member"
+        for stranger in ("n3", "n4"):
+            async with call(group, leader, greet=False) as caller:
+                assert (await caller.hello(node=stranger, incarnation="f" * 16)).kind == FrameKind.REFUSED
+        await group.client().create_topic("zero")
+        await group.caught_up()
+        assert all(each is not None and "n3" not in each.incarnations for each in group.states(placed))
+
+
+# The directory of a founder.
+
+
+def options(**incarnations: str) -> NodeOptions:
+    own = NodeOptions(node=N1, cluster=CLUSTER, data_dir="/n1", listen="", members={}, wal=SMALL)
+    return own.of_group(G, {N1: "a:1"}, learners={}, incarnations={NodeId(n): each for n, each in incarnations.items()})
+
+
+def host(disk: SimulatedDisk, seed: int) -> Host:
+    return Host(None, disk, None, random.Random(seed))  # type: ignore[arg-type]
+
+
+def test_a_founder_keeps_its_disk_wherever_its_process_dies_while_the_directory_is_created() -> None:
+    ends, call_number = 0, 0
+    while not ends:
+        disk = SimulatedDisk("d")
+        disk.make_directory("/n1")
+        disk.crash_at(disk.calls + call_number)
+        reported = ""
+        try:
+            reported = complete_directory(host(disk, 1), options())
+            disk.crash_at(None)
+            ends += 1
+        except SimulatedCrash:
+            disk.crash(random.Random(call_number))
+        again = complete_directory(host(disk, 2), options())
+        disk.crash(random.Random(call_number))
+        assert complete_directory(host(disk, 3), options()) == again
+        assert not reported or again == reported
+        state = read_control_state(disk, PATH)
+        assert state is not None
+        assert (state.incarnation, state.member_id, state.group) == (again, "", 7)
+        call_number += 1
+    assert call_number > 10
+
+
+def test_an_empty_directory_of_an_established_group_gets_a_new_id() -> None:
+    disk = SimulatedDisk("d")
+    disk.make_directory("/n1")
+    incarnation = complete_directory(host(disk, 1), options(n1="e" * 16))
+    state = read_control_state(disk, PATH)
+    assert state is not None
+    assert name_of(state.member_id) == "n1" != state.member_id
+    assert complete_directory(host(disk, 2), options(n1="e" * 16)) == incarnation
+    assert read_control_state(disk, PATH) == state
+
+
+def test_a_directory_whose_report_was_refused_gets_a_new_id_unless_it_has_voted() -> None:
+    disk = SimulatedDisk("d")
+    disk.make_directory("/n1")
+    incarnation = complete_directory(host(disk, 1), options())
+    complete_directory(host(disk, 1), options(n1=incarnation))
+    state = read_control_state(disk, PATH)
+    assert state is not None
+    assert state.member_id == ""
+    control = ControlFile.open(disk, PATH)
+    control.write(replace(state, term=1))
+    with pytest.raises(ConfigError, match="another disk of n1"):
+        complete_directory(host(disk, 2), options(n1="e" * 16))
+    control = ControlFile.open(disk, PATH)
+    control.write(state)
+    assert complete_directory(host(disk, 2), options(n1="e" * 16)) == incarnation
+    changed = read_control_state(disk, PATH)
+    assert changed is not None
+    assert name_of(changed.member_id) == "n1" != changed.member_id

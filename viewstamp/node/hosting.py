@@ -1,0 +1,254 @@
+"""The hosting of placed groups: brings the groups of a node into line with the placement in the state of group 0.
+
+It looks at the placement after each change of it, and repeats what is not complete. It remembers nothing that decides:
+the next start of the process goes on from the state of group 0 and the directories.
+
+| the state of group 0 has | the directory ``groups/<g>`` | this node |
+| --- | --- | --- |
+| no incarnation of this founder | missing, or without a control file | completes it, then reports its incarnation |
+| no incarnation of this founder | complete | reports its incarnation again, until it is recorded |
+| its incarnation; the group is not established | any | waits |
+| an established group | of the recorded incarnation | opens it as the founder |
+| an established group | missing, or without a control file: the disk was lost | completes it under a new id, and \
+joins the group |
+| an established group | of another incarnation, and never voted | gives it a new id, and joins the group |
+| an established group | of another incarnation, and has voted | refuses it, because people must decide |
+| an established group | has a new id already | opens it under that id |
+
+The control file is written last when a directory is created, so a directory without one holds nothing. A directory with
+one never gets another incarnation here. So a founder's name belongs to one disk for ever (``EstablishedIsNeverNew``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.interfaces import Host
+from viewstamp.host.logger import Logger
+from viewstamp.ids import GroupId, NodeId, name_of
+from viewstamp.node.changes import answered
+from viewstamp.node.data_dir import DataDir
+from viewstamp.node.group import Group
+from viewstamp.node.options import NodeOptions
+from viewstamp.node.peers.identity import reborn
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, StateMachine
+from viewstamp.wal.control_file import ControlState
+from viewstamp.wal.log import Wal
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.identity_proof import fingerprint
+from viewstamp.wire.placing import encode_cancel, encode_place
+
+__all__ = ["Hosting", "MachineFactory", "complete_directory"]
+
+MachineFactory = Callable[[GroupId], StateMachine]
+"""Returns the state machine of a group that was placed on this node, to which nothing has been applied."""
+
+_REPEAT_SECONDS = 0.5
+
+
+class Hosting:
+    """Hosts the groups that were placed on this node, each in a task of its own, so that none waits for another.
+
+    Invariants:
+      * a group is opened only if the applied state of group 0 has it as established
+      * a group that could not be opened is not tried again by this process
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        host: Host,
+        *,
+        hosted: Container[GroupId],
+        open_group: Callable[[NodeOptions, StateMachine], Awaitable[Group]],
+        machine_of: MachineFactory,
+        on_failed: Callable[[BaseException], None],
+        log: Logger,
+    ) -> None:
+        """Prepare; nothing runs before :meth:`on_placement`.
+
+        Args:
+          group: group 0 of this node.
+          host: the machine.
+          hosted: the groups that are open already.
+          open_group: opens a group: ``Node.host_group``.
+          machine_of: returns the state machine of a group.
+          on_failed: called if the hosting itself has failed, which ends the node.
+          log: the logger of the node.
+        """
+        self.failures: dict[GroupId, str] = {}
+        """The groups that could not be opened, each with the reason."""
+        self._group = group
+        self._host = host
+        self._hosted = hosted
+        self._open_group = open_group
+        self._machine_of = machine_of
+        self._on_failed = on_failed
+        self._logger = log
+        self._tasks: dict[GroupId, asyncio.Task[None]] = {}
+        """The groups that are not open yet."""
+        self._changes: dict[GroupId, asyncio.Event] = {}
+        """Wakes each of the tasks after a change of the placement."""
+        self._is_stopping = False
+
+    def on_placement(self) -> None:
+        """Look at the placement, because it may have changed. Never awaits."""
+        for change in self._changes.values():
+            change.set()
+        if self._is_stopping:
+            return
+        for placed in self.placed:
+            if placed.id not in self._hosted and placed.id not in self.failures and placed.id not in self._tasks:
+                self._changes[placed.id] = asyncio.Event()
+                self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
+
+    @property
+    def placed(self) -> list[PlacedGroup]:
+        """Return the groups of which this node is a founder, by the applied state; [] until the log is replayed."""
+        if self._group.parts is None:
+            return []
+        placed = self._group.machine.query(GroupsQuery())
+        return [each for each in placed if self._group.options.node in each.members]
+
+    async def place(self, streams: Sequence[str], nodes: Sequence[str] = ()) -> dict[str, object]:
+        """Place a group, and return {"group": ``PlacedGroup.describe``} once it is committed. It is not open then.
+
+        A second call with the same arguments returns the same group. If cancelled, the group may be placed anyway.
+
+        Args:
+          streams: the names of its streams.
+          nodes: the names of its founders; () = all voters of group 0.
+
+        Raises:
+          RequestError: a founder is no voter of group 0, or is named twice; or the record is refused.
+          NotLeaderError, UnavailableError: nothing was placed; ask the leader of group 0.
+          OutcomeUnknownError: this node does not lead any more; call it again on the new leader.
+        """
+        addresses = {name_of(member): address for member, address in self._group.membership.electors.items()}
+        named = [NodeId(node) for node in nodes] or list(addresses)
+        if unknown := [node for node in named if node not in addresses]:
+            raise RequestError(
+                f"a group cannot have the founder {unknown[0]!r}, which is no voter of group 0:"
+                f" {', '.join(addresses)}; no group was placed",
+                remedy="name voters, see `viewstamp members list`; or add the node first: `viewstamp members add`",
+            )
+        if twice := [node for place, node in enumerate(named) if node in named[:place]]:
+            raise RequestError(f"founder {twice[0]!r} is named twice; no group was placed", remedy="name it once")
+        return await self._propose(encode_place({node: addresses[node] for node in named}, streams))
+
+    async def cancel(self, group: GroupId) -> dict[str, object]:
+        """Cancel a group that is not established, and return it; raises as :meth:`place`."""
+        return await self._propose(encode_cancel(group))
+
+    async def _propose(self, batch: Batch) -> dict[str, object]:
+        def begin(told: Callable[[dict[str, object] | ViewstampError], None]) -> None:
+            def answer(result: Result | ViewstampError) -> None:
+                assert isinstance(result, dict | ViewstampError), "the result of a record about groups is a map"
+                told(result)
+
+            self._group.propose(batch, answer)
+
+        return await answered(begin)
+
+    async def stop(self) -> None:
+        """Stop looking, and wait for the end of steps on the disk. Idempotent."""
+        self._is_stopping = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _bring_up(self, group: GroupId) -> None:
+        """Take the steps with one group until it is open, or is not placed any more; the root of its task."""
+        change, incarnation = self._changes[group], ""
+        try:
+            while True:
+                change.clear()
+                placed = next((each for each in self.placed if each.id == group), None)
+                if placed is None:
+                    return  # Cancelled; or group 0 starts again, and then reports the placement again.
+                if placed.is_established:
+                    await self._open(placed)
+                    return
+                is_recorded = self._group.options.node in placed.incarnations
+                if not is_recorded:
+                    options = _options(self._group, placed)
+                    incarnation = incarnation or await in_thread(complete_directory, self._host, options)
+                    self._group.report_hosted(group, incarnation)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if is_recorded else _REPEAT_SECONDS):
+                        await change.wait()
+        except ViewstampError as error:
+            self.failures[group] = str(error)
+            self._logger.error("! group not opened", group=group, error=str(error))
+        except Exception as error:
+            self._on_failed(error)
+        finally:
+            del self._tasks[group], self._changes[group]
+
+    async def _open(self, placed: PlacedGroup) -> None:
+        options = _options(self._group, placed)
+        await in_thread(complete_directory, self._host, options)
+        await self._open_group(options, self._machine_of(placed.id))
+        self._logger.info("= group opened", group=placed.id)
+
+
+def _options(group: Group, placed: PlacedGroup) -> NodeOptions:
+    """Return the options of a placed group. Its id decides which founder campaigns first, so that leaders spread."""
+    founders = list(placed.members)
+    return group.options.of_group(
+        placed.id,
+        placed.members,
+        learners={},
+        leader_hint=founders[placed.id % len(founders)],
+        incarnations=placed.incarnations if placed.is_established else {},
+    )
+
+
+def complete_directory(host: Host, options: NodeOptions) -> str:
+    """Create the directory of a founder if it is not complete; return its incarnation, which is durable. Blocks.
+
+    ``options.incarnations`` has the recorded disks if the group is established, {} if it is not. A directory with
+    another disk than the recorded one gets a new id, under which it joins.
+
+    Raises:
+      ConfigError: the directory is another group's, node's or cluster's, or has voted with another disk.
+      CorruptionError: it has records but no control file. StorageError: the disk failed.
+    """
+    disk, node, recorded = host.disk, options.node, options.incarnations.get(options.node)
+    disk.make_directory(options.data_dir)
+    directory = DataDir.open(host, options.data_dir, node=node, cluster=options.cluster, group=options.group)
+    state = directory.state
+    if state is None:
+
+        def on_batch(batch: Batch, _: int) -> None:
+            raise directory.orphan(f"a log from index {batch.first_index} on")
+
+        Wal.open(disk, directory.wal_path, options.wal, on_batch=on_batch, log_id=directory.log_id).abandon()
+        incarnation = f"{host.entropy.getrandbits(64):016x}"
+        directory.write(
+            ControlState(
+                cluster_id=options.cluster,
+                node_id=node,
+                incarnation=incarnation,
+                log_id=directory.log_id,
+                group=options.group,
+                member_id=reborn(node, incarnation) if recorded is not None else "",
+            )
+        )
+        return incarnation
+    if recorded not in (None, state.incarnation) and not state.member_id:
+        if state.term:
+            raise ConfigError(
+                f"{options.data_dir} has another disk of {node} (fingerprint {fingerprint(state.incarnation)}) than"
+                f" group 0 has on record ({fingerprint(str(recorded))}), and has voted with it",
+                remedy="put the directory of this node back; or remove this one, and the node joins the group anew",
+            )
+        directory.write(replace(state, member_id=reborn(node, state.incarnation)))
+    return state.incarnation
