@@ -2,9 +2,9 @@
 
     python examples/actor_framework.py
 
-A server tells prices, one line for each question, and hangs up on every 15th. Three workers keep a connection each; one
-that loses it is restarted, and has a new one. The pool hands out questions, no more than so many a second, and asks
-again what a worker could not answer. `docs/guides/actor-framework.md` explains the parts.
+A server returns a price for each line that it receives, and closes the connection instead of every 15th answer. Three
+workers have a connection each. A worker that loses its connection is restarted with a new one. The pool gives questions
+to workers at a limited rate, and repeats those that failed. `docs/guides/actor-framework.md` explains the parts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ WAITING_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What does ``sku`` cost?"""
+    """A request for the price of ``sku``."""
 
     sku: str
     reply: Reply[int]
@@ -29,7 +29,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A worker is through with a question: the future has its answer, or an error."""
+    """A worker has finished a question: the future has its answer, or an error."""
 
     worker: Ref[Question]
     question: Question
@@ -37,37 +37,37 @@ class Done:
 
 
 class Tick:
-    """The moment for the next question has come."""
+    """The pool may give out the next question."""
 
 
 class Worker(AsyncActor[Question]):
-    """One connection. It has no code for losing it: it fails, and the next life begins with a new one."""
+    """One connection. The class has no code for a lost connection: it fails, and is restarted with a new connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.writer: asyncio.StreamWriter | None = None
 
     async def on_start(self) -> None:
-        """Connect; where that fails, it is tried again after a longer pause."""
+        """Connect. If that fails, the supervisor tries again after a longer pause."""
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
 
     async def on_message(self, message: Question) -> None:
-        """Ask the server."""
+        """Send the question to the server, and resolve it with the answer."""
         assert self.writer is not None
         self.writer.write(f"{message.sku}\n".encode())
         line = await self.reader.readline()
         if not line:
-            raise ConnectionResetError("the server hung up")
+            raise ConnectionResetError("the server closed the connection")
         message.reply.resolve(int(line))
 
     async def on_stop(self, error: BaseException | None) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self.writer is not None:
             self.writer.close()
 
 
 class Pool(Actor[Question | Done | Tick]):
-    """Owns the workers and what waits for them; hands out one question for each tick."""
+    """Owns the workers and the questions that wait for them; gives out one question for each tick."""
 
     def __init__(self, port: int, *, workers: int, rate: float) -> None:
         self.port = port
@@ -84,7 +84,7 @@ class Pool(Actor[Question | Done | Tick]):
         self.schedule(0.0, Tick(), every=1 / self.rate)
 
     def on_message(self, message: Question | Done | Tick) -> None:
-        """Accept a question, hand one out to a worker, or take a worker's result."""
+        """Accept a question, give one to a worker, or take a worker's result."""
         match message:
             case Question() if len(self.waiting) >= WAITING_MAX:
                 message.reply.fail(OverloadedError(f"{WAITING_MAX} questions wait", remedy="ask a little later"))
@@ -98,19 +98,19 @@ class Pool(Actor[Question | Done | Tick]):
                 match answer.exception():
                     case None:
                         question.reply.resolve(answer.result())
-                    case UnavailableError():  # the worker failed with it: to ask a price changes nothing
+                    case UnavailableError():  # The worker failed. Asking again is harmless, because it changes nothing.
                         self.waiting.appendleft(question)
                     case error:
                         question.reply.fail(ViewstampError(f"no price of {question.sku}: {error!r}"))
 
     def hand_out(self, question: Question, worker: Ref[Question]) -> None:
-        """Ask a worker, and have the answer come as a message: a turn never waits."""
+        """Ask a worker. The answer comes as a message, because a turn must never wait."""
         answer: asyncio.Future[int] = worker.ask(partial(Question, question.sku), timeout=5.0, changes=False)
         answer.add_done_callback(lambda done: self.ref.put(Done(worker, question, done)))
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asked: list[str]) -> None:
-    """Tell prices on one connection; ``asked`` is what has been asked on all of them."""
+    """Answer the questions of one connection. ``asked`` gets the questions of all connections."""
     while line := await reader.readline():
         asked.append(line.decode().strip())
         if len(asked) % HANGS_UP_ON == 0:
@@ -120,7 +120,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, a
 
 
 async def main(count: int = 100, rate: float = 200.0) -> None:
-    """Ask for ``count`` prices all at once, and say what came of it."""
+    """Ask for ``count`` prices at once, and print the results."""
     asked: list[str] = []
     server = await asyncio.start_server(partial(serve, asked=asked), "127.0.0.1", 0)
     loop = asyncio.get_running_loop()

@@ -1,9 +1,9 @@
-"""An inventory that nobody can oversell: a plain class, replicated, called while its leader goes away.
+"""A replicated inventory that never sells more than it has, also while its leader is stopped.
 
     python examples/inventory.py                three nodes in this process, in a temporary directory
-    python examples/inventory.py DIR/n1.toml    one member of a cluster: a process like this for each settings file
+    python examples/inventory.py DIR/n1.toml    one member of a cluster; start one such process for each settings file
 
-The second form is what a service does: `viewstamp config new --nodes 3 DIR` writes the files.
+A service uses the second form; `viewstamp config new --nodes 3 DIR` writes the files.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ class Inventory(vs.ReplicatedActor):
 
     @vs.command
     def receive(self, sku: str, n: int) -> int:
-        """Put something on the shelf; return how much of it is there now."""
+        """Add ``n`` pieces of ``sku``; return the new stock."""
         self.stock[sku] = self.stock.get(sku, 0) + n
         return self.stock[sku]
 
     @vs.command
     def reserve(self, sku: str, n: int) -> int:
-        """Take something off the shelf; return how much of it is left."""
+        """Take ``n`` pieces of ``sku``; return the rest of the stock."""
         left = self.stock.get(sku, 0) - n
         if left < 0:
             raise OutOfStock(f"{n} of {sku} wanted, {left + n} left")
@@ -39,12 +39,12 @@ class Inventory(vs.ReplicatedActor):
 
     @vs.query
     def available(self, sku: str) -> int:
-        """Return how much of something is there."""
+        """Return the stock of ``sku``."""
         return self.stock.get(sku, 0)
 
 
 async def sell(inventory: type[Inventory], sku: str, customers: int) -> int:
-    """Let customers come all at once, each for one piece; return how many got theirs."""
+    """Let all customers reserve one piece each at the same time; return the number of those that got one."""
 
     async def customer() -> bool:
         try:
@@ -57,7 +57,7 @@ async def sell(inventory: type[Inventory], sku: str, customers: int) -> int:
 
 
 async def demonstrate() -> None:
-    """Run three nodes, and stop the leader while 1,000 customers want 600 pieces."""
+    """Run three nodes, and stop the leader while 1,000 customers try to reserve 600 pieces."""
     async with vs.local_cluster(nodes=3, actors={"inventory": Inventory}) as cluster:
         leader = next(node.id for node in cluster.nodes.values() if node.node_status["role"] == "leader")
         service = next(node for node in cluster.nodes.values() if node.id != leader)
@@ -71,7 +71,7 @@ async def demonstrate() -> None:
 
 
 async def serve(settings: str) -> None:
-    """Be one member, and sell what there is, until the shelf is empty."""
+    """Run one member, add ten pieces to the stock, and sell ten."""
     async with vs.open_node(settings, actors={"inventory": Inventory}) as node:
         inventory = node.actor("inventory", Inventory)
         await inventory.receive("A-17", 10)

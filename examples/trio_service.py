@@ -1,9 +1,9 @@
-r"""Quotas that all processes of a trio service share: each holds a member of the cluster, none can be overdrawn.
+r"""Quotas that all processes of a trio service share. Each process is a member of the cluster; no quota is exceeded.
 
-    python examples/trio_service.py                     three members in this process, and customers who try
+    python examples/trio_service.py                     three members in this process, and customers that try it
     python examples/trio_service.py DIR/n1.toml 8001    one member, which answers on port 8001 until Ctrl+C
 
-The second form is what a service does: `viewstamp config new --nodes 3 DIR` writes the files. A customer sends lines:
+A service uses the second form; `viewstamp config new --nodes 3 DIR` writes the files. A customer sends lines:
 
     $ printf 'take ada 30\nshow ada\ntake ada 80\n' | nc 127.0.0.1 8001
     ok 70
@@ -26,18 +26,18 @@ TOTAL = 100
 
 
 class Exhausted(vs.CommandError):
-    """There is not so much left. Nothing was taken."""
+    """The rest of the quota is smaller than the requested number. Nothing was taken."""
 
 
 class Quota(vs.ReplicatedActor):
-    """What one customer may still take. Every customer is an instance; each lives on every member."""
+    """The rest of one customer's quota. Each customer has an instance, and each member has a copy of it."""
 
     def __init__(self) -> None:
         self.left = TOTAL
 
     @vs.command
     def take(self, n: int) -> int:
-        """Take ``n``; return what is left."""
+        """Take ``n``; return the rest."""
         if n > self.left:
             raise Exhausted(f"{self.left} left")
         self.left -= n
@@ -45,12 +45,12 @@ class Quota(vs.ReplicatedActor):
 
     @vs.query
     def show(self) -> int:
-        """Return what is left."""
+        """Return the rest."""
         return self.left
 
 
 async def reply(node: EmbeddedNode, line: str) -> str:
-    """Carry out one line of a customer."""
+    """Return the answer to one line of a customer."""
     match line.split():
         case ["take", customer, n] if n.isdecimal():
             call = node.actor("quota", Quota, key=customer).take(int(n))
@@ -69,7 +69,7 @@ async def reply(node: EmbeddedNode, line: str) -> str:
 
 
 async def serve(node: EmbeddedNode, stream: trio.SocketStream) -> None:
-    """Answer one customer, line by line."""
+    """Answer the lines of one customer."""
     with suppress(trio.BrokenResourceError):
         rest = b""
         async for chunk in stream:
@@ -79,7 +79,7 @@ async def serve(node: EmbeddedNode, stream: trio.SocketStream) -> None:
 
 
 class Member:
-    """One process of the service; three of them fit into this one for the demonstration."""
+    """One process of the service. The demonstration runs three of them in this process."""
 
     def __init__(self, settings: str) -> None:
         self.settings = settings
@@ -88,7 +88,7 @@ class Member:
         self.stop = trio.CancelScope()
 
     async def run(self, port: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve on ``port`` until ``stop`` is cancelled; 0 = any that is free."""
+        """Serve on ``port`` until ``stop`` is cancelled; 0 = any free port."""
         with self.stop:
             async with open_node(self.settings, actors={"quota": Quota}) as self.node, trio.open_nursery() as nursery:
                 answer = partial(serve, self.node)
@@ -98,7 +98,7 @@ class Member:
 
 
 async def customer(port: int, name: str, granted: list[str]) -> None:
-    """Take one after the other until there is nothing left."""
+    """Take 1 at a time until the quota is used up."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         while True:
             await stream.send_all(f"take {name} 1\n".encode())
@@ -109,7 +109,7 @@ async def customer(port: int, name: str, granted: list[str]) -> None:
 
 
 async def demonstrate() -> None:
-    """Let customers take from two members at once, while the third, which leads, goes away."""
+    """Let customers take from two members at the same time, while the third one, the leader, is stopped."""
     granted: list[str] = []
     with tempfile.TemporaryDirectory() as directory:
         members = [Member(node_file(directory, str(node))) for node in create_cluster(directory, 3)]

@@ -1,4 +1,4 @@
-"""Where Spark finds ``format("viewstamp-wal")`` by itself: as ``pyspark_viewstamp``, and under the same rules."""
+"""Makes ``format("viewstamp-wal")`` known to Spark, by the same rules as ``pyspark_viewstamp``."""
 
 from viewstamp.spark.wal_source import ViewstampWalDataSource as DefaultSource
 

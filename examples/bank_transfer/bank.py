@@ -1,30 +1,30 @@
-"""Two banks, replicated: one that loses money, and one that does not."""
+"""Two replicated banks. One of them has a mistake by which it loses money."""
 
 import viewstamp as vs
 
 
 class UnknownAccount(vs.CommandError):
-    """Nobody has this account. No money was moved."""
+    """There is no such account. No money was moved."""
 
 
 class OutOfFunds(vs.CommandError):
-    """There is not so much in the account. No money was moved."""
+    """The balance of the account is smaller than the amount. No money was moved."""
 
 
 class Bank(vs.ReplicatedActor):
-    """Accounts, and what is in them."""
+    """Accounts and their balances."""
 
     def __init__(self) -> None:
         self.accounts: dict[str, int] = {}
 
     @vs.command
     def open(self, account: str, amount: int) -> None:
-        """Open an account with some money in it; one that is open stays as it is."""
+        """Open an account with some money in it. An open account is not changed."""
         self.accounts.setdefault(account, amount)
 
     @vs.command
     def transfer(self, source: str, target: str, amount: int) -> None:
-        """Move money, or raise and move none."""
+        """Move money. If it raises, no money was moved."""
         for account in (source, target):
             if account not in self.accounts:
                 raise UnknownAccount(account)
@@ -33,7 +33,7 @@ class Bank(vs.ReplicatedActor):
 
     @vs.query
     def total(self) -> int:
-        """Return how much money there is."""
+        """Return the sum of all balances."""
         return sum(self.accounts.values())
 
     def _take(self, account: str, amount: int) -> None:
@@ -50,14 +50,14 @@ class Bank(vs.ReplicatedActor):
 
 
 class HastyBank(Bank):
-    """A bank with a mistake: what a command has changed before it raises stays changed, and its caller gets an error.
+    """A bank with a mistake: its command changes the state before it has checked everything.
 
-    It takes the money, finds that there is nobody to give it to, and raises. There is no rollback: the money is gone,
-    on every member alike.
+    If the target does not exist, the command has already taken the money from the source when it raises. Changes that a
+    command made before it raised are not rolled back, so the money is lost on every member.
     """
 
     @vs.command
     def transfer(self, source: str, target: str, amount: int) -> None:
-        """Move money, or raise; and then some may be gone."""
+        """Move money. If it raises, money may be lost."""
         self._take(source, amount)
         self._give(target, amount)

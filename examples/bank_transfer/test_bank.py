@@ -1,4 +1,4 @@
-"""What must be true of a bank, whatever happens to its machines.
+"""A bank loses no money, even if its machines fail.
 
     cd examples/bank_transfer && pytest
 
@@ -16,7 +16,7 @@ DEPOSIT = 100
 
 
 async def transfers(cluster: SimulatedCluster) -> None:
-    """Customers move money to and fro. Now and then one mistypes the account."""
+    """Let customers move money between accounts. Sometimes one of them mistypes an account."""
     bank = cluster.client().actor("bank", Bank)
     for name in ("ann", "bob", "eve"):
         await bank.open(name, DEPOSIT)
@@ -33,18 +33,18 @@ async def transfers(cluster: SimulatedCluster) -> None:
 
 
 def no_money_is_lost(member: MemberState) -> None:
-    """Money moves from account to account; none comes or goes but with an account."""
+    """Check that the sum of all balances is the sum of the first deposits."""
     accounts = member.actor("bank", Bank).accounts
     assert sum(accounts.values()) == DEPOSIT * len(accounts)
 
 
 def test_no_money_is_lost(viewstamp_cluster: ClusterFactory) -> None:
-    """Pass: the bank looks before it takes."""
+    """This test passes, because the bank checks both accounts before it takes money."""
     viewstamp_cluster(actors={"bank": Bank}).run(transfers, seeds=10, invariant=no_money_is_lost)
 
 
 def test_no_money_is_lost_by_the_hasty_bank(viewstamp_cluster: ClusterFactory) -> None:
-    """Fail, and name the transfer that lost the money."""
+    """This test fails, and its error names the transfer that lost the money."""
     viewstamp_cluster(actors={"bank": HastyBank}).run(
         transfers, seeds=10, invariant=no_money_is_lost, check_each_command=True
     )
