@@ -59,6 +59,8 @@ def failed(checks: list[Check]) -> list[str]:
         ({"full": ["the disk is full", "free space"]}, [], ["disk_room"]),
         ({"commit_index": 5 + APPLY_LAG_MAX}, [], []),
         ({"commit_index": 6 + APPLY_LAG_MAX}, [], ["applied"]),
+        ({"unserved": {}}, [], []),
+        ({"unserved": {7: "no leader is known in term 2"}}, [], ["groups"]),
     ],
 )
 def test_each_fact_fails_its_check(change: dict[str, Any], not_alive: list[str], not_ready: list[str]) -> None:

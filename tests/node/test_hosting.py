@@ -23,7 +23,8 @@ from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, Topic
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.wal.control_file import ControlFile, read_control_state
-from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wal.log import Wal
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind
 
 G = GroupId(7)
@@ -112,6 +113,7 @@ async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_
         assert group.nodes[NodeId("n3")].groups[placed].me == "n3"
         status = group.nodes[NodeId("n3")].status
         assert status["placed"] == [{**state.describe(), "failure": ""}]
+        await wait_for(lambda: not group.nodes[NodeId("n3")].hosting.unserved, group.journal.tail)
         assert await group.place("s1") == placed
 
 
@@ -178,6 +180,8 @@ async def test_a_directory_that_has_voted_with_another_disk_is_refused_and_the_n
         await wait_for(lambda: node.hosting.failures, group.journal.tail)
         assert "has another disk of n3" in node.hosting.failures[placed]
         assert placed not in node.groups
+        unready = [check.reason for check in node.check_ready() if check.name == "groups"]
+        assert unready == [f"group {placed}: {node.hosting.failures[placed]}"]
         await group.client("n3").create_topic("zero")
         await group.create(placed, "two")
 
@@ -237,6 +241,11 @@ def options(**incarnations: str) -> NodeOptions:
     return own.of_group(G, {N1: "a:1"}, learners={}, incarnations={NodeId(n): each for n, each in incarnations.items()})
 
 
+def nothing(_: Batch, __: int) -> None:
+    """Take a batch of a log that has none."""
+    raise AssertionError("the log of a new group is empty")
+
+
 def host(disk: SimulatedDisk, seed: int) -> Host:
     return Host(None, disk, None, random.Random(seed))  # type: ignore[arg-type]
 
@@ -261,6 +270,9 @@ def test_a_founder_keeps_its_disk_wherever_its_process_dies_while_the_directory_
         state = read_control_state(disk, PATH)
         assert state is not None
         assert (state.incarnation, state.member_id, state.group) == (again, "", 7)
+        log = Wal.open(disk, f"{PATH}/wal", SMALL, on_batch=nothing, must_exist=True, log_id=state.log_id)
+        assert log.end == 1
+        log.abandon()
         call_number += 1
     assert call_number > 10
 

@@ -22,7 +22,7 @@ one never gets another incarnation here. So a founder's name belongs to one disk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ class Hosting:
         group: Group,
         host: Host,
         *,
-        hosted: Container[GroupId],
+        hosted: Mapping[GroupId, Group],
         open_group: Callable[[NodeOptions, StateMachine], Awaitable[Group]],
         machine_of: MachineFactory,
         on_failed: Callable[[BaseException], None],
@@ -114,6 +114,25 @@ class Hosting:
             return []
         placed = self._group.machine.query(GroupsQuery())
         return [each for each in placed if self._group.options.node in each.members]
+
+    @property
+    def unserved(self) -> dict[GroupId, str]:
+        """Return the established groups of this node that it cannot serve now, each with the reason."""
+        established = [placed.id for placed in self.placed if placed.is_established]
+        return {group: reason for group in established if (reason := self._why_unserved(group))}
+
+    def _why_unserved(self, group: GroupId) -> str:
+        if group in self.failures:
+            return self.failures[group]
+        hosted = self._hosted.get(group)
+        if hosted is not None and hosted.failed.done():
+            return repr(hosted.failed.result())
+        if hosted is None or hosted.parts is None:
+            return "it is being opened"
+        core = hosted.parts.raft.core
+        if core.me not in core.membership.addresses:
+            return f"{core.me} is not a member yet"
+        return "" if core.leader is not None else f"no leader is known in term {core.term}"
 
     async def place(self, streams: Sequence[str], nodes: Sequence[str] = ()) -> dict[str, object]:
         """Place a group, and return {"group": ``PlacedGroup.describe``} once it is committed. It is not open then.

@@ -329,6 +329,8 @@ class Node:
             pending = parts.replica.latency.pending(self.host.clock.monotonic())
             signs |= parts.replica.status | {"disk_seconds": max(self._disk_probe.seconds, pending)}
             signs |= {"member_id": self.me, "members": group.membership.addresses}
+        if self.hosting.placed:
+            signs["unserved"] = self.hosting.unserved
         return signs
 
     @property

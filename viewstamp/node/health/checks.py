@@ -14,6 +14,8 @@ A node that waits for a majority is alive and not ready: to restart it would cha
 | ``leader`` | readyz | no leader is known: the last one was not heard for an election timeout |
 | ``disk_room`` | readyz | appends are rejected, because the log or its disk is full |
 | ``applied`` | readyz | more than ``APPLY_LAG_MAX`` committed records are not applied yet |
+| ``groups`` | readyz, if groups are placed on the node | the node cannot serve an established one: it has failed, is \
+being opened or joined, or has no known leader. So a rolling restart waits for the groups too |
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ def readiness(status: Mapping[str, Any]) -> list[Check]:
     checks = [_serving(status), _disk(status, _READY_DISK_SECONDS), _replayed(status), _repaired(status)]
     if checks[2].is_ok:  # Before that the other fields are unknown.
         checks += [_member(status), _leader(status), _room(status), _applied(status)]
+        if "unserved" in status:
+            checks.append(_groups(status))
     return checks
 
 
@@ -110,3 +114,9 @@ def _applied(status: Mapping[str, Any]) -> Check:
     applied, committed = status["applied_index"], status["commit_index"]
     reason = f"{applied:,} of {committed:,} committed records are applied"
     return Check("applied", committed - applied <= APPLY_LAG_MAX, reason)
+
+
+def _groups(status: Mapping[str, Any]) -> Check:
+    unserved = status["unserved"]
+    reasons = "; ".join(f"group {group}: {reason}" for group, reason in unserved.items())
+    return Check("groups", not unserved, reasons or "all groups of the node are served")
