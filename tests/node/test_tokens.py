@@ -105,6 +105,23 @@ async def test_a_read_that_waits_is_denied_once_its_token_is_revoked(guarded: Gu
     assert seen == [b"a"]
 
 
+async def test_a_backup_is_denied_to_a_revoked_token_by_a_member_that_lags(guarded: Guarded) -> None:
+    """The member has the token when the request arrives, and the revocation before it may answer."""
+    group, leader = guarded.group, (await guarded.group.leader()).options.node
+    _, text = await guarded.admin.create_token("backup", ["administer"])
+    behind = next(name for name in group.members if name != leader)
+    await group.caught_up()
+    group.isolate(behind)
+    await guarded.admin.revoke_token("backup")
+    async with call(group, behind, greet=False) as caller:
+        await caller.hello(token=text)
+        answer = asyncio.ensure_future(caller.refusal(FrameKind.DESCRIBE_LOG, stale=False))
+        reading = group.nodes[behind].group.reading
+        await wait_for(lambda: reading._replica.held_readers, lambda: f"no read waits: {group.status()}")
+        group.heal()
+        assert await answer == "AccessDeniedError"
+
+
 async def test_a_node_without_a_majority_denies_nothing(guarded: Guarded) -> None:
     """The node may not have applied the token yet, so it asks the leader; without one the error is not a denial."""
     leader = (await guarded.group.leader()).options.node

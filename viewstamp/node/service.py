@@ -624,6 +624,7 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
 async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> None:
     if not asked.stale:
         await caller.group.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
+    caller.check(asked)
     caller.ok(request, {"log": caller.group.describe_log()})
 
 
@@ -632,6 +633,7 @@ async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
         batches = await caller.group.copy_log(asked.start, asked.end, bytes_max)
+        caller.check(asked)
         caller.ok(request, {}, [batch.buffer for batch in batches])
         await caller.drain()
 
@@ -641,5 +643,6 @@ async def _copy_snapshot(caller: Caller, request: int, asked: CopySnapshot) -> N
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
         size, identity, data = await caller.group.copy_snapshot(asked.end, asked.term, asked.offset, bytes_max)
+        caller.check(asked)
         caller.ok(request, {"size": size, "identity": identity}, [data])
         await caller.drain()
