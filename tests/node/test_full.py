@@ -95,6 +95,19 @@ async def test_of_the_batches_of_an_append_the_first_that_fit_are_taken(tmp_path
         assert space.fitting(batches[:1]) == ()
 
 
+async def test_a_retry_for_which_there_is_no_room_gets_the_refusal_of_its_position_again(tmp_path: Path) -> None:
+    """It is in the log, and the caller of a compare-and-append decides by it what to append next."""
+    async with Group(tmp_path, 1, wal=replace(SMALL, bytes_max=4 * SMALL.segment_bytes)) as group:
+        await group.run()
+        await group.client().create_topic("orders")
+        async with call(group) as caller:
+            session = SessionId(body_of(await caller.ask(FrameKind.OPEN_SESSION))["session"])
+            for value in (b"", bytes(5 * SMALL.segment_bytes)):
+                batch = build_batch([value], topic=TopicId(1), session=session, sequence=Sequence(1))
+                body = (await caller.ask(FrameKind.APPEND_AT, batch.buffer, position=9)).body
+                assert (body.get("error"), body.get("actual")) == ("PositionMismatchError", 1)
+
+
 async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_path: Path) -> None:
     async with Group(tmp_path, 3, wal=THREE_SEGMENTS) as group:
         await group.run()

@@ -31,6 +31,7 @@ from viewstamp.errors import (
     ClosedError,
     NotLeaderError,
     OutcomeUnknownError,
+    PositionMismatchError,
     StorageFullError,
     ViewstampError,
 )
@@ -418,7 +419,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                 return error
             is_alive = caller.is_alive
         try:
-            outcome = machine.query(OutcomeQuery(session=batch.session, sequence=batch.sequence))
+            outcome = machine.query(OutcomeQuery(batch.session, batch.sequence, batch.topic, batch.first_position))
+        except PositionMismatchError as error:
+            return error
         except ViewstampError:
             return refusal
         assert outcome is None or isinstance(outcome, Placement | CommandResults)

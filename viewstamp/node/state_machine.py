@@ -230,10 +230,15 @@ class SinkQuery(Query[dict[str, object]]):
 
 @dataclass(frozen=True, slots=True)
 class OutcomeQuery(Query[Result]):
-    """The result of a sequence of a session; None = it was fenced. Raises UnavailableError if it is not decided yet."""
+    """The result of a sequence of a session; None = it was fenced. Raises UnavailableError if it is not decided yet.
+
+    With the ``expected`` position of an append to ``topic`` it raises PositionMismatchError if that was the refusal.
+    """
 
     session: SessionId
     sequence: Sequence
+    topic: TopicId = TopicId(0)
+    expected: Position = Position(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -543,8 +543,8 @@ class Streams:
                 return state.access.entries(since)
             case GroupsQuery():
                 return list(state.placements.groups.values())
-            case OutcomeQuery(session_id, sequence):
-                return self._outcome(session_id, sequence)
+            case OutcomeQuery():
+                return self._outcome(query)
             case ActorsQuery():
                 return self._actors.list()
             case InterfaceQuery(name):
@@ -563,13 +563,14 @@ class Streams:
             )
         return topic.split(start, end, size)
 
-    def _outcome(self, session_id: SessionId, sequence: Sequence) -> Result:
-        session = self._state.sessions.find(session_id)
+    def _outcome(self, query: OutcomeQuery) -> Result:
+        session, sequence = self._state.sessions.find(query.session), query.sequence
         if sequence > session.last:
             raise UnavailableError(
-                f"sequence {sequence} of session {session_id} has no outcome yet",
-                remedy="fence the sequence, then ask again",
+                f"sequence {sequence} of session {session.id} has no outcome yet", remedy="fence it, then ask again"
             )
+        if query.expected and (actual := session.mismatch(sequence)):
+            raise mismatch(self._state.topic(query.topic).name, query.expected, actual)
         return _answered(session, sequence).result
 
     def status(self) -> dict[str, object]:
