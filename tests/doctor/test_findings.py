@@ -247,6 +247,12 @@ def test_refused_node_is_reported_with_the_reason() -> None:
     assert finding.sentence == "n2 is refused by n1 and n3: n2 came back with another disk"
 
 
+def test_removed_node_that_still_runs_is_only_reported_as_no_member() -> None:
+    """The members refuse it, but its disk is the same, so the remedy for another disk would be wrong."""
+    refused_by = {"n1": "n4 is no member of this group: n1, n2, n3"}
+    only(look(node("n4", address="127.0.0.1:4", refused_by=refused_by)), "no_member")
+
+
 def test_repair_is_reported_with_its_source_and_progress() -> None:
     repair = {
         "sentence": "n2 is repairing: ...",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from viewstamp.ids import NodeId, name_of
 from viewstamp.local.find import find_cluster, is_local
 from viewstamp.terminal.flags import DEFAULT_DIRECTORY, cluster_flag, program
 from viewstamp.terminal.loop import run_async
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -246,7 +247,8 @@ class _Change:
                 fields = {"voters": len(after.voters), "tolerated": _spare(after)}
                 self._print(f"{member} is no member any more", node=member, removed=True, **fields)
                 if self._output is Output.TABLE and member in members.voters:
-                    print(("" if _spare(after) else "WARNING: no further failure is tolerated. ") + _tolerance(after))
+                    warning = "" if _spare(after) else "WARNING: no further failure is tolerated. "
+                    print(fitted(warning + _tolerance(after), sys.stdout))
         await self._retire(name)
 
     @property

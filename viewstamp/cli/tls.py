@@ -82,11 +82,12 @@ def replace_authority(
         return
     where = dir_flag(directory, DEFAULT_DIRECTORY)
     if finish:
-        print(f"{place} has the new authority only. Copy it to all nodes and clients, and then restart each node,")
-        print("one after the other, because connections that are open go on.")
+        text = f"{place} has the new authority only. Copy it to all nodes and clients, and then restart each node,"
+        print(fitted(f"{text} one after the other, because connections that are open go on.", sys.stdout))
         return
-    print(f"{place} has the old authority and the new one. Copy it to all nodes and clients, and wait until")
-    print(f"`{program()} doctor{where}` finds no problem. Then: {program()} tls new --renew{where}")
+    text = f"{place} has the old authority and the new one. Copy it to all nodes and clients, and wait until"
+    print(fitted(f"{text} `{program()} doctor{where}` finds no problem. Then:", sys.stdout))
+    print(f"  {program()} tls new --renew{where}")
 
 
 @app.command()

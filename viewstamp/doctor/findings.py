@@ -258,7 +258,10 @@ def _other_address(report: Report) -> Iterator[Finding]:
 
 
 def _refused(report: Report) -> Iterator[Finding]:
+    members = _members(report.membership) if report.membership else None
     for node in report.up:
+        if members is not None and node_name(node) not in members:
+            continue  # The finding no_member has the reason, for example that the member was removed.
         refused_by = node.get("refused_by") or {}
         reasons: dict[str, list[str]] = {}
         for peer, reason in refused_by.items():
@@ -402,12 +405,17 @@ def _applying(report: Report) -> Iterator[Finding]:
             )
 
 
+def _members(membership: Mapping[str, Any]) -> set[str]:
+    """Return the names of the voters and learners, of both halves of a change."""
+    names = {name_of(name) for _, voters in _voter_sets(membership) for name in voters}
+    return names | {name_of(name) for name in membership.get("learners") or ()}
+
+
 def _no_member(report: Report) -> Iterator[Finding]:
     membership = report.membership
     if not membership:
         return
-    names = {name_of(name) for _, voters in _voter_sets(membership) for name in voters}
-    names |= {name_of(name) for name in membership.get("learners") or ()}
+    names = _members(membership)
     for node in report.nodes:
         name, process = node_name(node), report.processes.get(node_name(node))
         if (node["reachable"] or (process is not None and process.pid is not None)) and name not in names:
