@@ -93,8 +93,10 @@ class OpenBatches(Generic[WaiterT]):
     def add(self, topic: TopicId, value: bytes, size: int, waiter: WaiterT) -> OpenBatch[WaiterT]:
         """Add a record without key and headers, or a command. Called for each record, so it has to be quick."""
         batch = self._open.get(topic)
-        if batch is None or batch.bytes + size > batch.bytes_max:
-            batch = self._next(topic, size)
+        if batch is None:
+            batch = self._begin(topic)
+        elif batch.bytes + size > batch.bytes_max:
+            batch = self._next(topic, batch, size)
         batch.bytes += size
         self.held_bytes += size
         batch.values.append(value)
@@ -123,10 +125,10 @@ class OpenBatches(Generic[WaiterT]):
         the batch begins.
         """
         batch = self._open.get(topic)
-        if expected_position:
+        if batch is None or expected_position:
             batch = self._begin(topic)
-        elif batch is None or batch.bytes + size > batch.bytes_max:
-            batch = self._next(topic, size)
+        elif batch.bytes + size > batch.bytes_max:
+            batch = self._next(topic, batch, size)
         held = len(batch.values)
         if keys is not None and batch.keys is None:
             batch.keys = [None] * held
@@ -225,15 +227,14 @@ class OpenBatches(Generic[WaiterT]):
         self._open.clear()
         return completions
 
-    def _next(self, topic: TopicId, size: int) -> OpenBatch[WaiterT]:
-        """Return the batch for a record that does not fit into the open one.
+    def _next(self, topic: TopicId, batch: OpenBatch[WaiterT], size: int) -> OpenBatch[WaiterT]:
+        """Return the batch for records of ``size`` bytes that do not fit into ``batch``, the open one of the topic.
 
         If the leader is far away, that one grows until it is sent, because the number of unanswered batches is limited.
         For example, 48 batches of 256 KiB in a round trip of 100 ms are 126 MB a second at most. Larger batches also
         cost the nodes fewer rounds. Batches of commands do not grow, because their results would grow as well.
         """
-        batch = self._open.get(topic)
-        if batch is not None and topic != COMMANDS and self.sent_max > self._options.batches_in_flight:
+        if topic != COMMANDS and self.sent_max > self._options.batches_in_flight:
             batch.bytes_max = min(_FAR_BATCHES * self.batch_bytes, self.batch_bytes_max - _BATCH_COST)
             if batch.bytes + size <= batch.bytes_max:
                 if not batch.is_full:
