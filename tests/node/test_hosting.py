@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
-from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions
@@ -90,9 +88,6 @@ class Placing(Group):
 
         await wait_for(is_level, self.journal.tail)
 
-    def path(self, name: str, group: GroupId) -> Path:
-        return self.directory / name / "groups" / str(group)
-
 
 async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_path: Path) -> None:
     async with Placing(tmp_path) as group:
@@ -115,103 +110,6 @@ async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_
         assert status["placed"] == [{**state.describe(), "failure": ""}]
         await wait_for(lambda: not group.nodes[NodeId("n3")].hosting.unserved, group.journal.tail)
         assert await group.place("s1") == placed
-
-
-async def test_no_founder_votes_before_all_have_reported_their_disks(tmp_path: Path) -> None:
-    async with Placing(tmp_path) as group:
-        await group.run("n1", "n2")
-        placed = await group.place("s1")
-        await group.recorded(placed, "n1", "n2")
-        assert all(placed not in node.groups for node in group.nodes.values())
-        assert all(read_control_state(RealDisk(), str(group.path(n, placed))) for n in ("n1", "n2"))
-        await group.run("n3")
-        await group.create(placed, "one")
-        await group.has_topics(placed, "one")
-
-
-async def test_a_founder_that_lost_its_directory_joins_under_another_id(tmp_path: Path) -> None:
-    async with Placing(tmp_path) as group:
-        await group.run()
-        placed = await group.place("s1")
-        await group.create(placed, "one")
-        await group.has_topics(placed, "one")
-        await group.stop("n3")
-        shutil.rmtree(group.path("n3", placed))
-        await group.run("n3")
-        await group.has_topics(placed, "one")
-        joined = group.nodes[NodeId("n3")].groups[placed].me
-        assert joined != "n3" == name_of(joined)
-
-        def is_voter() -> bool:
-            leader = group.leader_of(placed)
-            return leader is not None and leader.groups[placed].membership.voters.keys() == {"n1", "n2", joined}
-
-        await wait_for(is_voter, group.journal.tail)
-
-
-async def test_the_only_founder_never_begins_anew_with_an_empty_directory(tmp_path: Path) -> None:
-    """It would elect itself, and its empty log would take the place of the lost one."""
-    async with Placing(tmp_path) as group:
-        await group.run()
-        placed = await group.place("s1", nodes=("n2",))
-        await group.create(placed, "one")
-        await group.stop("n2")
-        shutil.rmtree(group.path("n2", placed))
-        await group.run("n2")
-        node = group.nodes[NodeId("n2")]
-        hosted = await wait_for(lambda: node.groups.get(placed), group.journal.tail)
-        await wait_for(lambda: hosted.parts, group.journal.tail)
-        assert hosted.me != "n2"
-        assert hosted.me not in hosted.membership.electors
-
-
-async def test_a_directory_that_has_voted_with_another_disk_is_refused_and_the_node_goes_on(tmp_path: Path) -> None:
-    async with Placing(tmp_path) as group:
-        await group.run()
-        placed = await group.place("s1")
-        await group.create(placed, "one")
-        await group.has_topics(placed, "one")
-        await group.stop("n3")
-        control = ControlFile.open(RealDisk(), str(group.path("n3", placed)))
-        assert control.state is not None
-        control.write(replace(control.state, incarnation="f" * 16))
-        await group.run("n3")
-        node = group.nodes[NodeId("n3")]
-        await wait_for(lambda: node.hosting.failures, group.journal.tail)
-        assert "has another disk of n3" in node.hosting.failures[placed]
-        assert placed not in node.groups
-        unready = [check.reason for check in node.check_ready() if check.name == "groups"]
-        assert unready == [f"group {placed}: {node.hosting.failures[placed]}"]
-        await group.client("n3").create_topic("zero")
-        await group.create(placed, "two")
-
-
-async def test_a_cancelled_group_is_forgotten_and_its_streams_can_be_placed_again(tmp_path: Path) -> None:
-    async with Placing(tmp_path) as group:
-        await group.run("n1", "n2")
-        placed = await group.place("s1")
-        await group.recorded(placed, "n1", "n2")
-        await (await group.leader()).hosting.cancel(placed)
-        again = await group.place("s1", nodes=("n1", "n2"))
-        assert again > placed
-        await group.create(again, "one")
-        assert all(each is None for each in group.states(placed))
-        assert all(placed not in node.groups for node in group.nodes.values())
-
-
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        (("n1", "n9"), "the founder 'n9', which is no voter of group 0: n1, n2, n3"),
-        (("n1", "n1"), "founder 'n1' is named twice"),
-    ],
-)
-async def test_founders_have_to_be_voters_of_group_0(tmp_path: Path, nodes: tuple[str, ...], message: str) -> None:
-    async with Placing(tmp_path) as group:
-        await group.run("n1", "n2")
-        with pytest.raises(RequestError, match=message) as refused:
-            await group.place("s1", nodes=nodes)
-        assert refused.value.remedy
 
 
 async def test_only_a_member_with_its_recorded_disk_reports_for_a_founder(tmp_path: Path) -> None:

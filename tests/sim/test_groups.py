@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from viewstamp.ids import GROUP_0, GroupId
+from viewstamp.errors import RequestError, ViewstampError
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.hosting import Hosting
+from viewstamp.node.state_machine import GroupsQuery
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
@@ -15,6 +20,7 @@ from viewstamp.sim.groups import GroupPlacer, GroupWriters
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
+from viewstamp.wal.control_file import ControlFile
 
 CALM = Swarm(nodes=3, faults={}, seconds=1.0)
 ROUGH = Swarm(
@@ -58,6 +64,40 @@ class PlacedWorld(World):
         self.placer.check()
         self.loop.check()
         self.writers.check()
+
+    def ask(self, call: Callable[[Hosting], Awaitable[dict[str, object]]]) -> dict[str, object]:
+        """Ask the leader of group 0, however often it changes; return the answer, or raise its RequestError."""
+        answers: list[dict[str, object] | RequestError] = []
+
+        async def ask() -> None:
+            while not answers:
+                await asyncio.sleep(0.05)
+                if (leader := self.leader) is not None and leader.node is not None:
+                    try:
+                        answers.append(await call(leader.node.hosting))
+                    except RequestError as error:
+                        answers.append(error)
+                    except ViewstampError:
+                        pass
+
+        self.loop.process("ask").spawn(ask())
+        assert self.loop.run_until(lambda: bool(answers), seconds=60.0), self.describe()
+        if isinstance(answers[0], RequestError):
+            raise answers[0]
+        return answers[0]
+
+    def place(self, stream: str, *nodes: str) -> GroupId:
+        """Place a group with these founders; none = all."""
+        placed = self.ask(lambda hosting: hosting.place([stream], nodes))["group"]
+        assert isinstance(placed, dict)
+        self.placer.placed.append(GroupId(placed["id"]))
+        self.on_placed(self.placer.placed[-1])
+        return self.placer.placed[-1]
+
+    def group_check(self, member: Member) -> list[str]:
+        """Return why a node is not ready because of its groups."""
+        assert member.node is not None
+        return [each.reason for each in member.node.check_ready() if each.name == "groups" and not each.is_ok]
 
     def lose_directory(self, member: Member, group: GroupId) -> None:
         """Remove the files of a group on a machine whose process is dead."""
@@ -146,9 +186,101 @@ def test_a_founder_that_lost_a_group_is_not_taken_for_the_founder_again() -> Non
         world.finish(names_min=6)
         hosted = victim.group(group)
         assert hosted is not None
-        assert hosted.me != victim.name
+        assert hosted.me != victim.name == name_of(hosted.me)
+        voters = {"n1", "n2", hosted.me}
+        assert world.loop.run_until(lambda: hosted.membership.voters.keys() == voters, seconds=60.0)
     finally:
         world.close()
+
+
+@pytest.fixture
+def calm() -> Iterator[PlacedWorld]:
+    """Yield a world without faults, whose groups the test places."""
+    world = PlacedWorld(1, CALM, number=0)
+    yield world
+    world.close()
+
+
+def test_no_founder_opens_a_group_before_all_have_reported_their_disks(calm: PlacedWorld) -> None:
+    missing = calm.members[2]
+    calm.take_down(missing, power=False)
+    group = calm.place("s1")
+    assert calm.loop.run_until(
+        lambda: all(recorded(each, group) == {"n1", "n2"} for each in calm.members[:2]), seconds=60.0
+    )
+    calm.loop.run_until(lambda: False, seconds=2.0)
+    assert [each.group(group) for each in calm.members] == [None] * 3
+    calm.bring_up(missing)
+    calm.finish(names_min=2)
+
+
+def test_the_only_founder_never_begins_anew_with_an_empty_directory(calm: PlacedWorld) -> None:
+    """It would elect itself, and its empty log would take the place of the lost one."""
+    group, founder = calm.place("s1", "n2"), calm.members[1]
+    acknowledged = calm.writers.acknowledged[group]
+    assert calm.loop.run_until(lambda: len(acknowledged) > 1, seconds=60.0)
+    calm.take_down(founder, power=False)
+    names = list(acknowledged)
+    calm.lose_directory(founder, group)
+    calm.bring_up(founder)
+    assert calm.loop.run_until(lambda: founder.group(group) is not None, seconds=60.0)
+    calm.loop.run_until(lambda: False, seconds=3.0)
+    hosted = founder.group(group)
+    assert hosted is not None
+    assert hosted.me not in hosted.membership.electors
+    assert acknowledged == names
+    assert calm.group_check(founder) == [f"group {group}: {hosted.me} is not a member yet"]
+
+
+def test_a_directory_that_has_voted_with_another_disk_is_refused_and_the_node_goes_on(calm: PlacedWorld) -> None:
+    group, victim = calm.place("s1"), calm.members[2]
+    acknowledged = calm.writers.acknowledged[group]
+    assert calm.loop.run_until(lambda: len(acknowledged) > 1 and calm.is_level, seconds=60.0)
+    calm.take_down(victim, power=False)
+    control = ControlFile.open(victim.disk, f"{victim.data_dir}/groups/{group}")
+    assert control.state is not None
+    control.write(replace(control.state, incarnation="f" * 16))
+    calm.bring_up(victim)
+    seen = len(acknowledged) + 2
+    assert calm.loop.run_until(lambda: len(acknowledged) > seen and bool(calm.group_check(victim)), seconds=60.0)
+    assert victim.node is not None
+    assert calm.loop.run_until(lambda: bool(victim.node and victim.node.hosting.failures), seconds=60.0)
+    assert "has another disk of n3" in victim.node.hosting.failures[group]
+    assert calm.group_check(victim) == [f"group {group}: {victim.node.hosting.failures[group]}"]
+    assert victim.group(group) is None
+    assert victim.node.replica is not None
+
+
+def test_a_cancelled_group_is_forgotten_and_its_streams_can_be_placed_again(calm: PlacedWorld) -> None:
+    calm.take_down(calm.members[2], power=False)
+    group = calm.place("s1")
+    assert calm.loop.run_until(lambda: recorded(calm.members[0], group) == {"n1", "n2"}, seconds=60.0)
+    calm.ask(lambda hosting: hosting.cancel(group))
+    again = calm.place("s1", "n1", "n2")
+    assert again > group
+    assert calm.loop.run_until(lambda: len(calm.writers.acknowledged[again]) > 1, seconds=60.0)
+    assert recorded(calm.members[0], group) is recorded(calm.members[1], group) is None
+    assert [each.group(group) for each in calm.members] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (("n1", "n9"), "the founder 'n9', which is no voter of group 0: n1, n2, n3"),
+        (("n1", "n1"), "founder 'n1' is named twice"),
+    ],
+)
+def test_founders_have_to_be_voters_of_group_0(calm: PlacedWorld, nodes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as refused:
+        calm.place("s1", *nodes)
+    assert refused.value.remedy
+
+
+def recorded(member: Member, group: GroupId) -> set[NodeId] | None:
+    """Return the founders that a member has on record; None = it has no such group."""
+    assert member.node is not None
+    placed = {each.id: each for each in member.machine.query(GroupsQuery())}
+    return set(placed[group].incarnations) if group in placed else None
 
 
 def die(world: World, member: Member) -> None:
