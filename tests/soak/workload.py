@@ -37,7 +37,7 @@ PERSONS = [
 ]
 """The options of each person's clients, from impatient to patient.
 
-A patient one may receive answers of an old leader.
+A client that waits long for an answer may receive one of an old leader.
 """
 KEYS = ("", "second")
 """The keys of the cells."""
