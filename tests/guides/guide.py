@@ -70,7 +70,7 @@ def pattern(expected: str) -> str:
 def without_numbers(text: str) -> str:
     """Return a text with 0 for every number and every word of 16 or more hexadecimal digits, and no roles.
 
-    Which node leads is as much a matter of chance as its port.
+    The leader is chosen by chance, like the ports, so its name may differ between two runs.
     """
     text = re.sub(r"\b(?:leader|follower) +running\b", "member running", text)
     return re.sub(r"\b[0-9a-f]{16,}\b|\d+(?:[.,]\d+)*", "0", text)

@@ -189,7 +189,7 @@ def test_a_newer_format_is_distinguished_from_damage(data: bytes) -> None:
     newer = bytearray(data)
     newer[3] = 2
     newer[4:8] = struct.pack("<I", crc32c(newer[8:header], crc32c(newer[:4])))
-    with pytest.raises(ConfigError, match="has format 2, this code knows 1") as caught:
+    with pytest.raises(ConfigError, match="has format 2, this version of viewstamp reads 1") as caught:
         read(bytes(newer))
     assert caught.value.remedy
 

@@ -169,7 +169,7 @@ class Workload:
     # -- Writing ---------------------------------------------------------------------------------------------
 
     async def _append(self, name: str, person: Person, entropy: random.Random) -> None:
-        """Append one record, or several as one."""
+        """Append one record, or several in one atomic batch."""
         topic = entropy.choice(TOPICS)
         values = tuple(self._value(name, entropy) for _ in range(entropy.choice((1, 1, 1, 2, 3))))
         done = self._begin(name, topic, Append(values))

@@ -101,7 +101,7 @@ class Gate(Protocol):
         ...
 
     def check_sender(self, credentials: Credentials, batch: Batch) -> None:
-        """Check the sender of a batch that the leader has no room for, before it is told anything about the batch.
+        """Check the sender of a batch for which the leader has no room, before it gets any answer about the batch.
 
         The right on the topic or the actor is not checked: an earlier copy may be in the log, and the token may have
         ended since.

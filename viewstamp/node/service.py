@@ -382,7 +382,7 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
     # A copy of exactly this size: the leader stamps it in place, and it lives as long as the log's cache.
     batch = Batch.decode(bytearray(frame.payload))
     if batch.kind is not asked.payload or batch.first_index != 0:
-        raise RequestError(f"{batch!r} is not a client's to append")
+        raise RequestError(f"{batch!r} is not a batch that this request can append")
     if isinstance(asked, AppendBatchAt):
         batch.first_position = Position(asked.position)
     elif batch.first_position:

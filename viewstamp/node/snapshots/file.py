@@ -173,7 +173,7 @@ def read_header(file: _Readable) -> SnapshotHeader:
 
     Raises:
       CorruptionError: it is not intact, or not whole.
-      ConfigError: it is intact, of a newer format than this code knows.
+      ConfigError: it is intact, of a newer format than this version can read.
     """
     start = file.read(0, _HEADER.size)
     if len(start) < _HEADER.size or start[: len(_MAGIC)] != _MAGIC:
@@ -186,7 +186,7 @@ def read_header(file: _Readable) -> SnapshotHeader:
         raise _damage(file, 0, "an intact header", "another checksum")
     if magic[-1] != FORMAT_VERSION:
         raise ConfigError(
-            f"{file.path} has format {magic[-1]}, this code knows {FORMAT_VERSION}",
+            f"{file.path} has format {magic[-1]}, this version of viewstamp reads {FORMAT_VERSION}",
             remedy="run the version of viewstamp that wrote it, or a newer one",
         )
     try:
