@@ -6,6 +6,7 @@ The other members continue, and the node recovers when there is room.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,25 @@ async def test_a_retry_for_which_there_is_no_room_gets_the_refusal_of_its_positi
                 batch = build_batch([value], topic=TopicId(1), session=session, sequence=Sequence(1))
                 body = (await caller.ask(FrameKind.APPEND_AT, batch.buffer, position=9)).body
                 assert (body.get("error"), body.get("actual")) == ("PositionMismatchError", 1)
+
+
+async def test_a_full_log_does_not_keep_an_administrator_from_a_change_of_members_or_a_revocation(
+    tmp_path: Path,
+) -> None:
+    """A change writes into the audit log first. Both records may use the last bytes, as a trim may."""
+    async with Group(tmp_path, 1, wal=replace(SMALL, bytes_max=4 * SMALL.segment_bytes)) as group:
+        await group.run()
+        _, ops = await group.client().create_token("ops", ["administer"])
+        admin = group.client(seed=2, token=ops)
+        await admin.create_topic("orders")
+        await admin.create_token("writer", ["append"])
+        for size in (32_000, 2_000, 100, 1):
+            with suppress(StorageFullError):
+                while True:
+                    await admin.append("orders", bytes(size))
+        await admin.add_member("n9", "127.0.0.1:9", voter=False)
+        await admin.revoke_token("writer")
+        assert [entry.action for entry in await admin.list_audit()][-2:] == ["members change", "token revoke"]
 
 
 async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_path: Path) -> None:

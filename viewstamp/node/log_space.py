@@ -22,10 +22,13 @@ _URGENT = frozenset(
         Kind.FORGET_SINK,
         Kind.EXPIRE_SESSIONS,
         Kind.MEMBERSHIP,
+        Kind.AUDIT,
+        Kind.REVOKE_TOKEN,
     }
 )
 """Records that may use the reserve: those that free space, and the record of a new leader, because a leader must write
-it before it admits any other."""
+it before it admits any other. Also the entry of the audit log that a change of members writes first, because a change
+may bring a member with more room; and the end of a token, because a stolen one must not stay valid."""
 
 _QUIET_SECONDS = 10.0
 _LEADING_BYTES = 4096
