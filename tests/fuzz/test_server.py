@@ -382,3 +382,10 @@ def test_a_request_for_a_part_of_the_log_that_is_none_brings_no_node_down(pair: 
 @given(altered({**HELLO_N3, "address": "127.0.0.1:3"}), st.sampled_from(ADDRESSES) | packables())
 def test_any_join_request_brings_no_node_down(pair: Served, hello: Any, address: Any) -> None:
     pair.send(hello, [(FrameKind.JOIN, {"address": address}, b""), (FrameKind.JOIN, address, b"")])
+
+
+@pytest.mark.slow
+@tries(20)
+@given(altered({"group": 7, "incarnation": "e" * 16}))
+def test_any_report_of_a_disk_brings_no_node_down(pair: Served, body: Any) -> None:
+    pair.send(HELLO_N3, [(FrameKind.HOSTED, body, b"")])

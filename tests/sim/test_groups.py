@@ -193,6 +193,24 @@ def test_a_founder_that_lost_a_group_is_not_taken_for_the_founder_again() -> Non
         world.close()
 
 
+def test_a_machine_that_lost_its_whole_disk_joins_each_group_under_another_id() -> None:
+    world = PlacedWorld(1, CALM, number=0)
+    try:
+        groups = [world.place(f"s{number}") for number in range(5)]
+        acknowledged = world.writers.acknowledged
+        assert world.loop.run_until(lambda: all(acknowledged[each] for each in groups) and world.is_level, seconds=60.0)
+        victim = world.members[2]
+        world.take_down(victim, power=False)
+        assert world.damages.do("lost-disk", victim, world.loop.entropy("lost disk"))
+        world.bring_up(victim)
+        world.finish(names_min=4)
+        ids = [hosted.me for each in groups if (hosted := victim.group(each)) is not None]
+        assert [name_of(each) for each in ids] == [victim.name] * 5
+        assert len({*ids, victim.id, victim.name}) == 7
+    finally:
+        world.close()
+
+
 @pytest.fixture
 def calm() -> Iterator[PlacedWorld]:
     """Yield a world without faults, whose groups the test places."""
