@@ -23,6 +23,7 @@ from tests.wal.logs import (
     simulated,
 )
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
+from viewstamp.host.interfaces import File
 from viewstamp.ids import Index
 from viewstamp.sim import loop as sim_loop
 from viewstamp.sim.disk import SimulatedDisk
@@ -254,6 +255,35 @@ async def test_a_disk_that_is_full_bounds_the_log_before_its_own_bound_does(disk
     assert "bytes_max" in error.message
     assert failures == []
     assert disk.most <= LIMIT
+
+
+class RefusingDisk(WatchedDisk):
+    """Creates no files while it ``refuses``, although bytes are free: no inode is left, or a quota is used up."""
+
+    refuses = False
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and self.refuses:
+            raise StorageFullError(f"cannot open {path}: Disk quota exceeded", remedy="raise the quota")
+        return super().open(path, create=create)
+
+
+@simulated
+@pytest.mark.parametrize("bytes_max", [0, LIMIT])
+async def test_a_disk_that_creates_no_more_files_fills_the_log_and_the_error_has_its_reason(bytes_max: int) -> None:
+    disk = RefusingDisk()
+    wal, failures = started(disk, replace(SMALL, bytes_max=bytes_max))
+    disk.refuses = True
+    error = await fill(wal)
+    assert "Disk quota exceeded" in error.message
+    assert failures == []
+    disk.refuses = False
+    with pytest.raises(StorageFullError):
+        wal.check_room(SMALL.segment_bytes)
+    await asyncio.sleep(0.1)
+    for _ in range(4):
+        await wal.append([make_batch(wal.end, size=2000)])
+    assert failures == []
 
 
 @given(st.integers(0, 1 << 30))

@@ -59,12 +59,14 @@ _OLD_PREPARED_NAME = "next.prepared"
 class SpareResult(NamedTuple):
     """The result of preparing a spare: ``used`` is the name of the file that was used up for it, None = a new file.
 
-    ``has_space`` is whether the disk had room for it; the budget may lack it all the same.
+    ``has_space`` is whether the disk had room for it; the budget may lack it all the same. ``refusal`` is the reason of
+    the operating system, which may be a quota or a lack of inodes, because free bytes do not show these.
     """
 
     used: SpareKind | None
     is_made: bool
     has_space: bool
+    refusal: str = ""
 
 
 class Spares:
@@ -239,18 +241,21 @@ class Spares:
             if dropped is not None:
                 self._remove(path, length)
             return SpareResult(used, False, has_space)
-        file = create_anew(self._disk, path) if dropped is None else self._disk.open(path)
+        file: File | None = None
         try:
+            file = create_anew(self._disk, path) if dropped is None else self._disk.open(path)
             if dropped is None:
                 file.allocate(self._segment_bytes)
                 file.sync()
             else:
                 fill_with_zeros(file, 0, self._segment_bytes)
-        except StorageFullError:
-            self._remove(path, self._segment_bytes)  # Another program took the space in between; that is no failure.
-            return SpareResult(used, False, False)
+        except StorageFullError as error:
+            # No failure: another program took the space in between, or a quota or the number of files is used up.
+            self._remove(path, self._segment_bytes)
+            return SpareResult(used, False, False, error.message)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
         name = f"{self._directory}/{spare_name(self._next(), SpareKind.PREPARED)}"
         self._disk.rename(path, name)
         with self._lock:
@@ -332,6 +337,8 @@ class Budget:
         """Whether a new spare is being made: nothing else may count on its bytes."""
         self.may_grow = True
         """Whether the disk had room when a segment was last made: then a file may be lengthened meanwhile."""
+        self.refusal = ""
+        """The error of the operating system, if it refused a segment although bytes were free."""
         self.used = 0
         """Bytes written in all segments."""
         self.free = 0
@@ -393,6 +400,9 @@ class Budget:
                 f" and {self._reserve_bytes} stay in reserve"
             )
             remedy = "free space on the disk; the log goes on by itself then"
+            if self.refusal:
+                reason += f"; the last attempt failed: {self.refusal}"
+                remedy = "free space on the disk, or raise the quota; the log goes on by itself then"
         raise StorageFullError(
             f"the log is full: {max(0, left - kept)} bytes can still be written, {size} are asked for; {reason}",
             remedy=remedy,

@@ -633,6 +633,7 @@ class Wal:
             return
         prepared, self._space.free = outcome
         self._space.may_grow = prepared.has_space
+        self._space.refusal = prepared.refusal
         self._space.dropped -= prepared.used is SpareKind.DROPPED
         if prepared.is_made:
             self._space.prepared += 1
