@@ -300,8 +300,6 @@ class SparkDemo:
 
 
 FILES: Final = 20
-LINES_MIN: Final = 500
-"""Of a file. With fewer lines, Spark takes longer to begin a micro-batch than to write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +318,7 @@ class Input:
           StorageError: the folder cannot be written.
         """
         lines = list(flights())
-        size = max(LINES_MIN, -(-len(lines) // FILES))
+        size = -(-len(lines) // FILES)
         parts = [lines[start : start + size] for start in range(0, len(lines), size)]
         first = time.time() - len(parts)
         try:
