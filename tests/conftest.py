@@ -18,13 +18,19 @@ from tests.steady import SteadyLoop
 LONGEST = (
     "spark",
     "tests/integration/test_demo_spark.py",
-    "tests/formats/test_rolling_upgrade.py",
-    "tests/guides/",
     "tests/sim/test_run.py",
-    "tests/backup/test_killed.py",
+    "tests/spark/test_standalone.py",
+    "tests/cli/test_operating.py",
+    "tests/guides/",
+    "tests/formats/test_rolling_upgrade.py",
+    "tests/spark/test_java.py",
+    "tests/docs/",
+    "tests/local/",
+    "tests/backup/",
+    "tests/soak/",
+    "tests/integration/",
     "tests/cli/",
     "tests/sim/",
-    "tests/soak/",
 )
 """The groups, and the beginnings of their names, that take a worker longest; they come first, in this order."""
 LONG_SECONDS = 3600

@@ -88,6 +88,7 @@ async def find_violation(
     replay = Playback(recording)
     places = asyncio.Semaphore(AT_ONCE)
     violations: list[Violation] = []
+    tasks: list[asyncio.Task[None]] = []
 
     async def look(cut_at: int, root: Path, promises: Promises) -> None:
         try:
@@ -97,6 +98,9 @@ async def find_violation(
             await asyncio.to_thread(shutil.rmtree, root)
         if complaint:
             violations.append(Violation(cut_at, complaint))
+            for task in tasks:
+                if task is not asyncio.current_task():
+                    task.cancel()  # It may wait for members that never start.
 
     async with asyncio.TaskGroup() as looking:
         for number, cut_at in enumerate(cuts):
@@ -106,7 +110,8 @@ async def find_violation(
             root = directory / f"cut-{number}-{cut_at}"
             await asyncio.to_thread(replay.advance, cut_at)
             await asyncio.to_thread(replay.write, entropy, str(root))
-            looking.create_task(look(cut_at, root, Promises.before(recording, cut_at, earlier=earlier)))
+            look_after = look(cut_at, root, Promises.before(recording, cut_at, earlier=earlier))
+            tasks.append(looking.create_task(look_after))
     return min(violations, default=None)
 
 
