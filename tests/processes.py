@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for an event before it fails; a healthy cluster needs a small part of it."""
+"""Seconds for which a test waits for an event before it fails; a healthy cluster needs a small part of them."""
 
 FoundT = TypeVar("FoundT")
 

@@ -26,7 +26,7 @@ EXCEPTIONS = {
     "spark": "composes clients with the real network, in processes that Spark starts",
     "trio/client.py": "composes a client with the real network, as embed does for asyncio",
 }
-"""Paths under ``viewstamp/`` that may use these subpackages' means all the same, with the reason."""
+"""Further paths under ``viewstamp/`` that may use clocks and random numbers, with the reason."""
 
 
 def uses_of_the_outside(module: ast.Module) -> Iterator[str]:

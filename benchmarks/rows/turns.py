@@ -88,7 +88,7 @@ class Contender:
     work: Work
     """Called with the seconds of a turn."""
     how: str = ""
-    """How the client is used, for example "8 connections"; shown after its description."""
+    """The use of the client, for example "8 connections"; shown after its description."""
 
 
 Contenders = AbstractAsyncContextManager[Sequence[Contender]]

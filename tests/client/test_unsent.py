@@ -1,4 +1,4 @@
-"""Which batch is sent next, and which one waits until others are answered."""
+"""The order in which batches are sent, and the batches that wait until others are answered."""
 
 from __future__ import annotations
 

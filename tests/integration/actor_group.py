@@ -25,7 +25,7 @@ from viewstamp.streams import Streams
 __all__ = ["ActorGroup", "Callers", "Classes", "actor_processes", "bytes_in", "files_in"]
 
 _PATIENCE_SECONDS = 30.0
-"""How long a caller retries refused calls, across restarts."""
+"""Seconds for which a caller retries refused calls, across restarts."""
 
 Classes = Mapping[str, type[ReplicatedActor]]
 

@@ -125,7 +125,7 @@ async def test_a_million_commands_go_through_64_mib_and_all_processes_are_killed
 
 
 HONEST = 3
-"""How much larger than the processor time an estimate may be on a quiet machine. It is an estimate of wall time."""
+"""Limit of an estimate on a quiet machine, as a multiple of the processor time. It is an estimate of wall time."""
 
 
 class Slow(vs.ReplicatedActor):

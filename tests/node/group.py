@@ -29,7 +29,7 @@ FoundT = TypeVar("FoundT")
 CLUSTER = ClusterId("c1")
 POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for an event before it fails; a healthy group needs a small part of it."""
+"""Seconds for which a test waits for an event before it fails; a healthy group needs a small part of them."""
 
 QUICK = RaftOptions(election_timeout_ticks=12, heartbeat_ticks=3)
 """Elections take less than a quarter of a second, because tests wait for them."""

@@ -1,4 +1,4 @@
-"""How many bytes of a bounded log a leader keeps free, based on its followers' reports."""
+"""The bytes of a bounded log that a leader keeps free, based on its followers' reports."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CELL = "cell"
 """The actor's name."""
 SEGMENT_BYTES = 128 * 1024
 PATIENCE_SECONDS = 90.0
-"""How long recovery may take on a busy machine."""
+"""Time limit of a recovery on a busy machine, in seconds."""
 SCRUB_SECONDS = 60.0
 """Seconds after its start at which a node begins to scrub the part of its log that the start did not read."""
 _LOOK_SECONDS = 0.1

@@ -54,7 +54,7 @@ def wheel(directory: Path) -> Path:
 
 @dataclass
 class Delivery:
-    """How the executors get the package."""
+    """The way in which the executors get the package."""
 
     python: Path | str
     """The Python of the executors, and of the driver unless ``environment`` sets another."""

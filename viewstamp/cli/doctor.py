@@ -35,7 +35,7 @@ AGAIN_SECONDS: Final = 1.0
 
 
 class FailOn(StrEnum):
-    """Which findings make the command fail."""
+    """The findings that make the command fail."""
 
     ERROR = "error"
     WARNING = "warning"

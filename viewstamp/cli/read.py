@@ -34,7 +34,7 @@ _ESCAPED: Final = {
 
 
 class ReadOutput(StrEnum):
-    """How records are printed: the values alone, one JSON object a line, or columns for people."""
+    """The format of printed records: the values alone, one JSON object a line, or columns for people."""
 
     RAW = "raw"
     JSON = "json"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 _TOPICS_SHOWN = 3
-"""How many topics of a sink ``sink list`` prints; ``sink describe`` prints all of them."""
+"""Number of topics of a sink that ``sink list`` prints; ``sink describe`` prints all of them."""
 
 app = typer.Typer(cls=CommandGroup, help="List, describe and forget sinks.", no_args_is_help=True)
 

@@ -133,7 +133,7 @@ class BaseClient:
 
     @property
     def batches_retried(self) -> int:
-        """How many times a batch was sent again, because a connection was lost or a node refused it for the moment."""
+        """Number of repeated batches: a connection was lost, or a node refused the batch for the moment."""
         return self._sender.session.batches_retried
 
     append = _By("_appends", Appends.append)

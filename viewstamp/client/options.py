@@ -14,7 +14,7 @@ __all__ = ["ClientOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client batches, waits and retries. Times are in seconds, sizes in bytes.
+    """Settings for the batches, time limits and retries of a client. Times are in seconds, sizes in bytes.
 
     Example::
 
@@ -62,7 +62,7 @@ class ClientOptions:
     read_bytes: int = 1024 * 1024
     """The most that one request of a reader asks for."""
     follow_wait: float = 5.0
-    """How long a node may hold a reader's request while it waits for new records."""
+    """Seconds for which a node may hold a reader's request while it waits for new records."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     expected: Mapping[str, ExpectedNode] | None = None
     """The node that must answer at each address, for callers that can read the nodes' directories: no request is sent

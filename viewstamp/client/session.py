@@ -82,7 +82,7 @@ class Session(Generic[WaiterT]):
         self.request_ids = request_ids
         """The connection's counter of request ids. Other clients of the connection draw from it too."""
         self.batches_retried = 0
-        """How often a batch that had been sent was scheduled to be sent again."""
+        """Number of times that a sent batch was scheduled to be sent again."""
         self.applied_index = 0
         """Highest index in a receipt for this client. A node that has applied it shows all these records."""
         self.fence_request = 0

@@ -54,7 +54,7 @@ DAYS: Final = 365
 """Days for which a certificate is valid, unless the caller says otherwise."""
 _AUTHORITY_DAYS: Final = 3650
 _BACKDATED: Final = datetime.timedelta(hours=1)
-"""How far before now a certificate begins, because the clocks of the machines that check it differ a little."""
+"""A certificate begins this time before its creation, because the clocks of machines that check it differ a little."""
 _CLIENT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 

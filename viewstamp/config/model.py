@@ -246,7 +246,7 @@ class WalSection:
     """The pause between syncs of the log, if durability is not "sync"."""
 
     interval_wait_all_seconds: float = field(default=300.0, metadata=_seconds(1, 86_400))
-    """How long an election waits for all voters after a majority lost power, if durability is not "sync"."""
+    """Seconds for which an election waits for all voters after a majority lost power, if durability is not "sync"."""
 
     bytes_max: int = field(default=0, metadata=_bytes(MIB, 2**60, or_zero="as much as the disk holds"))
     """The log's total size. A full log refuses appends and still serves reads."""
@@ -340,7 +340,7 @@ class TimeoutsSection:
     """The largest difference between the time of records and the clocks of a majority of the voters."""
 
     request_s: float = field(default=30.0, metadata=_seconds(0.1, 3600))
-    """How long a node works on a request before it answers with an error."""
+    """Seconds for which a node works on a request before it answers with an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

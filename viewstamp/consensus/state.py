@@ -144,7 +144,7 @@ class Following:
 
 @fast_members
 class CampaignPhase(Enum):
-    """How far a campaign is: a pre-vote changes nothing on any member, a vote begins a new term."""
+    """The phase of a campaign: a pre-vote changes nothing on any member, a vote begins a new term."""
 
     PRE_VOTE = "pre-vote"
     VOTE = "vote"

@@ -41,7 +41,7 @@ class SparkDemoResult:
 
     @property
     def read_back(self) -> int:
-        """How many flights Spark's own source counted."""
+        """Number of flights that Spark's own source counted."""
         return 0 if self.delays is None else self.delays.flights
 
     @property

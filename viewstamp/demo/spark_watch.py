@@ -28,9 +28,9 @@ class PartialBatchWatch:
         self._ends = ends
         self._is_over = False
         self.looks = 0
-        """How often a reader reached the end of the topic."""
+        """Number of times that a reader reached the end of the topic."""
         self.partial = 0
-        """How often the records ended within a micro-batch."""
+        """Number of times that the records ended within a micro-batch."""
         self.end = 0
         """The last position that any reader has read."""
 

@@ -52,7 +52,7 @@ _ADDRESS = "127.0.0.1:6999"
 """Its advertised address, on which there is no listener."""
 _INCARNATION = "feedfacefeedface"
 _LEAPS = (0, 1, 5, 1 << 33, 1 << 61, (1 << 62) - 2)
-"""How far the terms of forged messages are above the member's own term."""
+"""Numbers that are added to the member's own term for the terms of forged messages."""
 
 
 def _append(core: Core, head: dict[str, Any], entropy: random.Random) -> Message:

@@ -71,7 +71,7 @@ class Swarm:
     visit_seconds: float = 0.0
     """The mean time after which a client is killed and followed by a new one; 0 = it stays to the end."""
     faults: dict[str, float] = field(default_factory=lambda: dict.fromkeys(FAULTS, 1.0))
-    """How often each kind of fault happens, relative to the others; 0 or missing = never."""
+    """The weight of each kind of fault: its frequency relative to the others; 0 or missing = never."""
     off_clocks_max: int = 100
     """Highest number of machines with wall clocks that jump."""
     links: LinkOptions = field(default_factory=LinkOptions)

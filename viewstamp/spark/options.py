@@ -91,9 +91,9 @@ class SinkOptions:
     format: Literal["", "json", "msgpack"] = ""
     """The encoding of a whole row as one value; "" = the column ``value`` is the value."""
     txn_keep_days: int = 30
-    """How many days the cluster remembers ``txn_id``; 0 = until a user forgets it."""
+    """Days for which the cluster remembers ``txn_id``; 0 = until a user forgets it."""
     connect_seconds: int = CONNECT_SECONDS
-    """How long the driver waits for a cluster whose addresses all refuse connections."""
+    """Seconds for which the driver waits for a cluster if all of its addresses refuse connections."""
     filled_in: tuple[str, ...] = ()
     """Columns of a table that the cluster fills in on a write: they have to be null."""
     tls: TlsFiles | None = None
@@ -170,7 +170,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     """The most records of one task; None = only bytes decide."""
     connect_seconds: int = CONNECT_SECONDS
-    """How long the driver waits for a cluster whose addresses all refuse connections."""
+    """Seconds for which the driver waits for a cluster if all of its addresses refuse connections."""
     tls: TlsFiles | None = None
     """The client's certificate, in files on every executor; None = a cluster without TLS."""
 

@@ -15,7 +15,7 @@ __all__ = ["Output", "fitted", "print_json", "print_table", "say"]
 
 
 class Output(StrEnum):
-    """How a result is printed: for people, or for programs."""
+    """The format of a printed result: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"

@@ -116,12 +116,12 @@ class Spares:
 
     @property
     def prepared(self) -> int:
-        """How many spares are prepared."""
+        """Number of prepared spares."""
         return len(self._prepared)
 
     @property
     def dropped(self) -> int:
-        """How many spares still have to be overwritten."""
+        """Number of spares that still have to be overwritten."""
         return len(self._dropped)
 
     @property
@@ -330,9 +330,9 @@ class Budget:
         """Whether the open segment has its full length; one that a clean stop shortened, and for which the disk had no
         room again, grows with each append, and the next one is out of reach until it has grown."""
         self.prepared = 0
-        """How many spares are ready."""
+        """Number of spares that are ready."""
         self.dropped = 0
-        """How many spares wait to be overwritten."""
+        """Number of spares that wait to be overwritten."""
         self.is_making = False
         """Whether a new spare is being made: nothing else may count on its bytes."""
         self.may_grow = True

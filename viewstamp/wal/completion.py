@@ -1,4 +1,4 @@
-"""How the log reports that an item is complete, or never will be: the callback of each item, and the usual ones."""
+"""Callbacks by which the log reports that an item is complete, or never will be."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Wal:
 
     @property
     def groups(self) -> int:
-        """How many groups were written and synced since the log was opened."""
+        """Number of groups that were written and synced since the log was opened."""
         return self._groups
 
     @property

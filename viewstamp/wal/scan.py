@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 1024 * 1024
-"""How much is read at once."""
+"""Bytes that are read at once."""
 
 _BATCH_MAGIC = b"VSB\x01"
 _GROUP_HEADER_BYTES_MAX = GROUP_HEADER_SIZE + pad(4 * GROUP_BATCHES_MAX)

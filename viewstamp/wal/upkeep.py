@@ -17,7 +17,7 @@ from collections.abc import Callable
 __all__ = ["HINT_SECONDS", "Upkeep"]
 
 HINT_SECONDS = 2.0
-"""How often the commit hint of a log that is never idle is stored."""
+"""Seconds between two writes of the commit hint of a log that is never idle."""
 
 
 class Upkeep:

@@ -242,13 +242,13 @@ class Writer:
         self._taken = 0
         self._dropped = 0
         self._succeeded = 0
-        """How many items of the present call of :meth:`work` are complete."""
+        """Number of complete items of the present call of :meth:`work`."""
         self.now: Callable[[], float] | None = None
         """The clock of the interval mode; None = every group is synced."""
         self.commit_hint = 0
         """Set from outside; written into each group header, at most the durable end."""
         self.groups = 0
-        """How many groups were written and synced, empty ones and seals too."""
+        """Number of groups that were written and synced, including empty ones and seals."""
 
     @property
     def durable_commit_end(self) -> int:

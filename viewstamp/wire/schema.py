@@ -1,4 +1,4 @@
-"""How a dataclass describes the body of a frame: its fields are encoded, decoded and checked by one table."""
+"""Bodies of frames as dataclasses: their fields are encoded, decoded and checked by one table."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class Repairer:
     ) -> CorruptionError | None:
         """Return an error if a running node's log, from ``first_index`` on, lacks records that it must hold.
 
-        Only if another member still has them, because otherwise they may have been trimmed since.
+        Records count as missing only if another member still has them. Otherwise they may have been trimmed since.
         """
         begins = missing_beginnings(recovered, first_index)
         if not begins or first_index == self._begins_for_good:
