@@ -19,7 +19,7 @@ from viewstamp.client import Client
 from viewstamp.errors import OutcomeUnknownError, StorageFullError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
-from viewstamp.wire.batch import build_batch
+from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameKind
 
 SEGMENT_BYTES = 512 * 1024
@@ -126,6 +126,29 @@ async def test_a_full_log_does_not_keep_an_administrator_from_a_change_of_member
         await admin.add_member("n9", "127.0.0.1:9", voter=False)
         await admin.revoke_token("writer")
         assert [entry.action for entry in await admin.list_audit()][-2:] == ["members change", "token revoke"]
+
+
+async def test_entries_of_the_audit_log_leave_room_for_the_records_that_free_space(tmp_path: Path) -> None:
+    """A program that repeats a change of members must not use up the room for the trim that would help."""
+    async with Group(tmp_path, 1, wal=replace(SMALL, bytes_max=4 * SMALL.segment_bytes)) as group:
+        await group.run()
+        parts = group.nodes[NodeId("n1")].group.parts
+        assert parts is not None
+        space = parts.replica.space
+
+        def admitted(kind: Kind) -> int:
+            count = 0
+            with suppress(StorageFullError):
+                while True:
+                    space.check(batch := build_batch([bytes(300)], kind=kind))
+                    space.turn_bytes += batch.size
+                    count += 1
+            return count
+
+        assert admitted(Kind.RECORDS) > 100
+        entries = admitted(Kind.AUDIT)
+        assert entries > 2
+        assert admitted(Kind.TRIM_TOPIC) >= entries
 
 
 async def test_a_leader_whose_log_is_full_refuses_clearly_and_loses_nothing(tmp_path: Path) -> None:

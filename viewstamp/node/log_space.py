@@ -27,8 +27,11 @@ _URGENT = frozenset(
     }
 )
 """Records that may use the reserve: those that free space, and the record of a new leader, because a leader must write
-it before it admits any other. Also the entry of the audit log that a change of members writes first, because a change
-may bring a member with more room; and the end of a token, because a stolen one must not stay valid."""
+it before it admits any other. Also those of ``_SPARING``."""
+_SPARING = frozenset({Kind.AUDIT, Kind.REVOKE_TOKEN})
+"""Records that may use half of the reserve, because callers may repeat them and they free nothing: the entry of the
+audit log that a change of members writes first, because a change may bring a member with more room; and the end of a
+token, because a stolen one must not stay valid."""
 
 _QUIET_SECONDS = 10.0
 _LEADING_BYTES = 4096
@@ -102,12 +105,15 @@ class LogSpace:
           StorageFullError: there is no space, or the snapshot could not be taken; pass it to :meth:`note_full`.
         """
         is_urgent = batch.kind in _URGENT
+        size = self.turn_bytes + batch.size
+        if is_urgent and batch.kind in _SPARING:
+            size += self._wal.margin_bytes // 2
         if not self._is_bounded:
-            self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent)
+            self._wal.check_room(size, urgent=is_urgent)
             return
         if not is_urgent:
             self._check_snapshot()
-        self._wal.check_room(self.turn_bytes + batch.size, urgent=is_urgent, spared=self._headroom.spared_bytes)
+        self._wal.check_room(size, urgent=is_urgent, spared=self._headroom.spared_bytes)
 
     def _check_snapshot(self) -> None:
         """Raise if the bounded log has to wait for a snapshot: StorageFullError if the last one failed."""

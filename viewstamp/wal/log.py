@@ -96,11 +96,13 @@ class Wal:
         self._sync_due: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = float
         self._groups = writer.groups
+        self.margin_bytes = min(options.margin_bytes, options.segment_bytes // 4)
+        """The room that is kept for urgent writes."""
         self._space = Budget(
             segment_bytes=options.segment_bytes,
             bytes_max=options.bytes_max,
             reserve_bytes=options.reserve_bytes,
-            margin_bytes=min(options.margin_bytes, options.segment_bytes // 4),
+            margin_bytes=self.margin_bytes,
         )
         self._space.prepared = spares.prepared
         self._space.dropped = spares.dropped
