@@ -269,6 +269,20 @@ def test_a_directory_that_has_voted_with_another_disk_is_refused_and_the_node_go
     assert victim.node.replica is not None
 
 
+def test_a_founder_with_a_full_disk_takes_part_when_there_is_room_again(calm: PlacedWorld) -> None:
+    assert calm.loop.run_until(lambda: calm.has_settled, seconds=60.0)
+    full = calm.members[2]
+    full.disk.capacity_bytes = full.disk.volume.bytes_used()
+    group = calm.place("s1")
+    assert calm.loop.run_until(lambda: bool(full.node and full.node.hosting.failures), seconds=60.0)
+    assert full.node is not None
+    assert "the disk has 0 bytes left" in full.node.hosting.failures[group]
+    assert full.starts == 1
+    calm.finish(names_min=2)
+    assert full.node.hosting.failures == {}
+    assert full.starts == 1
+
+
 def test_a_cancelled_group_is_forgotten_and_its_streams_can_be_placed_again(calm: PlacedWorld) -> None:
     calm.take_down(calm.members[2], power=False)
     group = calm.place("s1")

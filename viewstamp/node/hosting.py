@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.errors import ConfigError, RequestError, StorageFullError, ViewstampError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
@@ -56,7 +56,7 @@ class Hosting:
 
     Invariants:
       * a group is opened only if the applied state of group 0 has it as established
-      * a group that could not be opened is not tried again by this process
+      * a group that could not be opened is not tried again by this process, unless the disk was full
     """
 
     def __init__(
@@ -94,6 +94,8 @@ class Hosting:
         """The groups that are not open yet."""
         self._changes: dict[GroupId, asyncio.Event] = {}
         """Wakes each of the tasks after a change of the placement."""
+        self._incarnations: dict[GroupId, str] = {}
+        """The disks of the directories that this process has completed for groups that were not established."""
         self._is_stopping = False
 
     def on_placement(self) -> None:
@@ -185,36 +187,51 @@ class Hosting:
 
     async def _bring_up(self, group: GroupId) -> None:
         """Take the steps with one group until it is open, or is not placed any more; the root of its task."""
-        change, incarnation = self._changes[group], ""
+        change = self._changes[group]
         try:
             while True:
                 change.clear()
                 placed = next((each for each in self.placed if each.id == group), None)
                 if placed is None:
                     return  # Cancelled; or group 0 starts again, and then reports the placement again.
-                if placed.is_established:
-                    await self._open(placed)
-                    return
-                is_recorded = self._group.options.node in placed.incarnations
-                if not is_recorded:
-                    options = _options(self._group, placed)
-                    incarnation = incarnation or await in_thread(complete_directory, self._host, options)
-                    self._group.report_hosted(group, incarnation)
+                try:
+                    if placed.is_established:
+                        await self._open(placed)
+                        return
+                    is_recorded = self._group.options.node in placed.incarnations
+                    if not is_recorded:
+                        await self._report(placed)
+                except StorageFullError as error:
+                    is_recorded = False  # Try again, because an operator frees space without a restart.
+                    if self.failures.get(group) != str(error):
+                        self._note_failure(group, error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if is_recorded else _REPEAT_SECONDS):
                         await change.wait()
         except ViewstampError as error:
-            self.failures[group] = str(error)
-            self._logger.error("! group not opened", group=group, error=str(error))
+            self._note_failure(group, error)
         except Exception as error:
             self._on_failed(error)
         finally:
             del self._tasks[group], self._changes[group]
 
+    def _note_failure(self, group: GroupId, error: ViewstampError) -> None:
+        self.failures[group] = str(error)
+        self._logger.error("! group not opened", group=group, error=str(error))
+
+    async def _report(self, placed: PlacedGroup) -> None:
+        """Create the directory of a group once in this process, and report its disk."""
+        if placed.id not in self._incarnations:
+            options = _options(self._group, placed)
+            self._incarnations[placed.id] = await in_thread(complete_directory, self._host, options)
+            self.failures.pop(placed.id, None)
+        self._group.report_hosted(placed.id, self._incarnations[placed.id])
+
     async def _open(self, placed: PlacedGroup) -> None:
         options = _options(self._group, placed)
         await in_thread(complete_directory, self._host, options)
         await self._open_group(options, self._machine_of(placed.id))
+        self.failures.pop(placed.id, None)
         self._logger.info("= group opened", group=placed.id)
 
 
