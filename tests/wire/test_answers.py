@@ -76,7 +76,7 @@ def test_an_unknown_class_names_itself_and_promises_nothing() -> None:
 
 
 def test_the_answer_to_every_request_that_a_client_waits_for_is_checked() -> None:
-    """Receipts are read where they arrive, and peers read their answers themselves."""
+    """The requests in ``elsewhere`` are exempt, because sessions and peers check the answers to them by themselves."""
     elsewhere = {AppendBatch, AppendBatchAt, CallActors, StageBatch, AskToJoin, ProveDirectory, ReadLog, ReadSnapshot}
     elsewhere |= {ReportHosted}
     for row in set(REQUESTS.values()) - elsewhere:

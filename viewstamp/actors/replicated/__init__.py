@@ -35,7 +35,7 @@ Promises
     command made before it raised stay, as in any method.
   * **Failures of the machine** are not results: an exception of ``MACHINE_FAILURES``, or one that is not an
     ``Exception``, leaves ``apply``. The node stops, and runs the command again after its restart.
-  * **Code.** A leader accepts only commands that its code knows (``check``). A member whose code does not know the
+  * **Code.** A leader accepts only commands that its code has (``check``). A member whose code does not have the
     actor, the method or the version of a committed command raises ``OutdatedCodeError``: it stops instead of skipping
     the command. So does a member whose code cannot read the states of a snapshot.
   * **Comparable.** Members with the same code that applied the same log have the same chain, independent of restarts
