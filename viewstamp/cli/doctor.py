@@ -117,7 +117,7 @@ async def _ask(target: ClusterTarget, timeout: float) -> tuple[list[Mapping[str,
     from viewstamp.doctor.status import summary
 
     started = time.monotonic()
-    options = ClientOptions(connect_timeout=min(CONNECT_SECONDS, timeout), silence=timeout)
+    options = ClientOptions(connect_timeout=CONNECT_SECONDS * timeout / SILENCE_SECONDS, silence=timeout)
     async with target.connect(options=options) as client:
         statuses = await client.status()
     return summary(statuses, target.names)["nodes"], time.monotonic() - started
