@@ -362,7 +362,7 @@ class Link:
             self.abort()
 
     def ready(self, user: LinkUser) -> None:
-        """Have ``user.next_frame`` called in the next turn, as long as it returns frames. Never awaits."""
+        """Schedule calls of ``user.next_frame`` for the next turn, until it returns None. Never awaits."""
         if not user.is_ready and self.reason is None:
             user.is_ready = True
             self._ready.append(user)

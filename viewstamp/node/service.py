@@ -100,7 +100,7 @@ class Limits:
     in_flight_bytes_max: int = 64 * 1024 * 1024
     """Batches of all clients that are not answered yet."""
     staged_keep_bytes: int = 0
-    """Staged records of a sink are dropped when the log has grown by this many bytes since; 0 = never because of it."""
+    """Staged records of a sink are dropped after this many further bytes of the log; 0 = no such limit."""
     crowd: CrowdLimits = field(default_factory=CrowdLimits)
     """Limits of all connections together."""
 

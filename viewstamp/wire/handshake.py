@@ -226,7 +226,7 @@ class Welcome:
         names = body.get("cluster"), body.get("node"), body.get("durability", "")
         sizes = limits.get("record_bytes_max"), limits.get("batch_bytes_max")
         if not all(isinstance(name, str) for name in names) or not all(type(size) is int for size in sizes):
-            raise PeerError(f"{other} sent a WELCOME that is none: {brief_repr(body)}")
+            raise PeerError(f"{other} sent a malformed WELCOME: {brief_repr(body)}")
         members: dict[str, object] | None = None
         if "members" in body:
             named, generation = read_members(body)
