@@ -54,6 +54,17 @@ async def test_before_a_hello_nothing_larger_than_a_hello_is_read(group: Group, 
     assert "where a HELLO of at most 4096 has to come first" in group.journal.of("! connection ended")[0]["reason"]
 
 
+async def test_nodes_that_ask_to_join_take_no_place_of_a_member(group: Group) -> None:
+    """A node that lost its disk gives an id that no record has, so anyone can make up as many as there are places."""
+    async with AsyncExitStack() as stack:
+        callers = [await stack.enter_async_context(call(group, greet=False)) for _ in range(3)]
+        for number, caller in enumerate(callers):
+            hello = {"node": f"n9~{number:08x}", "incarnation": f"{number:016x}", "address": "127.0.0.1:9"}
+            assert (await caller.hello(**hello)).kind == FrameKind.WELCOME
+        assert await callers[0].is_ended()
+        assert server_of(group).crowd.status["peers"] == CROWD.one_peer_max
+
+
 async def test_requests_behind_a_hello_in_the_same_write_are_answered(group: Group) -> None:
     async with call(group, greet=False) as caller:
         hello = b"".join(encode_frame(FrameKind.HELLO, HELLO))

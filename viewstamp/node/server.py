@@ -54,6 +54,8 @@ _FRAME_BATCHES = 2
 """Limit of a client's frame, in batches of the maximum size. Two, so that a batch that is too large gets an answer."""
 _PIECE_BUFFERS = 32
 """Buffers that are written together, so that the other side works on the first answers of a turn during the rest."""
+_JOINING = "a node that asks to join"
+"""Stands in the limits of connections for all peers that are no members."""
 _REQUESTS_MAX = 1024
 """Requests of one connection that may wait: for a record, for a leader, for the disk."""
 
@@ -305,7 +307,9 @@ class _ServerConnection:
             else:
                 named = self._connection.identity
                 self.credentials = Credentials(hello.token, named.part if named is not None else "")
-            self._server.crowd.greeted(self, self._peer, hello.group)
+            # Nodes that ask to join count as one peer, because anyone can make up ids for them.
+            is_joining = bool(self._peer) and not self._may_read
+            self._server.crowd.greeted(self, _JOINING if is_joining else self._peer, hello.group)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
             self._on_frame = _ignore
