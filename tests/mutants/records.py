@@ -35,7 +35,7 @@ RECORDS: tuple[Record, ...] = (
         "strictly-advertised",
         Schedule("figure 8", 42),
         "ContradictionError",
-        Seed("fallen leaders", 21),
+        Seed("fallen leaders", 47),
         "LeaderComplete",
     ),
     Record("announce-early", Schedule("even", 0), "AnnouncedDurable", Seed("drawn", 1), "CommitOnQuorum"),
