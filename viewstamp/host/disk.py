@@ -61,7 +61,9 @@ def _storage(action: str, path: str) -> Iterator[None]:
 def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     text = f"cannot {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
-        return StorageFullError(text, remedy="free space or raise the quota of the data directory, then restart")
+        return StorageFullError(
+            text, remedy="free space, or raise the quota of the data directory; start the node again if it has stopped"
+        )
     if error.errno in _NO_DESCRIPTOR:
         text = f"cannot {action} {path}: {_NO_DESCRIPTOR[error.errno]} has no file descriptor left"
         return StorageError(text, remedy="raise the limit (ulimit -n, LimitNOFILE=, fs.file-max), then start it again")

@@ -369,7 +369,7 @@ class _SimulatedFile(File):
         if growth > 0 and growth > disk.free_bytes(self.path):
             raise StorageFullError(
                 f"cannot write {self.path}: no space left on device",
-                remedy="free space where the data directory is, then restart",
+                remedy="free space where the data directory is; start the node again if it has stopped",
             )
         self._inode.write(offset, buffers)
         disk.note("write", f"{self.path} {offset}+{size}")
