@@ -18,6 +18,7 @@ import pytest
 
 from viewstamp.demo.spark_driver import Driver
 from viewstamp.errors import ViewstampError
+from viewstamp.spark import ensure_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -108,19 +109,13 @@ def test_interrupted_while_spark_runs_it_leaves_no_process(tmp_path: Path, envir
     assert processes_of(tmp_path / "it") == []
 
 
-async def test_the_error_of_a_driver_reaches_the_user_and_the_log_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The driver finds a Spark that is too old. An error of a query is caught by the same lines."""
-    older = tmp_path / "older" / "pyspark"
-    older.mkdir(parents=True)
-    (older / "__init__.py").touch()
-    (older / "version.py").write_text('__version__ = "3.5.0"\n', encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(older.parent))
+async def test_sparks_error_message_reaches_the_user_and_the_log_is_named(tmp_path: Path) -> None:
+    ensure_java()
     driver = await Driver.start("127.0.0.1:1", str(tmp_path))
     try:
-        with pytest.raises(ViewstampError, match=r"Spark 3\.5\.0 is installed here") as caught:
-            await driver.wait_for("ready")
+        driver.tell("write")  # There are no input files.
+        with pytest.raises(ViewstampError, match="Path does not exist") as caught:
+            await driver.wait_for("written")
     finally:
         await driver.kill()
     assert str(tmp_path / "driver.log") in caught.value.remedy
