@@ -142,3 +142,31 @@ def test_before_the_first_record_no_voter_may_be_damaged_and_one_may_lose_power(
     assert not any(world.damages.allows(member.id) for member in world.members)
     assert [world.damages.lose_power(member) for member in world.members] == [True, False, False]
     world.close()
+
+
+def test_no_disk_may_be_damaged_while_a_voter_has_never_stored_a_membership_record() -> None:
+    """The record names the disk of n2, but n2 does not hold it.
+
+    If n1 is down and n3 loses its disk, n2 and n3 cannot be distinguished from members of a new group.
+    """
+    world = World(1, Swarm(nodes=3, faults={}))
+    n1, n2, n3 = world.members
+    for member in world.members:
+        world.bring_up(member)
+
+    def have_met() -> bool:
+        return all(each.node is not None and "n2" in str(each.node.status.get("connected")) for each in (n1, n3))
+
+    def is_named() -> bool:
+        membership = world.disks.membership
+        return membership is not None and n2.id in membership.incarnations
+
+    assert world.loop.run_until(have_met, seconds=1)
+    for source in (n1, n3):
+        world.network.partition(source.name, n2.name)
+    assert world.loop.run_until(is_named, seconds=10)
+    assert world.disks.by_name["n2"].end == 1
+    assert not world.damages.allows(n3.id)
+    world.network.heal()
+    assert world.loop.run_until(lambda: world.damages.allows(n3.id), seconds=10)
+    world.close()

@@ -76,13 +76,19 @@ class Damages:
     def allows(self, member: NodeId) -> bool:
         """Return whether one more member may be damaged.
 
-        A voter without a record that names its disk cannot help to elect (protocol rule 18), so it counts as missing.
+        Two kinds of voters count as missing. One whose disk no record names cannot help to elect (protocol rule 18).
+        One that has never stored a membership record cannot tell a lost disk from a new one: together with an empty
+        disk it begins a group, as at the first start.
         """
         membership = self._disks.membership
         named = membership.incarnations if membership is not None else {}
         sets = self._sets()
-        unnamed = {voter for voters in sets for voter in voters if voter not in named}
-        return all(self._is_within({*self.present, *unnamed, member}, voters) for voters in sets)
+        missing = {voter for voters in sets for voter in voters if voter not in named or not self._has_records(voter)}
+        return all(self._is_within({*self.present, *missing, member}, voters) for voters in sets)
+
+    def _has_records(self, voter: NodeId) -> bool:
+        log = self._disks.by_name.get(name_of(voter))
+        return log is not None and log.end > 1
 
     def allows_voters(self, voters: Iterable[NodeId]) -> bool:
         """Return whether these may become the voters, given the present damage."""
