@@ -1087,3 +1087,13 @@ async def test_a_node_that_asks_to_retry_and_is_not_known_to_lead_is_left_for_an
         cluster.nodes[1 - first].lose_connections()
         await client.create_topic(name)
     assert cluster.values() == [b"1", b"2", b"3"]
+
+
+async def test_an_outcome_without_a_token_is_refused_with_the_next_step(cluster: Cluster) -> None:
+    client = cluster.client()
+    with pytest.raises(RequestError, match="None is not the token") as refused:
+        await client.outcome(None)  # type: ignore[arg-type]
+    assert refused.value.remedy == "repeat the call that failed"
+    with pytest.raises(RequestError, match="'3-7' is not the token") as refused:
+        await client.outcome("3-7")  # type: ignore[arg-type]
+    assert "OutcomeUnknownError" in refused.value.remedy

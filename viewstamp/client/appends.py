@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewstamp.client.batches import RECORD_COST, OpenBatch, record_size
-from viewstamp.client.checks import as_bytes, as_headers, as_whole, check_topic, read_receipt, read_results
+from viewstamp.client.checks import as_bytes, as_headers, as_token, as_whole, check_topic, read_receipt, read_results
 from viewstamp.client.results import DURABILITY, Decided, Outcome, Receipt, receipts_of, result_or_error
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
@@ -211,7 +211,9 @@ class Appends:
 
         Raises:
           OutcomeUnknownError: no answer in time; ask again with the same token.
+          RequestError: it is no token; if it is None, repeat the call that failed.
         """
+        as_token(token)
         self._router.start()
         seconds = self._router.seconds(timeout)
         try:

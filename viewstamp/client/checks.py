@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NotRequired, TypedDict
 
 from viewstamp.client.results import BatchReceipt, new_tuple
-from viewstamp.errors import RecordTooLargeError, RequestError, UnknownTopicError
+from viewstamp.errors import OutcomeToken, RecordTooLargeError, RequestError, UnknownTopicError
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.names import check_encodable
@@ -20,6 +20,7 @@ __all__ = [
     "as_seconds",
     "as_staleness",
     "as_text",
+    "as_token",
     "as_whole",
     "check_columns",
     "check_topic",
@@ -114,6 +115,18 @@ def as_whole(value: object, what: str) -> int:
     """
     if type(value) is not int or not 0 <= value <= _WHOLE_MAX:
         raise RequestError(f"{what} must be a whole number, not {value!r}", remedy=f"take one from 0 to {_WHOLE_MAX}")
+    return value
+
+
+def as_token(value: object) -> OutcomeToken:
+    """Return ``value``, which must be the token of an OutcomeUnknownError.
+
+    Raises:
+      RequestError: it is something else; None means that the call that failed can be repeated.
+    """
+    if not isinstance(value, OutcomeToken):
+        remedy = "repeat the call that failed" if value is None else "pass the `token` of an OutcomeUnknownError"
+        raise RequestError(f"{brief_repr(value)} is not the token of an append or a command", remedy=remedy)
     return value
 
 
