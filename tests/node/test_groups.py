@@ -13,12 +13,15 @@ import pytest
 from tests.node.caller import call
 from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_fail_stop import Broken
+from viewstamp.consensus.membership import RemoveMember
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import ConfigError, StorageError, UnavailableError
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.node import Node
+from viewstamp.node.changes import ChangeMembers
+from viewstamp.node.inbox import Proposal
 from viewstamp.node.state_machine import Result, TopicsQuery
-from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import GROUPS_VERSION, PROTOCOL_VERSION, FrameKind
 
 SEVEN = GroupId(7)
@@ -38,13 +41,12 @@ class Hosting(Broken):
 
     async def create(self, name: str) -> None:
         """Create a topic in group 7, however often the leader changes meanwhile."""
-        record = msgpack.packb({"name": name, "retain_bytes": 0, "retain_seconds": 0.0})
         while True:
             await wait_for(lambda: self.leader_of_seven() is not None, self.journal.tail)
             leader = self.leader_of_seven()
             answered: asyncio.Future[Result | Exception] = asyncio.get_running_loop().create_future()
             if leader is not None:
-                leader.groups[SEVEN].propose(build_batch([record], kind=Kind.CREATE_TOPIC), answered.set_result)
+                leader.groups[SEVEN].propose(topic_batch(name), answered.set_result)
                 if not isinstance(await asyncio.wait_for(answered, PATIENCE_SECONDS), Exception):
                     return
 
@@ -56,6 +58,11 @@ class Hosting(Broken):
             return all({topic["name"] for topic in topics_of(each)} == set(names) for each in hosted)
 
         await wait_for(is_level, self.journal.tail)
+
+
+def topic_batch(name: str) -> Batch:
+    record = msgpack.packb({"name": name, "retain_bytes": 0, "retain_seconds": 0.0})
+    return build_batch([record], kind=Kind.CREATE_TOPIC)
 
 
 def leads_seven(node: Node) -> bool:
@@ -100,6 +107,25 @@ async def test_a_failed_disk_of_one_group_leaves_the_others_running(tmp_path: Pa
         await group.run("n1")
         await group.host("n1")
         await group.has_topics("before", "during")
+
+
+async def test_every_request_in_the_turn_in_which_a_group_fails_is_answered_with_the_cause(tmp_path: Path) -> None:
+    """Nothing may be written for them, and each answer gives bytes of the shared budget back."""
+    async with Hosting(tmp_path, 1) as group:
+        await group.run()
+        await group.host()
+        await group.create("seven")
+        hosted = group.nodes[NodeId("n1")].groups[SEVEN]
+        answers: list[object] = []
+        assert hosted.parts is not None
+        hosted.propose(topic_batch("before"), answers.append)
+        hosted.parts.ref.put(Proposal(None, answers.append))  # type: ignore[arg-type]
+        hosted.propose(topic_batch("after"), answers.append)
+        hosted.parts.ref.put(ChangeMembers(RemoveMember(NodeId("n9")), answers.append))
+        await asyncio.wait_for(hosted.failed, PATIENCE_SECONDS)
+        names = sorted(type(answer).__name__ for answer in answers)
+        assert names == ["ClosedError", "ClosedError", "ClosedError", "OutcomeUnknownError"]
+        assert all("n1 has failed: AttributeError(" in str(answer) for answer in answers)
 
 
 async def test_a_connection_belongs_to_the_group_of_its_hello(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """``Applier.placements`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
+        self._unhandled: list[Item | _Durable | _Tick | _GoOn] = []
+        """Messages that are never handled, because their turn failed or this replica ends; see :meth:`on_stop`."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
 
@@ -167,44 +169,48 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
     def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
         self.space.turn_bytes = 0
-        if self._has_leases:
-            self.raft.begin_turn(int(self._clock.uptime() * 1e6))
-        has_ticked, is_resting = False, self._ticker.is_resting
-        if is_resting and self._clock.monotonic() - self._ticker.counted_at >= self._ticker.tick_seconds:
-            has_ticked = True
-            self._catch_up()
-        for item in messages:
-            match item:
-                case FromPeer():
-                    self._on_message(item)
-                case Proposal(batch, answer, caller):
-                    self._on_proposal(batch, answer, caller)
-                case _Durable(viewstamp, after):
-                    self.raft.durable(viewstamp)
-                    if after:
-                        self._send_after_durable(after)
-                case WaitForIndex(barrier):
-                    self._reads.unasked.append(barrier)
-                case RememberPeer(peer, incarnation):
-                    self._log_store.remember_peer(peer, incarnation)
-                    self.raft.note_incarnation(peer, incarnation)
-                case LostPeer(peer):
-                    self.raft.lost_leader(peer)
-                case Join():
-                    self._on_join(item)
-                case ChangeMembers():
-                    self._changes.begin(item)
-                case Transfer():
-                    self._changes.begin_transfer(item)
-                case InstallSnapshot():
-                    self._to_install = item
-                case LogTrimmed(first_index, base):
-                    self.raft.trimmed(first_index, base)
-                case _Tick():
-                    has_ticked = True
-                    self._on_tick()
-                case _GoOn():
-                    pass
+        has_ticked, is_resting, rest = False, self._ticker.is_resting, iter(messages)
+        try:
+            if self._has_leases:
+                self.raft.begin_turn(int(self._clock.uptime() * 1e6))
+            if is_resting and self._clock.monotonic() - self._ticker.counted_at >= self._ticker.tick_seconds:
+                has_ticked = True
+                self._catch_up()
+            for item in rest:
+                match item:
+                    case FromPeer():
+                        self._on_message(item)
+                    case Proposal(batch, answer, caller):
+                        self._on_proposal(batch, answer, caller)
+                    case _Durable(viewstamp, after):
+                        self.raft.durable(viewstamp)
+                        if after:
+                            self._send_after_durable(after)
+                    case WaitForIndex(barrier):
+                        self._reads.unasked.append(barrier)
+                    case RememberPeer(peer, incarnation):
+                        self._log_store.remember_peer(peer, incarnation)
+                        self.raft.note_incarnation(peer, incarnation)
+                    case LostPeer(peer):
+                        self.raft.lost_leader(peer)
+                    case Join():
+                        self._on_join(item)
+                    case ChangeMembers():
+                        self._changes.begin(item)
+                    case Transfer():
+                        self._changes.begin_transfer(item)
+                    case InstallSnapshot():
+                        self._to_install = item
+                    case LogTrimmed(first_index, base):
+                        self.raft.trimmed(first_index, base)
+                    case _Tick():
+                        has_ticked = True
+                        self._on_tick()
+                    case _GoOn():
+                        pass
+        except Exception:
+            self._unhandled += rest  # Otherwise their senders would wait for ever.
+            raise
         if self._to_install is not None:
             self._maybe_install(self._to_install)
         reads, applier, core = self._reads, self.applier, self.raft.core
@@ -244,19 +250,25 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self._on_change(known)
 
     def on_dropped(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
-        """Fail the proposals that arrived too late; nothing of them was written."""
-        for item in messages:
-            if isinstance(item, Proposal):
-                item.answer(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
-            elif isinstance(item, ChangeMembers | Transfer):
-                item.told(ClosedError(f"{self.raft.core.me} is stopping", remedy="ask another node"))
+        """Keep the messages that arrived too late, for :meth:`on_stop`, which has the cause."""
+        self._unhandled += messages
 
     def on_stop(self, error: BaseException | None) -> None:
-        """Fail all pending proposals and changes, because this node is stopping."""
-        self._stop_leading("this node is stopping")
+        """Answer all pending requests: this member stops, or has failed because of ``error``.
+
+        Nothing was written of those that were never handled. The outcome of the others is unknown.
+        """
+        why = "is stopping" if error is None else f"has failed: {error!r}"
+        refusal = ClosedError(f"{self.raft.core.me} {why}; nothing was written", remedy="ask another node")
+        for item in self._unhandled:
+            if isinstance(item, Proposal):
+                item.answer(refusal)
+            elif isinstance(item, ChangeMembers | Transfer):
+                item.told(refusal)
+        self._stop_leading(why)
         self._changes.fail(
             OutcomeUnknownError(
-                f"{self.raft.core.me} is stopping: the change may still be committed",
+                f"{self.raft.core.me} {why}; the change may still be committed",
                 token=None,
                 remedy="check with `viewstamp members list`",
             )
@@ -392,6 +404,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         except ViewstampError as error:
             answer(error)
             return
+        except Exception:
+            self._unhandled.append(Proposal(batch, answer, caller))
+            raise
         match admission:
             case Accepted(first_position, instead):
                 batch = instead or batch
@@ -482,7 +497,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             self.applier.machine.stop_leading()
         self.applier.fail(
             OutcomeUnknownError(
-                f"{self.raft.core.me} {why}: records in its log may still be committed",
+                f"{self.raft.core.me} {why}; records in its log may still be committed",
                 token=None,
                 remedy="ask the leader, in the same session, for the outcome",
             )
