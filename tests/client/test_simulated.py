@@ -116,6 +116,56 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert run(3) == run(3)
 
 
+async def without_a_leader(loop: SimulatedLoop) -> None:
+    network = SimulatedNetwork(loop, options=LinkOptions(delay_min=0.002, delay_mean=0.0))
+    cluster = Cluster(network.view)
+    await cluster.start(3)
+    cluster.leader = None
+    for milliseconds in range(40, 140, 5):
+        client = cluster.client(seed=milliseconds)
+        with pytest.raises(UnavailableError, match=r"no leader has answered: .*; nothing was written"):
+            await client.create_topic("orders", timeout=milliseconds / 1000)
+        await client.close()
+    await cluster.close()
+
+
+def test_creating_a_topic_without_a_leader_is_certain_whenever_the_time_is_over() -> None:
+    """The client sends no request that cannot be answered in time, because its outcome would be unknown."""
+    simulated(without_a_leader)
+
+
+async def loss_before_sending(loop: SimulatedLoop) -> None:
+    cluster = Cluster(SimulatedNetwork(loop).view)
+    await cluster.start(3)
+    client = cluster.client()
+    await client.create_topic("orders")
+    cluster.requests.clear()
+    cluster.leader = None
+    creating = asyncio.create_task(client.create_topic("invoices", timeout=0.5))
+    await asyncio.sleep(0)
+    connection = client._router.leader.connection
+    assert connection is not None
+    connection.abort()
+    for node in cluster.nodes:
+        await node.kill()
+    with pytest.raises(UnavailableError, match="nothing was written"):
+        await creating
+    assert cluster.requests == []
+    await cluster.close()
+
+
+def test_a_request_whose_connection_ends_before_it_is_sent_is_certain() -> None:
+    simulated(loss_before_sending)
+
+
+def simulated(scenario: Callable[[SimulatedLoop], Awaitable[None]]) -> None:
+    loop = SimulatedLoop(1)
+    try:
+        loop.run_until_complete(scenario(loop))
+    finally:
+        loop.close()
+
+
 @pytest.mark.slow
 def test_on_nodes_that_break_an_append_stands_where_it_was_expected_or_nowhere() -> None:
     """A refusal is caused by a committed record, so the record at that position stays there."""

@@ -19,7 +19,7 @@ from viewstamp.wire.commands import TOO_LARGE_REMEDY
 from viewstamp.wire.frame import Frame, FrameKind, TooLarge, encode_frame
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["NodeConnection", "parse_addresses", "too_large"]
+__all__ = ["NodeConnection", "Question", "parse_addresses", "too_large"]
 
 _QUESTIONS_TOGETHER = 32
 """Small questions that count as one frame where a link divides a turn among its clients."""
@@ -98,12 +98,12 @@ class NodeConnection:
         """Takes the answers to the requests of ``source``."""
         self._runtime = runtime
         self._link = link
-        self._waiting: dict[_Question, None] = {}
+        self._waiting: dict[Question, None] = {}
         """Unanswered questions."""
         self._timer: TimerHandle | None = None
         self._timer_due = math.inf
         """The time at which ``_timer`` looks for late questions: not after the earliest deadline."""
-        self._unsent: deque[_Question] = deque()
+        self._unsent: deque[Question] = deque()
         self._on_members: Callable[[dict[str, str], int], None] | None = None
         link.join(self)
 
@@ -113,6 +113,11 @@ class NodeConnection:
     def is_usable(self) -> bool:
         """Whether any request may be sent; if there is a doubt, only STATUS may."""
         return self.is_open and self.doubt is None
+
+    @property
+    def quickest(self) -> float:
+        """Seconds of the quickest answer on this link so far: to HELLO, or to a question of any client."""
+        return self._link.quickest
 
     def follow_members(self, told: Callable[[dict[str, str], int], None]) -> None:
         """Call ``told`` with the members and their generation: now, and whenever the node names others."""
@@ -133,12 +138,20 @@ class NodeConnection:
           TimeoutError: no answer within ``timeout`` seconds; it may still be carried out.
           ViewstampError: the error that the node answered, or UnavailableError when the connection was lost.
         """
-        if self.closed.done():
-            raise self.closed.result()
+        return await self.answer_to(self.put(request, timeout=timeout, wait=wait))
+
+    def put(self, request: RequestBody, *, timeout: float, wait: float = 0.0) -> Question:
+        """Queue a request for the next turn of the link; the first half of :meth:`ask`. Never awaits.
+
+        ``answer_to`` must follow. If the connection has ended, nothing is queued, and it raises the reason.
+        """
         future: Future[Frame] = self._runtime.create_future()
         request_id = next(self.request_ids)
         frame = encode_frame(request.kind, {"id": request_id, **request.to_map()})
-        question = _Question(request_id, request.kind, frame, future, wait)
+        question = Question(request_id, request.kind, frame, future, wait)
+        if self.closed.done():
+            future.set_exception(self.closed.result())
+            return question
         self._waiting[question] = None
         self._unsent.append(question)
         if not self.is_ready:
@@ -146,11 +159,15 @@ class NodeConnection:
         question.deadline = deadline = self._runtime.time() + timeout
         if deadline < self._timer_due:
             self._set_timer(deadline)
+        return question
+
+    async def answer_to(self, question: Question) -> Frame:
+        """Wait for the answer to a request; the second half of :meth:`ask`. ``question.was_sent`` is final then."""
         try:
-            return await future
+            return await question.future
         except TimeoutError:
             if question.sent_at is not None:
-                self._link.suspect(question.sent_at + wait)
+                self._link.suspect(question.sent_at + question.wait)
             raise
         finally:
             self._waiting.pop(question, None)
@@ -218,6 +235,10 @@ class NodeConnection:
         self._link.expect(request.id, self, self.on_answer)
         return encode_frame(request.kind, request.body, request.payload)
 
+    def note_answer(self, seconds: float) -> None:
+        """Record how long the node took to answer a question."""
+        self._link.quickest = min(self._link.quickest, seconds)
+
     def learn_members(self, members: dict[str, str], generation: int) -> None:
         """Pass the members on that the node names."""
         if self._on_members is not None:
@@ -238,7 +259,7 @@ class NodeConnection:
                 question.future.set_exception(reason)
 
 
-class _Question:
+class Question:
     """A request of :meth:`NodeConnection.ask`."""
 
     __slots__ = ("deadline", "frame", "future", "kind", "request_id", "sent_at", "wait")
@@ -255,6 +276,11 @@ class _Question:
         self.sent_at: float | None = None
         """None = it was not sent."""
 
+    @property
+    def was_sent(self) -> bool:
+        """Whether the link has taken the request, so that the node may carry it out."""
+        return self.sent_at is not None
+
     def receive(self, connection: NodeConnection, frame: Frame) -> None:
         """Take the answer. Dropped if the caller has gone.
 
@@ -263,6 +289,8 @@ class _Question:
         """
         if self.future.done():
             return
+        assert self.sent_at is not None, "it is answered"
+        connection.note_answer(connection.heard - self.sent_at)
         if type(frame.body) is TooLarge:
             self.future.set_exception(too_large(frame.body.size))
         elif frame.kind == FrameKind.ERROR:

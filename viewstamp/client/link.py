@@ -35,6 +35,7 @@ not depend on the number of connections. At most ``USERS_MAX`` clients share a l
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -151,6 +152,8 @@ class Link:
         self.is_silent = False
         """It was ended because the node sent nothing any more."""
         self.request_ids = count(1)
+        self.quickest = math.inf
+        """Seconds of the quickest answer of the node so far: to HELLO, or to a question. inf = it gave none."""
         self._runtime = runtime
         self._silence = silence
         self._on_end = on_end
@@ -307,8 +310,10 @@ class Link:
             proves=bool(directories),
         )
         self._opening = Opening(hello.to_map(), self.address, refused=error_from)
+        sent_at = self._runtime.time()
         self._wire.send(self._opening.frame)
         welcome = await self._welcome
+        self.quickest = min(self.quickest, self._heard - sent_at)
         if expected is not None:
             self.doubt = check_identity(self.address, expected, welcome.to_map(), challenge)
         if welcome.challenge and directories:

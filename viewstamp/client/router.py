@@ -146,6 +146,10 @@ class Router:
     ) -> Frame:
         """Send a request to the leader, and to each later one, until one answers. The request must be idempotent.
 
+        The request is not sent any more when the time that is left is shorter than the node's quickest answer so far.
+        It could only time out, and then the caller would not know whether it was carried out. At least half of the time
+        is used, because all earlier answers may have been slow.
+
         Raises:
           UnavailableError: it was not carried out.
           OutcomeUnknownError: it may have been carried out; call again.
@@ -153,6 +157,7 @@ class Router:
         """
         deadline = self.deadline(timeout) if deadline is None else deadline
         time, leader = self._runtime.time, self.leader
+        half = (deadline - time()) / 2
         reason: ViewstampError | None = None
         is_doubtful = False
         while True:
@@ -161,14 +166,18 @@ class Router:
                 if seconds <= 0:
                     raise TimeoutError
                 connection = await leader.wait(seconds)
+                seconds = deadline - time()
+                if seconds <= 0 or seconds < min(connection.quickest, half):
+                    raise TimeoutError
             except TimeoutError:
                 why = f"no leader has answered: {reason or leader.finder.last_error or 'none was found'}"
                 raise self.pool.unanswered(why, is_unknown=is_doubtful) from reason
+            question = connection.put(request, timeout=min(self._options.silence, seconds))
             try:
-                timeout = min(self._options.silence, max(0.0, deadline - time()))
-                frame = await connection.ask(request, timeout=timeout)
+                frame = await connection.answer_to(question)
             except TimeoutError:
-                reason, is_doubtful = UnavailableError(f"{connection.address} did not answer in time"), True
+                reason = UnavailableError(f"{connection.address} did not answer in time")
+                is_doubtful = is_doubtful or question.was_sent
                 self.pool.suspect(connection)
             except ViewstampError as error:
                 react = reaction(error)
@@ -178,11 +187,12 @@ class Router:
                     raise closed_error() from error
                 if react is Reaction.LATER or reason is None or reaction(reason) is Reaction.ELSEWHERE:
                     reason = error  # It explains more than NotLeaderError of another node does.
-                # A refusal is certain. If the connection was lost, the request may have been carried out.
-                is_doubtful = is_doubtful or not connection.is_open or react is Reaction.UNKNOWN
+                # A refusal is certain. If the connection was lost, a request that was sent may have been carried out.
+                is_lost = question.was_sent and not connection.is_open
+                is_doubtful = is_doubtful or is_lost or react is Reaction.UNKNOWN
                 if react is Reaction.LATER and connection.has_led:
                     leader.finder.failed(connection.address, error)
-                    await self._runtime.sleep(min(leader.finder.delay(), seconds))
+                    await self._runtime.sleep(min(leader.finder.delay(), self.left(deadline)))
                 else:
                     leader.leave(connection, error)
             else:
