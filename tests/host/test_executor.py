@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from viewstamp.host.conformance import DISK_BEHAVIOURS
 from viewstamp.host.disk import RealDisk
+from viewstamp.host.executor import ThreadExecutor
 from viewstamp.host.interfaces import Disk
 
 EXECUTORS = [behaviour for behaviour in DISK_BEHAVIOURS if "an_executor" in behaviour.__name__]
@@ -87,11 +89,81 @@ def test_the_threads_end_where_the_loop_is_closed_before_they_can_report(threads
 
     async def run() -> None:
         executor = RealDisk(executor_threads=threads).executor("sync", lambda items: release.wait(10), lambda *_: None)
-        mine.extend(set(threading.enumerate()) - before)
         executor.put(1)
+        mine.extend(set(threading.enumerate()) - before)
+        assert mine
 
     asyncio.run(run())
     release.set()
     for thread in mine:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def living(name: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(f"{name}-")]
+
+
+async def ended(name: str) -> None:
+    """Wait until an executor has no thread."""
+    async with asyncio.timeout(10):
+        while living(name):  # noqa: ASYNC110  # because the end of a thread is no event
+            await asyncio.sleep(0.001)
+
+
+async def test_an_executor_has_threads_only_while_it_has_work() -> None:
+    reported: list[int] = []
+    executor = ThreadExecutor("rest", len, lambda items, _: reported.extend(items), threads=2, idle_seconds=0.001)
+    assert not living("rest"), "an executor that was never used has no thread"
+    for number in range(3):
+        executor.put(number)
+        await ended("rest")
+        assert reported == list(range(number + 1))
+    await executor.close()
+    executor.put(3)
+    assert not living("rest")
+
+
+async def test_an_executor_keeps_the_order_wherever_its_threads_end() -> None:
+    """Items come at all times around the end of the threads, so a second shift may begin before the first has ended."""
+    entropy, at_once, reported = random.Random(1), [0], list[int]()
+
+    def work(items: list[int]) -> None:
+        at_once[0] += 1
+        assert at_once[0] == 1, "one thread at a time"
+        at_once[0] -= 1
+
+    def done(items: list[int], outcome: object) -> None:
+        assert outcome is None
+        reported.extend(items)
+
+    for count in (1, 2, 200):
+        executor = ThreadExecutor("race", work, done, threads=2, idle_seconds=0.0002)
+        for number in range(count):
+            executor.put(number)
+            await asyncio.sleep(entropy.choice((0, 0, 0.0002, 0.0004)))
+        await executor.close()
+        assert reported == list(range(count)), "and all were reported when close() returned"
+        assert not living("race")
+        reported.clear()
+
+
+async def test_items_wait_while_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[int] = []
+    executor = ThreadExecutor("none", len, lambda items, _: reported.extend(items), threads=2)
+    refused = [0]
+
+    def refuse(_: threading.Thread) -> None:
+        refused[0] += 1
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limit:
+        limit.setattr(threading.Thread, "start", refuse)
+        executor.put(1)
+        executor.put(2)
+        closing = asyncio.ensure_future(executor.close())
+        await asyncio.sleep(0)
+        assert refused[0] >= 1
+        assert not closing.done()
+    await closing
+    assert reported == [1, 2]

@@ -81,7 +81,8 @@ async def test_a_second_group_has_its_own_log_and_survives_a_restart(tmp_path: P
         await group.create("seven")
         await group.client().create_topic("zero")
         await group.has_topics("seven")
-        assert group.nodes[NodeId("n1")].status["hosted"][SEVEN]["failure"] == ""  # type: ignore[index]
+        hosted = [each for status in await group.client().status() for each in status["hosted"]]
+        assert [(each["group"], each["failure"]) for each in hosted] == [(SEVEN, "")] * 3
         await group.stop("n3")
         await group.create("later")
         await group.run("n3")

@@ -353,7 +353,7 @@ class Node:
             status |= parts.status
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         if len(self.groups) > 1:
-            status["hosted"] = {group.id: group.status for group in self.groups.values() if group.id}
+            status["hosted"] = [{"group": group.id, **group.status} for group in self.groups.values() if group.id]
         if placed := self.hosting.placed:
             failures = self.hosting.failures
             status["placed"] = [{**each.describe(), "failure": failures.get(each.id, "")} for each in placed]
