@@ -193,6 +193,15 @@ def test_write_torn_by_chaos_is_corruption_and_not_a_torn_tail(
     assert verify(directory, capfd)[1]["verdict"] == "corruption"
 
 
+def test_logs_of_other_groups_are_named_because_they_are_not_read(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "n1" / "groups" / "7").mkdir(parents=True)
+    capfd.readouterr()
+    assert main.run(["wal", "verify", str(directory / "n1")]) == 0
+    assert f"name them one by one: {directory}/n1/groups/7" in " ".join(capfd.readouterr().err.split())
+
+
 def test_segment_dropped_by_chaos_was_complete_and_verify_misses_it(
     directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.replay import members
 from viewstamp.errors import ConfigError, NoQuorumError, RequestError
-from viewstamp.fork import Basis, ForkResult, NewMember, finish_fork, fork, judge_source
+from viewstamp.fork import Basis, ForkResult, ForkSource, NewMember, finish_fork, fork, judge_source
 from viewstamp.ids import NodeId
 from viewstamp.node.fork_mark import check_not_forking
 from viewstamp.replay import OfflineReplay
@@ -202,6 +202,25 @@ def test_targets_with_other_data_or_a_shared_name_are_refused() -> None:
         fork(disk, source, cluster="d", members=new_members(["/m1", "/m1"]), entropy=random.Random(1))
     check_not_forking(disk, "/m1")
     assert members.replayed(disk) == members.visible(members.orders())
+
+
+def test_directories_with_other_groups_are_refused_because_a_fork_keeps_group_0_alone() -> None:
+    disk = members.cluster(members.orders())
+    source = judge_source(disk, IN_PLACE)
+    for directory in ("/n2/groups/7", "/m1/groups/9"):
+        disk.make_directory(directory)
+    for refused in (lambda: judge_source(disk, IN_PLACE), lambda: fork_into(disk, source, IN_PLACE)):
+        with pytest.raises(ConfigError, match="/n2 also holds the groups 7, whose records would be left behind"):
+            refused()
+    with pytest.raises(ConfigError, match="/m1 also holds the groups 9"):
+        fork_into(disk, source, APART)
+    for directory in (*IN_PLACE, *APART):
+        check_not_forking(disk, directory)
+    assert members.replayed(disk) == members.visible(members.orders())
+
+
+def fork_into(disk: SimulatedDisk, source: ForkSource, to: Sequence[str]) -> ForkResult:
+    return fork(disk, source, cluster="d", members=new_members(to), entropy=random.Random(1))
 
 
 def test_directory_that_a_process_uses_is_refused() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.replay.members import (
     NAMES,
     Log,
+    change_control,
     cluster,
     flip,
     opened,
@@ -154,6 +155,14 @@ def test_learner_does_not_vote_but_provides_its_batches() -> None:
     flip(disk, places[1][-1][0], places[1][-1][1] + 100)
     with pytest.raises(NoQuorumError, match="the end of the log of n1 is lost"):
         opened(disk, "n1", "n2", "n9")
+
+
+def test_logs_of_two_groups_do_not_elect_together() -> None:
+    log = orders()
+    disk = cluster(log)
+    change_control(disk, "n2", group=7)
+    with pytest.raises(ConfigError, match="/n2 belongs to group 7, /n1 to group 0"):
+        opened(disk)
 
 
 def test_one_node_named_twice_does_not_vote_twice() -> None:

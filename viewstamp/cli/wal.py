@@ -14,7 +14,7 @@ from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import OutputOption
 from viewstamp.cli.read import ReadOutput, ReadOutputOption, RecordPrinter
 from viewstamp.errors import ConfigError
-from viewstamp.terminal.output import Output, fitted, print_json, print_table
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 
 __all__ = ["app"]
 
@@ -86,10 +86,18 @@ def read(
 
 
 def _log_at(path: Path) -> str:
-    """Return the path of the log. Raises ConfigError for a file that is not a segment, which is not a disk's fault."""
+    """Return the path of the log, after a note about other groups in the same data directory, which are not read.
+
+    Raises ConfigError for a file that is not a segment, which is not a disk's fault.
+    """
+    from viewstamp.host.disk import RealDisk
+    from viewstamp.node.data_dir import directories_of_groups
+
     if path.is_file() and path.suffix != ".segment":
         raise ConfigError(
             f"{path} is not a log",
             remedy="name a node's data directory, its wal directory, or a file NUMBER.segment in it",
         )
+    if path.is_dir() and (groups := directories_of_groups(RealDisk(), str(path))):
+        say(f"the logs of other groups are not read; name them one by one: {', '.join(groups.values())}")
     return os.path.abspath(path)

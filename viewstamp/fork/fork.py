@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ConfigError, CorruptionError, RequestError, StorageError
 from viewstamp.fork.build import Blueprint, build, remove_files
-from viewstamp.fork.judge import ForkSource, check_unchanged
+from viewstamp.fork.judge import ForkSource, check_unchanged, check_without_groups
 from viewstamp.host.interfaces import Disk, Lock
 from viewstamp.ids import NodeId, Term
 from viewstamp.node.fork_mark import FORK_MARK_NAME, STAGING_NAME, ForkMark, ForkPhase, read_fork_mark
@@ -93,8 +93,8 @@ def fork(
 
     Raises:
       RequestError: the id is the old cluster's, or members share a name, an address or a directory.
-      ConfigError: a target holds other data, or a fork of it is decided and unfinished (:func:`finish_fork`); or a
-        node has run on a directory of the source since it was judged.
+      ConfigError: a target holds other data or groups, or a fork of it is decided and unfinished (:func:`finish_fork`);
+        or a node has run on a directory of the source since it was judged.
       DirectoryInUseError: a process uses a target.
       CorruptionError: the source is damaged; nothing was changed but marks and new files, which a repetition removes.
       StorageError: the disk failed; StorageFullError: it is full. Then the same.
@@ -223,6 +223,7 @@ def _check(source: ForkSource, cluster: str, members: Sequence[NewMember]) -> No
 
 
 def _check_target(disk: Disk, directory: str, owned: set[str]) -> None:
+    check_without_groups(disk, directory)
     mark = read_fork_mark(disk, directory)
     if mark is not None and _is_decided(disk, mark):
         raise ConfigError(

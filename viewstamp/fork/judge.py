@@ -12,6 +12,7 @@ from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, CorruptionError, RequestError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
+from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
 from viewstamp.replay.chain import Chain, build_chain
 from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replay import OfflineReplay
@@ -20,7 +21,7 @@ from viewstamp.replay.visible import ReplayPlan
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Basis", "ForkSource", "check_unchanged", "judge_source"]
+__all__ = ["Basis", "ForkSource", "check_unchanged", "check_without_groups", "judge_source"]
 
 
 @fast_members
@@ -163,11 +164,14 @@ def judge_source(
 
     Raises:
       NoQuorumError: with ``ELECTED``, fewer members than a majority.
-      ConfigError: a path has no log, the directories do not belong together, a process uses one, or a newer format.
+      ConfigError: a path has no log, the directories do not belong together, hold other groups than group 0, or have a
+        newer format; or a process uses one.
       CorruptionError: records are missing or damaged in all directories.
       RequestError: the files do not reach back to ``until``.
     """
     directories = find_replicas(disk, sources)
+    for directory in directories:
+        check_without_groups(disk, directory)
     control = {directory: _control_of(disk, directory) for directory in directories}
     replicas = [read_replica(disk, directory, on_bytes=on_bytes) for directory in directories]
     for replica in replicas:
@@ -180,6 +184,21 @@ def judge_source(
     source = _cut(chain, plan, basis, is_majority, findings, until=until, until_time=until_time)
     source.control = control
     return source
+
+
+def check_without_groups(disk: Disk, directory: str) -> None:
+    """Check that a data directory holds no other group than group 0, because a new cluster would not have its records.
+
+    Raises:
+      ConfigError: it does.
+    """
+    if groups := directories_of_groups(disk, directory):
+        raise ConfigError(
+            f"{directory} also holds the groups {', '.join(groups)}, whose records would be left behind; nothing"
+            " was changed",
+            remedy=f"to go on with group 0 alone, move {directory}/{GROUPS_NAME} to a place outside of it, keep it, and"
+            " repeat the command",
+        )
 
 
 def check_unchanged(disk: Disk, source: ForkSource) -> None:

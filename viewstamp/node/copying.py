@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from viewstamp.consensus.membership import Membership
-from viewstamp.errors import TrimmedError
+from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts
 from viewstamp.node.snapshots.file import TRAILER_SIZE, SnapshotHeader, adapt_trailer, encode_header, read_header
 from viewstamp.node.snapshots.store import StoredSnapshot
-from viewstamp.node.state_machine import ActorsQuery, SinksQuery, TopicsQuery
+from viewstamp.node.state_machine import ActorsQuery, GroupsQuery, SinksQuery, TopicsQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["ConcealedSnapshot", "conceal_batch", "copy_snapshot", "describe_log"]
@@ -27,8 +27,17 @@ def describe_log(options: NodeOptions, parts: Parts) -> dict[str, object]:
     """Return the fields of the answer to DescribeLog. Never awaits, so that all of them belong to one index.
 
     ``end`` is the applied end and not the committed one, because the checksums of the state are known only there.
+
+    Raises:
+      RequestError: the cluster has other groups, whose records a backup would not contain.
     """
     applier, machine = parts.applier, parts.applier.machine
+    if groups := [each.id for each in machine.query(GroupsQuery()) if each.is_established]:
+        raise RequestError(
+            f"the cluster also has the groups {', '.join(map(str, groups))}, and a backup would lack their"
+            " records; nothing was written",
+            remedy="stop all nodes, and copy their whole data directories",
+        )
     end = applier.applied_end
     return {
         "cluster": options.cluster,

@@ -17,7 +17,9 @@ the control file before the first segment has it. So a process that dies in betw
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import Disk, Host
@@ -28,7 +30,9 @@ from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.format import NO_LOG_ID
 from viewstamp.wal.recovery import check_without_log_id
 
-__all__ = ["DataDir"]
+__all__ = ["GROUPS_NAME", "DataDir", "directories_of_groups"]
+
+GROUPS_NAME: Final = "groups"
 
 
 class DataDir:
@@ -107,3 +111,8 @@ class DataDir:
             remedy="put the file back if it was moved; without its vote and term history this member must not take"
             " part, the others go on without it",
         )
+
+
+def directories_of_groups(disk: Disk, path: str) -> Mapping[str, str]:
+    """Return the directories of other groups than 0 in a data directory, by the names of the groups; {} = none."""
+    return {name: f"{path}/{GROUPS_NAME}/{name}" for name in sorted(disk.list_directory(f"{path}/{GROUPS_NAME}"))}

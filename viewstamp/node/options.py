@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId
+from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.running_mark import INTERVAL, SYNCED
@@ -85,7 +86,7 @@ class NodeOptions:
           incarnations: the disks of its founders on record; None = none are.
         """
         assert group > 0, "group 0 has the options of the node"
-        data_dir = f"{self.data_dir}/groups/{group}"
+        data_dir = f"{self.data_dir}/{GROUPS_NAME}/{group}"
         return replace(
             self,
             group=group,

@@ -118,6 +118,12 @@ def _check_together(replicas: Sequence[ReplicaFiles]) -> None:
                     f" {other_state.cluster_id}",
                     remedy="name the replicas of one cluster",
                 )
+            if state.group != other_state.group:
+                raise ConfigError(
+                    f"{replica.directory} belongs to group {state.group}, {other.directory} to group"
+                    f" {other_state.group}",
+                    remedy="name the replicas of one group",
+                )
             if replica.member != other.member:
                 continue
             if state.incarnation != other_state.incarnation:

@@ -19,6 +19,7 @@ from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageErr
 from viewstamp.host.clock import read_boot_id
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer
 from viewstamp.replay.headers import BatchTable, SegmentTable, scan_segment
@@ -278,6 +279,10 @@ class _Assembly:
         if holder := self._disk.lock_holder(self._directory):
             text = f"{holder} has it open: records that it writes from now on may be missing, and files may change"
             self._find("running", f"{self._directory}/lock", 0, text)
+        if groups := directories_of_groups(self._disk, self._directory):
+            names = ", ".join(groups)
+            text = f"the records of the groups {names} are not read; to read a group, name its directories"
+            self._find("other groups", f"{self._directory}/{GROUPS_NAME}", 0, text)
         claim = replica.claim
         if claim is not None and claim.recovering is not None:
             text = describe_loss(replica.member, claim.recovering)
