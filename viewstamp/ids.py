@@ -19,6 +19,7 @@ __all__ = [
     "Index",
     "NodeId",
     "Position",
+    "RunId",
     "Sequence",
     "SessionId",
     "Term",
@@ -46,6 +47,9 @@ Position = NewType("Position", int)
 
 TopicId = NewType("TopicId", int)
 """The number of a topic, from 1, which the log assigns when the topic is created; 0 = no topic."""
+
+RunId = NewType("RunId", int)
+"""The id of a run of archived records: the index of its PREPARE_RUN, so it is unique in the log."""
 
 SessionId = NewType("SessionId", int)
 """The id of a client's session: the index of the record that opened it, so it is unique in the log; 0 = none."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tests.explore.mutants import EXPLORED
+from tests.mutants.archive_mutants import ARCHIVE_MUTANTS
 from tests.mutants.backup_mutants import BACKUP_MUTANTS
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
@@ -82,6 +83,7 @@ _ALL = {
     **BACKUP_MUTANTS,
     **TLS_MUTANTS,
     **FORK_MUTANTS,
+    **ARCHIVE_MUTANTS,
 }
 
 

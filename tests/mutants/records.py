@@ -966,5 +966,64 @@ RECORDS: tuple[Record, ...] = (
         "readdress-for-ever",
         Case("tests/fork/test_loss.py::test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generation"),
     ),
+    Record(
+        "commit-after-drop",
+        Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart"),
+    ),
+    Record(
+        "forget-before-drop",
+        Case("tests/streams/test_runs.py::test_a_dropped_run_stays_known_until_it_is_forgotten_and_is_not_read"),
+    ),
+    Record(
+        "drop-what-is-kept",
+        Case("tests/streams/test_runs.py::test_deleted_records_are_not_archived_and_runs_of_deleted_records_go_first"),
+    ),
+    Record(
+        "two-runs-at-once",
+        Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart"),
+    ),
+    Record(
+        "run-behind-a-gap",
+        Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
+    ),
+    Record(
+        "run-over-a-run",
+        Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
+    ),
+    Record(
+        "archive-what-is-deleted",
+        Case("tests/streams/test_runs.py::test_deleted_records_are_not_archived_and_runs_of_deleted_records_go_first"),
+    ),
+    Record(
+        "commit-a-part",
+        Case("tests/streams/test_runs.py::test_a_record_that_breaks_a_rule_is_refused_by_name"),
+    ),
+    Record(
+        "read-while-prepared",
+        Case("tests/streams/test_runs.py::test_only_a_committed_run_is_read_whatever_was_done_before_the_leader_died"),
+    ),
+    Record(
+        "end-by-prepare",
+        Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
+    ),
+    Record(
+        "end-falls-with-drop", Case("tests/streams/test_runs.py::test_the_catalogue_is_as_large_as_the_runs_that_live")
+    ),
+    Record(
+        "remove-what-is-known",
+        Case("tests/streams/test_runs.py::test_objects_are_orphans_if_no_record_will_ever_prepare_them"),
+    ),
+    Record(
+        "remove-what-comes",
+        Case("tests/streams/test_runs.py::test_objects_are_orphans_if_no_record_will_ever_prepare_them"),
+    ),
+    Record(
+        "snapshot-without-runs",
+        Case("tests/streams/test_runs.py::test_snapshots_of_a_cluster_without_runs_are_as_before"),
+    ),
+    Record(
+        "fork-owns-the-objects",
+        Case("tests/streams/test_runs.py::test_a_fork_reads_the_committed_runs_and_never_removes_their_objects"),
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

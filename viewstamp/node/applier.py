@@ -118,7 +118,7 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
-        elif batch.kind >= Kind.PLACE_GROUP:
+        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP:
             self.placements += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:

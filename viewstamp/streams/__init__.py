@@ -27,6 +27,7 @@ Promises
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
     ``admission``: the state as it will be once the leader's whole log is applied.
+  * ``runs``: the catalogue of runs of archived records (design note 0022).
   * ``placement``: the groups of the cluster, their founders and their streams (design note 0021).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
@@ -54,6 +55,8 @@ The state
              record turns off; the newest 10,000 administrative actions. Each session has the token that opened it
   groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
              ``GROUPS_MAX``. Only in the state of group 0
+  runs       by id (the index of the record that prepared it): topic, positions, state, and the content of a committed
+             one; the archived end of each topic. At most ``RUNS_MAX``
   actors     their instances: ``actors/replicated``
   log bytes  the bytes of all applied batches; they space the entries of the sparse maps
   chain      a checksum over all decisions here, one step a batch; the actors have their own, one step a command
@@ -116,8 +119,13 @@ Decisions per kind of batch
                   |                                                        | RequestError: another one is
   CANCEL_GROUP    | as PLACE_GROUP                                          | the group is gone; RequestError: it is
                   |                                                        | established
+  PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it
+  COMMIT_RUN,     |                                                        | breaks, by name. Its own second copy breaks
+  DROP_RUN,       |                                                        | one, too
+  FORGET_RUN      |                                                        |
   MEMBERSHIP      | Accepted                                               | no effect
-  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions; an audit entry
+  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions and groups, and the
+                  |                                                        | runs that are not committed; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgpack
 
 from viewstamp.actors.replicated import ActorCut
-from viewstamp.errors import CorruptionError, OutdatedCodeError, UnavailableError
+from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError, UnavailableError
 from viewstamp.ids import SessionId, TopicId
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.state import State
@@ -22,12 +22,13 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 5
+_VERSION = 6
+_VERSION_WITHOUT_RUNS = 5
 _VERSION_WITHOUT_GROUPS = 4
 _VERSION_WITHOUT_TOKENS = 3
-_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION_WITHOUT_GROUPS, _VERSION)
+_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION_WITHOUT_GROUPS, _VERSION_WITHOUT_RUNS, _VERSION)
 """Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens; version 4 has
-no groups.
+no groups; version 5 has no runs.
 
 A state is written in the oldest version that can hold it, because nodes of the release before must read it during an
 upgrade.
@@ -107,8 +108,10 @@ class StateCut:
 
 
 def _version_of(state: State) -> int:
-    if state.placements.groups:
+    if state.runs.is_used:
         return _VERSION
+    if state.placements.groups:
+        return _VERSION_WITHOUT_RUNS
     return _VERSION_WITHOUT_GROUPS if state.access.is_used else _VERSION_WITHOUT_TOKENS
 
 
@@ -188,6 +191,8 @@ def load_state(pieces: Iterator[bytes]) -> State:
         with _reading():
             for topic in map(Topic.from_image, images):
                 state.add_topic(topic)
+    with _reading():
+        state.runs.check_topics(state.topics)
     return state
 
 
@@ -210,7 +215,7 @@ def _load_section(pieces: Iterator[bytes], *names: str) -> Any:
 
 _MALFORMED = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError),
-    *(struct.error, msgpack.exceptions.UnpackException),
+    *(struct.error, msgpack.exceptions.UnpackException, RequestError),
 )
 
 

@@ -45,6 +45,7 @@ class Ledger:
             Kind.COMMIT: self._commit,
             Kind.FORK: self._fork,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
+            **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
 
@@ -148,6 +149,13 @@ class Ledger:
             self.state.access.note(batch, action, f"{group.id}: {', '.join(group.streams)}")
         return {"group": group.describe()}
 
+    # Runs.
+
+    def _archive(self, batch: Batch) -> Answer:
+        run = self.state.runs.apply(batch, self.state.topics)
+        self.state.note(batch.kind, run.id, run.topic, run.first, run.end)
+        return {"run": run.describe()}
+
     # Tokens.
 
     def _access(self, batch: Batch) -> Answer:
@@ -160,6 +168,7 @@ class Ledger:
         what = f"up to index {end - 1} of cluster {source}"
         self.state.access.note(batch, "fork", what, by="owner of the files")
         self.state.placements = Placements()  # The other groups stay with the cluster that was forked.
+        self.state.runs.fork(source)
         return {}
 
     # Sinks.

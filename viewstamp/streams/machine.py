@@ -193,8 +193,8 @@ class Streams:
                 settled = self._state.placements.find_settled(batch)
                 if settled is not None:
                     return Answered({"group": settled.describe()})
-            case _:
-                pass
+            case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
+                self._state.runs.check(batch, self._state.topics)
         return _NO_POSITION
 
     def upkeep(self, log_time: int, now: int) -> Batch | None:

@@ -11,6 +11,7 @@ from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.streams.access import Access
 from viewstamp.streams.placement import Placements
+from viewstamp.streams.runs import RunCatalogue
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.staging import Staging
@@ -22,7 +23,7 @@ _SECOND_US = 1_000_000
 
 
 class State:
-    """Topics, sinks, sessions, tokens and groups, and the counters of the applied log.
+    """Topics, sinks, sessions, tokens, groups and runs, and the counters of the applied log.
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
@@ -37,6 +38,7 @@ class State:
         "names",
         "next_second",
         "placements",
+        "runs",
         "sessions",
         "staging",
         "topics",
@@ -49,6 +51,7 @@ class State:
         self.staging = Staging()
         self.access = Access()
         self.placements = Placements()
+        self.runs = RunCatalogue()
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -153,13 +156,14 @@ class State:
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
 
-        Without groups, and then without tokens, it is as older releases have it.
+        Without runs, then without groups, and then without tokens, it is as older releases have it.
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        groups = [self.placements.image()] if self.placements.groups else []
+        runs = [self.runs.image()] if self.runs.is_used else []
+        groups = [self.placements.image()] if self.placements.groups or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
-        return [*image, *access, *groups, *counts]
+        return [*image, *access, *groups, *runs, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -172,6 +176,8 @@ class State:
             state.access = Access.from_image(image[5])
         if len(image) > 6:
             state.placements = Placements.from_image(image[6])
+        if len(image) > 7:
+            state.runs = RunCatalogue.from_image(image[7])
         return state
 
 

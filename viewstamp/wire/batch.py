@@ -117,6 +117,10 @@ class Kind(IntEnum):
     PLACE_GROUP = 21
     HOSTED = 22
     CANCEL_GROUP = 23
+    PREPARE_RUN = 24
+    COMMIT_RUN = 25
+    DROP_RUN = 26
+    FORGET_RUN = 27
 
 
 _KINDS = {int(kind): kind for kind in Kind}

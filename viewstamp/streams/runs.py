@@ -1,0 +1,497 @@
+"""The catalogue of runs: which immutable files hold archived records of which topic (design note 0022). Pure.
+
+A *run* holds the records of one topic at the positions ``[first, end)``, in one object of a store that all nodes reach.
+Its id is the index of its PREPARE_RUN, so no id is ever used twice, also not by a later leader.
+
+| record | fields | effect |
+| --- | --- | --- |
+| PREPARE_RUN | topic, first, end | the run is PREPARED; only now may its object be written |
+| COMMIT_RUN | run, records, size, digest, first_index, end_index, first_time, last_time | COMMITTED: its object is \
+durable and was read back; the archived end of the topic becomes the end of the run |
+| DROP_RUN | run | DROPPED: its object is not read any more, and may be removed |
+| FORGET_RUN | run | its object is gone, and so is the run |
+
+A record that breaks a rule (:class:`RunRule`) is refused and changes nothing. The refusal names the rule. A second copy
+of a record breaks a rule too, so a doubled or late record has no effect.
+
+The rules keep four promises. At most one run of a topic is prepared, so the copy of a leader that was deposed is fenced
+as soon as the next leader has dropped its run. The committed runs of a topic tile: each begins where the one before it
+ends. The archived end moves by COMMIT_RUN only, and never back. A committed run is dropped only when all its records
+were deleted from the topic.
+
+A record with a field that this release does not know raises ``OutdatedCodeError``, which stops the member: it could
+neither apply nor skip the record without a state that differs from the others'.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple, NoReturn
+
+import msgpack
+
+from viewstamp.errors import OutdatedCodeError, RequestError, UnknownTopicError
+from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.staged import decode_fields
+
+__all__ = ["RUNS_MAX", "RunCatalogue", "RunContent", "RunRule", "RunState", "TopicRun"]
+
+RUNS_MAX = 10_000
+"""The most runs that are known at the same time. Like the other limits it is part of the replicated behaviour."""
+_DIGEST_BYTES = 32
+_REMEDY = "nothing has to be done, because the leader decides again by the state"
+_NUMBER_MAX = 1 << 63
+_FIELDS = {
+    Kind.PREPARE_RUN: frozenset({"topic", "first", "end"}),
+    Kind.COMMIT_RUN: frozenset(
+        {"run", "records", "size", "digest", "first_index", "end_index", "first_time", "last_time"}
+    ),
+    Kind.DROP_RUN: frozenset({"run"}),
+    Kind.FORGET_RUN: frozenset({"run"}),
+}
+
+
+class RunState(IntEnum):
+    """The state of a run. The numbers are in snapshots."""
+
+    PREPARED = 1
+    COMMITTED = 2
+    DROPPED = 3
+
+
+class RunRule(Enum):
+    """A rule of the catalogue. The message of a refusal begins with its value."""
+
+    UNKNOWN_RUN = "unknown run"
+    DUPLICATE_ID = "duplicate run"
+    PREPARED_TWICE = "prepared twice"
+    COMMITTED_TWICE = "committed twice"
+    DROPPED_TWICE = "dropped twice"
+    COMMIT_AFTER_DROP = "commit after drop"
+    FORGET_BEFORE_DROP = "forget before drop"
+    EMPTY_RANGE = "empty range"
+    BEYOND_END = "beyond the end"
+    GAP = "gap"
+    OVERLAP = "overlap"
+    DELETED_RECORDS = "deleted records"
+    WRONG_CONTENT = "wrong content"
+    STILL_NEEDED = "still needed"
+    TOO_MANY = "too many runs"
+    MALFORMED = "malformed"
+
+
+class RunContent(NamedTuple):
+    """The description of a committed run's object, as it was read back.
+
+    ``size`` is that of the object in bytes, ``digest`` the 32-byte digest of its records, which does not depend on the
+    encoding of the file. The records became visible at indices in ``[first_index, end_index)``, with log times from
+    ``first_time`` to ``last_time``, in microseconds since 1970.
+    """
+
+    size: int
+    digest: bytes
+    first_index: Index
+    end_index: Index
+    first_time: int
+    last_time: int
+
+
+class TopicRun(NamedTuple):
+    """One run.
+
+    ``changed_at`` is the log time of its newest record; for a committed run the archive delay counts from then.
+    ``origin`` is the id of the cluster that wrote its object; "" = this one. A cluster may remove only its own objects.
+    ``content`` is None until the run is committed.
+    """
+
+    id: RunId
+    topic: TopicId
+    first: Position
+    end: Position
+    state: RunState
+    changed_at: int
+    content: RunContent | None = None
+    origin: str = ""
+
+    def describe(self) -> dict[str, object]:
+        """Return the run as plain values; ``last`` is inclusive."""
+        content = {} if self.content is None else {**self.content._asdict(), "digest": self.content.digest.hex()}
+        return {
+            "id": self.id,
+            "topic": self.topic,
+            "first": self.first,
+            "last": self.end - 1,
+            "state": self.state.name.lower(),
+            "changed_at": self.changed_at,
+            "origin": self.origin,
+            **content,
+        }
+
+
+class RunCatalogue:
+    """All runs that are not forgotten. Never awaits.
+
+    Invariants:
+      * ``runs`` rise in their ids
+      * of each topic at most one run is prepared
+      * the committed runs of a topic rise in their positions, without gap or overlap, and end at its archived end
+      * every committed run, and every run that was dropped after it was committed, has a content
+    """
+
+    __slots__ = ("_committed", "_prepared", "ends", "runs")
+
+    def __init__(self) -> None:
+        self.runs: dict[RunId, TopicRun] = {}
+        self.ends: dict[TopicId, Position] = {}
+        """The archived end of each topic of which a run was committed once; it stays when the runs are forgotten."""
+        self._committed: dict[TopicId, list[TopicRun]] = {}
+        self._prepared: dict[TopicId, TopicRun] = {}
+
+    # Reading.
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is anything to store: a run is known, or was committed once."""
+        return bool(self.runs or self.ends)
+
+    def committed(self, topic: TopicId) -> list[TopicRun]:
+        """Return the runs of a topic that may be read, by position."""
+        return list(self._committed.get(topic, ()))
+
+    def prepared(self, topic: TopicId) -> TopicRun | None:
+        """Return the run of a topic that is being written; None = there is none."""
+        return self._prepared.get(topic)
+
+    def find(self, topic: TopicId, position: int) -> TopicRun | None:
+        """Return the committed run that holds a position; None = none does."""
+        runs = self._committed.get(topic, [])
+        at = bisect_right(runs, position, key=lambda run: run.end)
+        return runs[at] if at < len(runs) and position >= runs[at].first else None
+
+    def next_first(self, topic: Topic) -> Position:
+        """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""
+        return max(self.ends.get(topic.id, Position(1)), topic.first_position)
+
+    def orphans(self, ids: Collection[int], applied_end: int) -> list[int]:
+        """Return those of the ids of this cluster's objects that no run will ever have, rising.
+
+        An id below the applied end that belongs to no run was forgotten, or never prepared. It is the index of another
+        record, so no later record can prepare it. Objects of runs that are known, in any state, are no orphans.
+        """
+        own = {int(run.id) for run in self.runs.values() if not run.origin}
+        return sorted(each for each in ids if each < applied_end and each not in own)
+
+    def check_topics(self, topics: Mapping[TopicId, Topic]) -> None:
+        """Check, after a state was loaded, that each topic of a run exists and has reached the end of the run.
+
+        Raises:
+          ValueError: one does not.
+        """
+        for topic, end in [*self.ends.items(), *((run.topic, run.end) for run in self.runs.values())]:
+            found = topics.get(topic)
+            if found is None or found.next_position < end:
+                raise ValueError(f"topic {topic} has a run up to position {end - 1}, which it has not reached")
+
+    # Records.
+
+    def check(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> None:
+        """Check whether a record would be applied.
+
+        Raises:
+          UnknownTopicError: a PREPARE_RUN of a topic that does not exist.
+          RequestError: the record breaks a rule; the message begins with the rule's value.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        self._change(batch, topics)
+
+    def apply(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+        """Apply a committed record, and return the run as it is now; of a FORGET_RUN as it was.
+
+        Raises: as :meth:`check`; a RequestError is a replicated refusal.
+        """
+        run = self._change(batch, topics)
+        if batch.kind is Kind.FORGET_RUN:
+            del self.runs[run.id]
+            return run
+        self._take_out(run.id)
+        self._put(run)
+        if batch.kind is Kind.COMMIT_RUN:
+            self.ends[run.topic] = run.end
+        return run
+
+    def fork(self, source: str) -> None:
+        """Continue as another cluster than ``source``, whose files these were: its objects are only read from now on.
+
+        Runs that are not committed are forgotten, because ``source`` completes or removes them.
+        """
+        kept = [run for run in self.runs.values() if run.state is RunState.COMMITTED]
+        self.runs, self._committed, self._prepared = {}, {}, {}
+        for run in kept:
+            self._put(run._replace(origin=run.origin or source))
+
+    def _change(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+        """Return the run as the record makes it; of a FORGET_RUN as it is."""
+        match batch.kind:
+            case Kind.PREPARE_RUN:
+                return self._check_prepare(batch, topics)
+            case Kind.COMMIT_RUN:
+                return self._check_commit(batch)
+            case Kind.DROP_RUN:
+                return self._check_drop(batch, topics)
+            case _:
+                return self._check_forget(batch)
+
+    def _check_prepare(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+        number, first, end = _decode(batch, topic=int, first=int, end=int)
+        topic = topics.get(TopicId(number))
+        if topic is None:
+            raise UnknownTopicError(f"no topic has the id {number}; no run was prepared", remedy="create it first")
+        run = TopicRun(
+            RunId(batch.first_index), topic.id, Position(first), Position(end), RunState.PREPARED, batch.log_time
+        )
+        if first >= end:
+            _refuse(RunRule.EMPTY_RANGE, f"{_range(run)} has no position")
+        if end > topic.next_position:
+            _refuse(RunRule.BEYOND_END, f"{_range(run)}, but the topic ends at position {topic.next_position - 1}")
+        if (other := self._prepared.get(topic.id)) is not None:
+            _refuse(RunRule.PREPARED_TWICE, f"{_range(run)} while run {other.id} is prepared", "drop that one first")
+        archived = self.ends.get(topic.id, Position(1))
+        if first < archived:
+            _refuse(RunRule.OVERLAP, f"{_range(run)}, but the topic is archived up to position {archived - 1}")
+        if first < topic.first_position:
+            _refuse(RunRule.DELETED_RECORDS, f"{_range(run)}, but the records below {topic.first_position} are deleted")
+        if first > self.next_first(topic):
+            _refuse(RunRule.GAP, f"{_range(run)}, but the next run begins at position {self.next_first(topic)}")
+        if first > archived and topic.id in self._committed:
+            # The records in between are deleted, and so are those of all runs: without these runs there is no gap.
+            known = self._committed[topic.id][0]
+            _refuse(RunRule.GAP, f"{_range(run)} behind run {known.id}, whose records are deleted", "drop that one")
+        if len(self.runs) >= RUNS_MAX:
+            _refuse(RunRule.TOO_MANY, f"there are {RUNS_MAX} runs, which is the limit", "forget dropped runs")
+        return run
+
+    def _check_commit(self, batch: Batch) -> TopicRun:
+        number, records, *numbers = _decode(
+            batch, run=int, records=int, size=int, first_index=int, end_index=int, first_time=int, last_time=int
+        )
+        (digest,) = _decode(batch, digest=bytes)
+        run = self._run(number)
+        if run.state is not RunState.PREPARED:
+            is_dropped = run.state is RunState.DROPPED
+            _refuse(
+                RunRule.COMMIT_AFTER_DROP if is_dropped else RunRule.COMMITTED_TWICE,
+                f"run {run.id} is {run.state.name.lower()}",
+            )
+        if records != run.end - run.first:
+            _refuse(RunRule.WRONG_CONTENT, f"run {run.id} has {run.end - run.first} positions, not {records}")
+        size, first_index, end_index, first_time, last_time = numbers
+        content = RunContent(size, digest, Index(first_index), Index(end_index), first_time, last_time)
+        _check_content(run.id, content)
+        return run._replace(state=RunState.COMMITTED, changed_at=batch.log_time, content=content)
+
+    def _check_drop(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+        (number,) = _decode(batch, run=int)
+        run = self._run(number)
+        if run.state is RunState.DROPPED:
+            _refuse(RunRule.DROPPED_TWICE, f"run {run.id} is dropped")
+        if run.state is RunState.COMMITTED:
+            kept_from = topics[run.topic].first_position
+            if run.end > kept_from:
+                _refuse(
+                    RunRule.STILL_NEEDED,
+                    f"{_range(run)} is run {run.id}, and the topic keeps its records from position {kept_from} on",
+                    "trim the topic first",
+                )
+            if (before := self._committed[run.topic][0]) != run:
+                _refuse(RunRule.GAP, f"run {before.id} is before run {run.id}", "drop that one first")
+        return run._replace(state=RunState.DROPPED, changed_at=batch.log_time)
+
+    def _check_forget(self, batch: Batch) -> TopicRun:
+        (number,) = _decode(batch, run=int)
+        run = self._run(number)
+        if run.state is not RunState.DROPPED:
+            _refuse(RunRule.FORGET_BEFORE_DROP, f"run {run.id} is {run.state.name.lower()}")
+        return run
+
+    def _run(self, number: int) -> TopicRun:
+        run = self.runs.get(RunId(number))
+        if run is None:
+            _refuse(RunRule.UNKNOWN_RUN, f"there is no run {number}: it was forgotten, or never prepared")
+        return run
+
+    # Changing.
+
+    def _put(self, run: TopicRun) -> None:
+        self.runs[run.id] = run
+        if run.state is RunState.PREPARED:
+            self._prepared[run.topic] = run
+        elif run.state is RunState.COMMITTED:
+            self._committed.setdefault(run.topic, []).append(run)
+
+    def _take_out(self, run_id: RunId) -> None:
+        run = self.runs.get(run_id)
+        if run is None:
+            return
+        if run.state is RunState.PREPARED:
+            del self._prepared[run.topic]
+        elif run.state is RunState.COMMITTED:
+            runs = self._committed[run.topic]
+            runs.remove(run)
+            if not runs:
+                del self._committed[run.topic]
+
+    # Images.
+
+    def image(self) -> list[object]:
+        """Return the catalogue as plain values."""
+        runs = [
+            [*run[:4], int(run.state), run.changed_at, run.origin, run.content and list(run.content)]
+            for run in self.runs.values()
+        ]
+        return [runs, list(map(list, self.ends.items()))]
+
+    @classmethod
+    def from_image(cls, image: list[Any], *, skipped: list[RequestError] | None = None) -> RunCatalogue:
+        """Rebuild the catalogue from :meth:`image`.
+
+        Args:
+          image: the plain values.
+          skipped: None = strict: the first run that breaks a rule is an error. With a list, which is the force mode,
+            such runs are left out and the list gets their refusals, so that the rest of a damaged catalogue can be
+            read. Of a topic with a gap the runs behind it are kept. The result obeys all rules. No object may be
+            removed on the word of such a catalogue, because the object of a run that was left out looks like an orphan.
+
+        Raises:
+          RequestError: strict, and a run breaks a rule.
+          ValueError, TypeError: the image is no catalogue at all.
+        """
+        runs, ends = image
+        catalogue = cls()
+        catalogue.ends = {TopicId(_number(topic)): Position(_number(end)) for topic, end in ends}
+
+        def attempt(step: Callable[[], None]) -> None:
+            try:
+                step()
+            except RequestError as error:
+                if skipped is None:
+                    raise
+                skipped.append(error)
+
+        for each in runs:
+            attempt(lambda each=each: catalogue._restore(each))  # type: ignore[misc]
+        for topic in [*catalogue._committed]:
+            attempt(lambda topic=topic: catalogue._check_tiles(topic))  # type: ignore[misc]
+        return catalogue
+
+    def _restore(self, image: Any) -> None:
+        """Add one run of an image. Raises RequestError."""
+        run = _read_run(image)
+        if run.id <= next(reversed(self.runs), 0):
+            _refuse(RunRule.DUPLICATE_ID, f"run {run.id} after run {next(reversed(self.runs))}")
+        if run.state is RunState.PREPARED and run.topic in self._prepared:
+            _refuse(RunRule.PREPARED_TWICE, f"run {run.id} and run {self._prepared[run.topic].id} are prepared")
+        if run.first < self.ends.get(run.topic, 1) and run.state is RunState.PREPARED:
+            _refuse(RunRule.OVERLAP, f"{_range(run)} is prepared below the archived end {self.ends[run.topic]}")
+        if run.state is RunState.COMMITTED:
+            before = self._committed.get(run.topic, [])
+            if before and run.first < before[-1].end:
+                _refuse(RunRule.OVERLAP, f"run {run.id}, {_range(run)}, and run {before[-1].id}, {_range(before[-1])}")
+        self._put(run)
+
+    def _check_tiles(self, topic: TopicId) -> None:
+        """Check that the committed runs of a topic end at its archived end without a gap.
+
+        If they do not, those that are not joined to the archived end are left out, and it raises RequestError.
+        """
+        end = self.ends.get(topic, Position(1))
+        runs = self._committed[topic]
+        start, at = end, len(runs)
+        while at and runs[at - 1].end == start:
+            at -= 1
+            start = runs[at].first
+        if at:
+            loose = runs[:at]
+            for run in loose:
+                self._take_out(run.id)
+                del self.runs[run.id]
+            _refuse(
+                RunRule.GAP,
+                f"the runs of topic {topic} from run {loose[0].id} to run {loose[-1].id} end at position"
+                f" {loose[-1].end - 1}, and the next archived position is {start}",
+            )
+
+
+def _read_run(image: Any) -> TopicRun:
+    try:
+        number, topic, first, end, state, changed_at, origin, packed = image
+        content = None
+        if packed is not None:
+            size, digest, *numbers = packed
+            first_index, end_index, first_time, last_time = map(_number, numbers)
+            content = RunContent(_number(size), digest, Index(first_index), Index(end_index), first_time, last_time)
+        run = TopicRun(
+            RunId(_number(number)),
+            TopicId(_number(topic)),
+            Position(_number(first)),
+            Position(_number(end)),
+            RunState(state),
+            _number(changed_at),
+            content,
+            origin,
+        )
+    except (TypeError, ValueError) as error:
+        _refuse(RunRule.MALFORMED, f"{brief_repr(image)} is no run: {error}")
+    if type(origin) is not str or (run.state is RunState.COMMITTED and content is None):
+        _refuse(RunRule.MALFORMED, f"{brief_repr(image)} is no run")
+    if not 1 <= run.first < run.end:
+        _refuse(RunRule.EMPTY_RANGE, f"run {run.id} has {_range(run)}")
+    if content is not None:
+        _check_content(run.id, content)
+    return run
+
+
+def _check_content(run: RunId, content: RunContent) -> None:
+    if type(content.digest) is not bytes or len(content.digest) != _DIGEST_BYTES:
+        _refuse(RunRule.WRONG_CONTENT, f"run {run} has a digest that is not {_DIGEST_BYTES} bytes")
+    if not content.size:
+        _refuse(RunRule.WRONG_CONTENT, f"run {run} has an empty object")
+    if not 1 <= content.first_index < content.end_index <= run:
+        _refuse(
+            RunRule.WRONG_CONTENT,
+            f"run {run} cannot have records from index {content.first_index} up to {content.end_index}, because all"
+            " are before its own index",
+        )
+    if content.first_time > content.last_time:
+        _refuse(RunRule.WRONG_CONTENT, f"run {run} has log times that fall")
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _NUMBER_MAX:
+        raise ValueError(f"{brief_repr(value)} is no number in [0, 2^63)")
+    return value
+
+
+def _range(run: TopicRun) -> str:
+    return f"positions {run.first} to {run.end - 1} of topic {run.topic}"
+
+
+def _refuse(rule: RunRule, why: str, remedy: str = _REMEDY) -> NoReturn:
+    raise RequestError(f"{rule.value}: {why}; nothing was changed", remedy=remedy)
+
+
+def _decode(batch: Batch, /, **wanted: type) -> list[Any]:
+    """Return the named fields of a record. Raises RequestError; OutdatedCodeError for a field of a newer release."""
+    values = decode_fields(batch, **wanted)
+    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS[batch.kind]
+    if unknown or batch.count != 1:
+        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
+        raise OutdatedCodeError(
+            f"a {batch.kind.name} has {found}, which this release does not know",
+            remedy="upgrade this node and start it again",
+        )
+    return values
