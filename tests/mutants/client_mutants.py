@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.client import identity, pool, routing
+from viewstamp.client import identity, pool, routing, unsent
 from viewstamp.client.connection import NodeConnection
 from viewstamp.client.link import Link
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
+from viewstamp.client.unsent import OpenBatches
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
@@ -84,6 +85,16 @@ def keep_no_place() -> AbstractContextManager[None]:
     return patched(Link, admits_question=lambda self, user: True)
 
 
+def never_grow() -> AbstractContextManager[None]:
+    """A full batch takes no further records, although it waits for the answers of a far leader."""
+    return patched(OpenBatches, _next=lambda self, topic, batch, size: self._begin(topic))
+
+
+def grow_commands() -> AbstractContextManager[None]:
+    """Batches of commands grow as well, and so do the results that the nodes keep for retries."""
+    return patched(unsent, COMMANDS=object())
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -137,6 +148,8 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
         Mutant(
             "keep-no-place", "one session uses all waiting requests of a shared connection", keep_no_place, rule="§10"
         ),
+        Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),
+        Mutant("grow-commands", "batches of commands for a far leader grow", grow_commands, rule="§10"),
         Mutant(
             "start-anywhere",
             "a node starts at an address that is not the one in the membership",

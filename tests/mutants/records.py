@@ -818,6 +818,10 @@ RECORDS: tuple[Record, ...] = (
         "keep-no-place",
         Case("tests/client/test_connection.py::test_one_session_cannot_use_up_the_requests_that_a_node_lets_wait"),
     ),
+    Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
+    Record(
+        "grow-commands", Case("tests/client/test_unsent.py::test_batches_of_commands_and_of_a_near_leader_do_not_grow")
+    ),
     Record(
         "start-anywhere",
         Case(
