@@ -12,6 +12,7 @@ import pytest
 
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
+from tests.node.test_address_check import move
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
@@ -112,6 +113,25 @@ async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_
         assert status["placed"] == [{**state.describe(), "failure": ""}]
         await wait_for(lambda: not group.nodes[NodeId("n3")].hosting.unserved, group.journal.tail)
         assert await group.place("s1") == placed
+
+
+async def test_a_node_that_has_moved_serves_its_groups_at_the_new_address(tmp_path: Path) -> None:
+    """The membership of the group has the old address for ever; that of group 0 counts."""
+    async with Placing(tmp_path) as group:
+        await group.run()
+        placed = await group.place("s1")
+        await group.create(placed, "one")
+        await group.has_topics(placed, "one")
+        await group.stop("n3")
+        await move(group, "n3", "127.0.0.1:13")
+        await group.run("n3", listen="127.0.0.1:13")
+        await group.has_topics(placed, "one")
+        await group.stop("n2")
+        await group.create(placed, "two")  # Without n3 there is no majority.
+        await group.has_topics(placed, "one", "two")
+        hosted = group.nodes[NodeId("n3")].groups[placed]
+        assert hosted.me == "n3"
+        assert hosted.membership.voters[NodeId("n3")] == group.members[NodeId("n3")]
 
 
 async def test_only_a_member_with_its_recorded_disk_reports_for_a_founder(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ class Remembering(Inbox):
 class IgnoringNode:
     """A node that ignores all reports."""
 
+    def address_of(self, member: NodeId) -> str | None:
+        return None
+
     def on_change(self) -> None:
         raise AssertionError
 

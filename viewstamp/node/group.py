@@ -95,7 +95,9 @@ class Group:
         self._membership = Membership(
             dict(options.members), dict(options.learners), incarnations=dict(options.incarnations)
         )
-        self._recovery = NodeRecovery(host, machine, options, members=self._membership, hello=self._hello, log=log)
+        self._recovery = NodeRecovery(
+            host, machine, options, members=self._membership, hello=self._hello, address_of=self.address_of, log=log
+        )
         self.repairer = self._recovery.repairer
         self._restarting: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -107,7 +109,8 @@ class Group:
         """Replay the log, and join the group. Returns before the group is RUNNING; raises as :meth:`Node.start`."""
         recovered = await self._recovery.run()
         self.wal = recovered.wal
-        await check_address(self.options, recovered, self._host, self._recovery.run_blocking, self._logger)
+        if self.id == GROUP_0:  # Its membership decides about the addresses of all groups.
+            await check_address(self.options, recovered, self._host, self._recovery.run_blocking, self._logger)
         if recovered.member_id != self.me:
             self.me = recovered.member_id
             self._node.end_connections(self.id)  # Their other ends have the old id.
@@ -218,6 +221,13 @@ class Group:
         ).to_map()
 
     # -- Reports of the parts (``ports.GroupControl``) -------------------------------------------------------
+
+    def address_of(self, member: NodeId) -> str | None:
+        """Return the address that group 0 has for the node of a member; None = unknown, or this is group 0.
+
+        A node that moves changes the membership of group 0 only, and its records in other groups keep the old address.
+        """
+        return self._node.address_of(member) if self.id != GROUP_0 else None
 
     def on_lost_disk(self, error: LostDiskError) -> None:
         """Join again under a new id if the log is empty, because this disk is new (protocol rule 18)."""

@@ -14,7 +14,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
-from viewstamp.ids import GROUP_0, GroupId, NodeId
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
@@ -208,6 +208,13 @@ class Node:
         return hosted
 
     # -- Reports of the group (``ports.NodeControl``) --------------------------------------------------------
+
+    def address_of(self, member: NodeId) -> str | None:
+        """Return the address of the node of ``member`` by the membership of group 0; as ``NodeControl.address_of``."""
+        if self.group.parts is None:
+            return None
+        addresses = self.group.membership.addresses
+        return next((addresses[each] for each in reversed(addresses) if name_of(each) == name_of(member)), None)
 
     def on_change(self, group: GroupId) -> None:
         """Notify clients and wake ``wait_running`` after a change of role, term or members."""

@@ -30,6 +30,10 @@ class NodeControl(Protocol):
         """Return whether a leader hands over before it stops."""
         ...
 
+    def address_of(self, member: NodeId) -> str | None:
+        """Return the address of the node of a member, by the membership of group 0; None = unknown."""
+        ...
+
     def on_change(self, group: GroupId) -> None:
         """Report a change of role, term, leader, lifecycle or membership in a group."""
         ...
@@ -49,6 +53,10 @@ class NodeControl(Protocol):
 
 class GroupControl(Protocol):
     """Receives the reports of the parts about events that concern their whole group."""
+
+    def address_of(self, member: NodeId) -> str | None:
+        """Return the address that counts instead of the one that the group has on record; None = there is none."""
+        ...
 
     def on_change(self) -> None:
         """Report the end of a turn that changed the role, term, leader, lifecycle or membership."""

@@ -172,7 +172,7 @@ class PeerPool:
         core = self._raft.core
         for entry in reversed(core.memberships):
             if peer in entry.membership.addresses:
-                return entry.membership.addresses[peer]
+                return self._group.address_of(peer) or entry.membership.addresses[peer]
         met = self._met.get(peer)
         return met.address or None if met is not None and (met.is_proven or core.is_newcomer) else None
 

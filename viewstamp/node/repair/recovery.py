@@ -23,6 +23,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import ClosedError, CorruptionError
 from viewstamp.host.interfaces import Disk, Host, SerialExecutor
 from viewstamp.host.logger import Logger
+from viewstamp.ids import NodeId
 from viewstamp.node.data_dir import DataDir
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.repair.repair import Repairer, missing_beginnings
@@ -53,6 +54,7 @@ class NodeRecovery:
         *,
         members: Membership,
         hello: Callable[[], dict[str, object]],
+        address_of: Callable[[NodeId], str | None],
         log: Logger,
     ) -> None:
         """Prepare the recovery of the directory; nothing is read yet.
@@ -63,6 +65,7 @@ class NodeRecovery:
           options: of the node.
           members: the settings' hint, for a directory without a membership.
           hello: returns the HELLO of this node, without the fields from the control file.
+          address_of: returns the address of a member that counts instead of the recorded one; None = there is none.
           log: for lines about damage and repairs.
         """
         self.repairer = Repairer(
@@ -73,6 +76,7 @@ class NodeRecovery:
             data_dir=options.data_dir,
             members=members,
             hello=hello,
+            address_of=address_of,
             log=log,
         )
         self.suspicion: CorruptionError | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from viewstamp.consensus.term_history import TermHistory
@@ -81,11 +81,15 @@ class Refetcher:
         me: NodeId,
         node: NodeId,
         hello: dict[str, object],
+        address_of: Callable[[NodeId], str | None],
         network: Network,
         progress: RepairProgress,
         log: Logger,
     ) -> None:
-        """Begin with the members at ``addresses`` of a membership's ``generation``; ``me`` is this member's own id."""
+        """Begin with the members at ``addresses`` of a membership's ``generation``; ``me`` is this member's own id.
+
+        ``address_of`` returns an address that counts instead of these; None = there is none.
+        """
         self._addresses = {peer: address for peer, address in addresses.items() if peer != me}
         self._generation = generation
         self._me = me
@@ -93,6 +97,7 @@ class Refetcher:
         """The members of ``_generation`` if they are not in ``_addresses`` yet, where the next round takes them."""
         self._node = node
         self._hello = hello
+        self._address_of = address_of
         self._network = network
         self._progress = progress
         self._logger = log
@@ -180,7 +185,8 @@ class Refetcher:
     async def _open(self, peer: NodeId) -> PeerSession:
         if self._session is None or self._session.peer != peer:
             self.close()
-            self._session = await PeerSession.open(self._network, self._addresses[peer], peer, self._hello)
+            address = self._address_of(peer) or self._addresses[peer]
+            self._session = await PeerSession.open(self._network, address, peer, self._hello)
         return self._session
 
     async def _fetch_from(self, peer: NodeId, start: int, end: int, history: TermHistory) -> list[Batch]:

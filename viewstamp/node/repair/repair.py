@@ -104,6 +104,7 @@ class Repairer:
         data_dir: str,
         members: Membership,
         hello: Callable[[], dict[str, object]],
+        address_of: Callable[[NodeId], str | None],
         log: Logger,
     ) -> None:
         """Prepare repairs of the directory; nothing is read yet.
@@ -116,6 +117,7 @@ class Repairer:
           data_dir: the directory.
           members: the settings' hint, if no membership is left in the directory.
           hello: returns the HELLO of this node, without the fields from the control file.
+          address_of: returns the address of a member that counts instead of the recorded one; None = there is none.
           log: for lines about damage and repairs.
         """
         self.progress: RepairProgress | None = None
@@ -131,6 +133,7 @@ class Repairer:
         self._data_dir = data_dir
         self._members = members
         self._hello = hello
+        self._address_of = address_of
         self._logger = log
         self._task: asyncio.Task[bool] | None = None
         self._is_closed = False
@@ -260,6 +263,7 @@ class Repairer:
             node=self._node,
             # Without an address, because the node only reads, also from members that are being repaired too.
             hello={**self._hello(), "node": own, "incarnation": state.incarnation, "address": ""},
+            address_of=self._address_of,
             network=self._host.network,
             progress=progress,
             log=self._logger,
