@@ -1,4 +1,4 @@
-"""Nodes for tests of a client: they speak the real frames over a real network, and share one real state machine.
+"""Nodes for tests of a client: they speak the real frames, and share one real state machine.
 
 Everything is committed at once. ``script`` decides the reaction to each APPEND that arrives. Commits of sinks cannot be
 read here; use real nodes for that.
@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -52,6 +53,8 @@ from viewstamp.node.state_machine import (
     TopicQuery,
     TopicsQuery,
 )
+from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.network import SimulatedNetwork
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
@@ -171,12 +174,12 @@ class Cluster:
 
     def __init__(
         self,
-        network: Callable[[str], Network] = lambda node: RealNetwork(),
+        network: Callable[[str], Network] | None = None,
         *,
         actors: Mapping[str, type[ReplicatedActor]] | None = None,
         **limits: int,
     ) -> None:
-        self.network = network
+        self.network = network if network is not None else network_of_the_loop()
         """Returns the network as a node or the clients see it."""
         self.id = CLUSTER
         self.log = Log(Streams(actors, **limits))
@@ -277,6 +280,12 @@ class Cluster:
         result = self.log.apply()
         self.asked = [is_answered for is_answered in self.asked if not is_answered()]
         return result
+
+
+def network_of_the_loop() -> Callable[[str], Network]:
+    """Return the views of a new simulated network on a simulated loop, and of the real one on another loop."""
+    loop = asyncio.get_running_loop()
+    return cache(SimulatedNetwork(loop).view) if isinstance(loop, SimulatedLoop) else lambda node: RealNetwork()
 
 
 class Peer:

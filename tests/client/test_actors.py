@@ -198,7 +198,7 @@ async def test_the_very_first_calls_keep_their_order_too(cluster: Cluster) -> No
     calls: list[asyncio.Task[int]] = []
     while not calls or not calls[0].done():
         calls.append(asyncio.ensure_future(inventory.put("A")))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.00001)
     assert await asyncio.gather(*calls) == list(range(1, len(calls) + 1))
     assert kinds(cluster).count(FrameKind.DESCRIBE_ACTOR) == 1
 

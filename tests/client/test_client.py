@@ -1,4 +1,4 @@
-"""The asyncio client against nodes that speak the real frames over the real network; see ``cluster.py``."""
+"""The asyncio client against nodes that speak the real frames, in simulated time; see ``cluster.py``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
-from viewstamp.host.interfaces import Connection, Listener
+from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import SessionId, Viewstamp
 from viewstamp.streams.session import RECEIPTS_MAX
@@ -135,7 +135,7 @@ async def test_the_very_first_appends_stand_in_the_order_of_the_calls(cluster: C
     tasks = many(client, 50)
     while not tasks[0].done() or len(tasks) < 300:
         tasks.append(asyncio.create_task(client.append("orders", b"%06d" % len(tasks))))
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.00001)
     await asyncio.gather(*tasks)
     assert cluster.values() == [b"%06d" % n for n in range(len(tasks))]
 
@@ -241,7 +241,7 @@ async def test_held_bytes_are_bounded_and_callers_wait_in_order(cluster: Cluster
     most = 0
     while not all(task.done() for task in tasks):
         most = max(most, client._sender.batches.held_bytes)
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.00001)
     assert most <= 20_000
     assert cluster.values()[1:] == [b"%06d" % n + bytes(1000) for n in range(100)]
     assert client._sender.batches.held_bytes == 0
@@ -812,13 +812,14 @@ class Stranger:
     def on_closed(self, error: BaseException | None) -> None:
         pass
 
-    async def listen(self) -> Listener:
-        return await RealNetwork().listen("127.0.0.1:0", self.accept)
+    async def listen(self, network: Network) -> Listener:
+        return await network.listen("127.0.0.1:0", self.accept)
 
 
 async def test_a_server_of_another_protocol_is_named(cluster: Cluster) -> None:
-    listener = await Stranger(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n").listen()
-    async with Client(listener.address, network=RealNetwork(), entropy=random.Random(1)) as client:
+    network = cluster.network("client")
+    listener = await Stranger(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n").listen(network)
+    async with Client(listener.address, network=network, entropy=random.Random(1)) as client:
         with pytest.raises(FrameError, match="not a viewstamp frame"):
             await client.list_topics(timeout=5)
         with pytest.raises(FrameError):
@@ -903,7 +904,7 @@ async def test_addresses_of_another_shape_are_refused(addresses: str | list[str]
 
 async def test_addresses_may_be_joined_by_commas(cluster: Cluster) -> None:
     addresses = " , ".join(node.address for node in cluster.nodes) + ","
-    async with Client(addresses, network=RealNetwork(), entropy=random.Random(1)) as client:
+    async with Client(addresses, network=cluster.network("client"), entropy=random.Random(1)) as client:
         assert (await client.create_topic("orders")).last_position == 0
 
 

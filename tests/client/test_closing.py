@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from tests.client.cluster import Cluster
+from tests.client.cluster import Cluster, network_of_the_loop
 from viewstamp.client.aio import Client
 from viewstamp.errors import ClosedError
-from viewstamp.host.network import RealNetwork
 
 
 async def test_an_append_that_waits_while_the_client_is_closed_reports_that_nothing_was_sent() -> None:
-    async with Client(["127.0.0.1:1"], network=RealNetwork(), entropy=random.Random(1)) as client:
+    network = network_of_the_loop()("client")
+    async with Client(["127.0.0.1:1"], network=network, entropy=random.Random(1)) as client:
         appending = asyncio.ensure_future(client.append("orders", b"x"))
         await asyncio.sleep(0)
     with pytest.raises(ClosedError):

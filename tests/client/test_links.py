@@ -14,7 +14,6 @@ from viewstamp.client.aio import links_of_loop
 from viewstamp.client.link import USERS_MAX
 from viewstamp.errors import ClosedError, OutcomeUnknownError, UnavailableError, WrongClusterError
 from viewstamp.host.interfaces import Connection, ConnectionHandler, Network
-from viewstamp.host.network import RealNetwork
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Kind
 
@@ -152,20 +151,21 @@ async def test_a_caller_that_is_cancelled_while_its_client_opens_leaves_the_open
 class CountingNetwork(Network):
     """A network that counts the attempts to connect."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network) -> None:
         self.dialled = 0
+        self._network = network
 
     async def listen(self, address: str, accept: Callable[[Connection], ConnectionHandler]) -> object:  # type: ignore[override]
-        return await RealNetwork().listen(address, accept)
+        return await self._network.listen(address, accept)
 
     async def connect(self, address: str, accept: Callable[[Connection], ConnectionHandler]) -> Connection:
         self.dialled += 1
-        return await RealNetwork().connect(address, accept)
+        return await self._network.connect(address, accept)
 
 
 async def test_a_node_that_cannot_be_reached_is_dialled_once_for_all_that_wait(cluster: Cluster) -> None:
     """One after another, the last client would wait for all timeouts together."""
-    network = CountingNetwork()
+    network = CountingNetwork(cluster.network("client"))
     cluster.network = lambda node: network
     cluster.nodes[0].is_silent = True
     clients = [cluster.client(0, seed=seed, connect_timeout=0.1, timeout=0.15) for seed in range(8)]

@@ -18,7 +18,6 @@ from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Addresses, LeaderFinder, Roster
-from viewstamp.host.network import RealNetwork
 from viewstamp.trio import Client as TrioClient
 
 
@@ -37,7 +36,7 @@ def router_of(cluster: Cluster) -> Router:
     finder = LeaderFinder(known, entropy=entropy, back_off=(0.01, 0.1))
     pool = ConnectionPool(
         runtime,
-        RealNetwork(),
+        cluster.network("client"),
         known,
         links_of_loop,
         cluster_id="",
@@ -88,7 +87,7 @@ async def test_a_subclass_may_override_such_a_method_and_call_it(cluster: Cluste
             return await super().append(*arguments, **named)  # type: ignore[arg-type]
 
     addresses = [node.address for node in cluster.nodes]
-    async with Counting(addresses, network=RealNetwork(), entropy=random.Random(1)) as client:
+    async with Counting(addresses, network=cluster.network("client"), entropy=random.Random(1)) as client:
         await client.create_topic("orders")
         for value in (b"a", b"b"):
             await client.append("orders", value)
