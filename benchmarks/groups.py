@@ -25,11 +25,11 @@ from benchmarks.rounds import Usage, usage
 from viewstamp.bench.cluster import WAIT_SECONDS, own_cluster, own_directory
 from viewstamp.bench.conditions import conditions
 from viewstamp.embed.actor_classes import NO_ACTORS
+from viewstamp.embed.connect import connect
 from viewstamp.embed.node_thread import make_node
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.node_process import logger
-from viewstamp.node.node import Node
 
 _COUNTS = (0, 1, 4, 16)
 _NODES = 3
@@ -49,18 +49,13 @@ async def place(directory: Path, count: int) -> None:
                 await node.start()
             for node in nodes:
                 await node.wait_running()
-            await _until(lambda: any(map(_leads, nodes)))
-            leader = next(filter(_leads, nodes))
-            for number in range(count):
-                await leader.hosting.place([f"stream-{number}"])
+            async with connect(",".join(node.address for node in nodes)) as client:
+                for number in range(count):
+                    await client.place_group(f"stream-{number}")
             await _until(lambda: all(len(node.groups) > count and not node.hosting.unserved for node in nodes))
     finally:
         for node in nodes:
             await node.stop()
-
-
-def _leads(node: Node) -> bool:
-    return node.replica is not None and node.replica.is_leading
 
 
 async def _until(holds: Callable[[], bool]) -> None:

@@ -44,6 +44,7 @@ from viewstamp.node.state_machine import (
     Answered,
     AuditQuery,
     CommandResults,
+    GroupsQuery,
     InterfaceQuery,
     Placement,
     Result,
@@ -71,6 +72,8 @@ FOR_THE_LEADER = (
     FrameKind.CREATE_TOPIC,
     FrameKind.CONFIGURE_TOPIC,
     FrameKind.TRIM_TOPIC,
+    FrameKind.PLACE_GROUP,
+    FrameKind.CANCEL_GROUP,
     FrameKind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN,
@@ -92,6 +95,8 @@ COMMANDS = {
     FrameKind.ABORT_ATTEMPTS: Kind.ABORT_ATTEMPTS,
     FrameKind.COMMIT: Kind.COMMIT,
     FrameKind.FORGET_SINK: Kind.FORGET_SINK,
+    FrameKind.PLACE_GROUP: Kind.PLACE_GROUP,
+    FrameKind.CANCEL_GROUP: Kind.CANCEL_GROUP,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
@@ -371,12 +376,18 @@ class Peer:
             fields = {name: value for name, value in body.items() if name != "id"}
             if frame.kind == FrameKind.BEGIN_ATTEMPT:
                 fields["keep_bytes"] = 0
+            if frame.kind == FrameKind.PLACE_GROUP:
+                addresses = {node.name: node.address for node in cluster.nodes}
+                fields["members"] = {name: addresses[name] for name in fields.pop("founders")} or addresses
             result = cluster.propose(build_batch([msgpack.packb(fields)], kind=COMMANDS[frame.kind]))
             if cluster.losses and cluster.losses[0] == frame.kind:
                 cluster.losses.popleft()
                 self.connection.abort()
             else:
                 self.ok(request, result)
+        elif frame.kind == FrameKind.LIST_GROUPS:
+            groups = [group.describe() for group in cluster.log.machine.query(GroupsQuery())]
+            self.ok(request, {"groups": groups, "applied_index": cluster.log.next_index - 1})
         elif frame.kind == FrameKind.LIST_TOKENS:
             self.ok(request, {"tokens": cluster.log.machine.query(TokensQuery()), "is_on": False})
         elif frame.kind == FrameKind.LIST_AUDIT:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
 from tests.node.test_address_check import move
-from viewstamp.errors import ConfigError, RequestError, ViewstampError
+from viewstamp.errors import ConfigError, RequestError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions
@@ -25,6 +26,7 @@ from viewstamp.wal.control_file import ControlFile, read_control_state
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.placing import encode_place
 
 G = GroupId(7)
 N1 = NodeId("n1")
@@ -35,17 +37,8 @@ class Placing(Group):
     """Nodes on which tests place groups."""
 
     async def place(self, *streams: str, nodes: tuple[str, ...] = ()) -> GroupId:
-        """Place a group through the leader of group 0, however often that changes."""
-        while True:
-            leader = await self.leader()
-            try:
-                placed = await leader.hosting.place(streams, nodes)
-            except RequestError:
-                raise
-            except ViewstampError:
-                continue
-            assert isinstance(placed["group"], dict)
-            return GroupId(placed["group"]["id"])
+        """Place a group by a client."""
+        return (await self.client().place_group(*streams, founders=nodes)).id
 
     def states(self, group: GroupId) -> list[PlacedGroup | None]:
         """Return the group as each node has it."""
@@ -136,10 +129,13 @@ async def test_a_node_that_has_moved_serves_its_groups_at_the_new_address(tmp_pa
 
 async def test_only_a_member_with_its_recorded_disk_reports_for_a_founder(tmp_path: Path) -> None:
     async with Placing(tmp_path) as group:
-        await group.run("n1", "n2")
-        await group.run("n3")
+        await group.run()
+        await group.client().create_topic("one")
+        leading = await group.leader()
         await group.stop("n3")
-        placed = await group.place("s1")
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        leading.group.propose(encode_place(group.members, ["s1"], since=0), answered.set_result)
+        placed = GroupId((await asyncio.wait_for(answered, PATIENCE_SECONDS))["group"]["id"])
         await group.recorded(placed, "n1", "n2")
         leader = (await group.leader()).options.node
         async with call(group, leader) as caller:

@@ -28,7 +28,7 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import Index, Position, Sequence, Term
+from viewstamp.ids import Index, NodeId, Position, Sequence, Term
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -36,6 +36,7 @@ from viewstamp.node.state_machine import (
     ActorsQuery,
     Answered,
     AuditQuery,
+    CancelledGroupsQuery,
     CommitEffectQuery,
     FirstPositionQuery,
     GroupsQuery,
@@ -44,6 +45,7 @@ from viewstamp.node.state_machine import (
     LocationQuery,
     OutcomeQuery,
     Placement,
+    PlacementQuery,
     Query,
     SinkQuery,
     SinksQuery,
@@ -57,6 +59,7 @@ from viewstamp.node.state_machine import (
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.placing import encode_place
 
 
 @pytest.fixture
@@ -390,6 +393,8 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         TimeQuery("orders", 0),
         SinksQuery(),
         GroupsQuery(),
+        CancelledGroupsQuery(),
+        PlacementQuery(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0)),
         OutcomeQuery(session, Sequence(1)),
         ActorsQuery(),
         TokensQuery(),

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.mutants.mutants import patched
 from tests.streams.log import Log, command, pieces, restored
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
 from viewstamp.ids import GroupId, Index, NodeId, Position, Term
-from viewstamp.node.state_machine import Answered, GroupsQuery, PlacedGroup
-from viewstamp.streams import Streams
+from viewstamp.node.state_machine import Answered, CancelledGroupsQuery, GroupsQuery, PlacedGroup
+from viewstamp.streams import Streams, placement
 from viewstamp.streams.placement import FOUNDERS_MAX, GROUPS_MAX, STREAMS_MAX, Placements
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
@@ -184,6 +185,43 @@ def test_a_placement_can_be_cancelled_until_it_is_established(log: Log) -> None:
     assert [each.id for each in groups(log)] == [again]
 
 
+def test_a_second_copy_of_a_cancellation_changes_nothing(log: Log) -> None:
+    group = placed(log, "s1")
+    log.run(cancel(group))
+    chain = log.machine.chain
+    admission = log.propose(cancel(group))
+    assert isinstance(admission, Answered)
+    again = log.enter(cancel(group))
+    assert again == admission.result == {"group": PlacedGroup(GroupId(group), {}, (), {}).describe()}
+    assert not PlacedGroup(GroupId(group), {}, (), {}).is_established
+    assert log.machine.query(CancelledGroupsQuery()) == [group]
+    assert log.machine.chain != chain, "it is in the log"
+
+
+def test_a_late_copy_of_a_placement_does_not_place_a_cancelled_group_again(log: Log) -> None:
+    group = placed(log, "s1")
+    log.run(cancel(group))
+    late = place("s1", since=0)
+    with pytest.raises(RequestError, match=f"group {group} was cancelled after this request was made"):
+        log.propose(Batch.decode(bytearray(late.buffer)))
+    with pytest.raises(RequestError, match="may be a late copy"):
+        log.enter(late)
+    assert groups(log) == []
+    log.run(place("s1", since=2))
+    assert [each.streams for each in groups(log)] == [("s1",)]
+    assert isinstance(log.propose(place("s1", since=0)), Answered)
+    assert len(groups(log)) == 1, "the group that exists is found, whenever the request was made"
+
+
+def test_only_the_newest_cancelled_groups_are_kept(log: Log) -> None:
+    ids = [placed(log, f"s{number}") for number in range(3)]
+    with patched(placement, CANCELLED_MAX=2):
+        for group in ids:
+            log.run(cancel(group))
+        assert log.machine.query(CancelledGroupsQuery()) == ids[1:]
+    assert restored(log.machine).query(CancelledGroupsQuery()) == ids[1:]
+
+
 def test_there_is_a_limit_of_groups(log: Log) -> None:
     for number in range(GROUPS_MAX):
         placed(log, f"s{number}")
@@ -207,7 +245,10 @@ def test_a_snapshot_has_the_groups_and_older_releases_can_read_one_without_any(l
     assert other.query(GroupsQuery()) == groups(log)
     assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
     log.run(cancel(group))
-    assert version() == 3
+    assert version() == 5
+    other = restored(log.machine)
+    assert other.query(CancelledGroupsQuery()) == [group]
+    assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
 
 
 def test_a_fork_leaves_the_groups_to_the_old_cluster(log: Log) -> None:
@@ -233,6 +274,14 @@ def test_a_fork_leaves_the_groups_to_the_old_cluster(log: Log) -> None:
         [[1, NODES, ["s"], {"n1": FIRST, "n2": FIRST}]],
         [[1, NODES, ["s"], {"n1": "f"}]],
         [[1, NODES, ["s"], {"n1": 7}]],
+        [["cancelled"]],
+        [["cancelled", []]],
+        [["cancelled", [[0, 2]]]],
+        [["cancelled", [[2, 2]]]],
+        [["cancelled", [[1, "2"]]]],
+        [["cancelled", [[1, 3], [2, 3]]]],
+        [["cancelled", [[1, 3], [1, 4]]]],
+        [["cancelled", [[1, 3]]], [1, NODES, ["s"], {}]],
     ],
 )
 def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) -> None:
@@ -254,6 +303,7 @@ RECORDS = st.one_of(
         place,
         st.sampled_from(["s", "t", "u"]),
         st.sampled_from(["v", "w"]),
+        since=st.integers(0, 30),
         members=st.sampled_from([{"n1": "a:1"}, {"n1": "a:1", "n2": "a:2"}, NODES]),
     ),
     st.builds(hosted, st.integers(1, 12), NAMES, st.sampled_from([FIRST, SECOND, THIRD])),
@@ -278,13 +328,13 @@ def test_no_history_of_records_replaces_a_disk_or_moves_a_stream(history: list[B
             log_time=index,
             first_position=Position(0),
         )
-        before = dict(placements.groups)
+        before, cancelled = dict(placements.groups), dict(placements.cancelled)
         ahead = outcome(placements.find_settled, record)
         result = outcome(placements.apply, record)
         if isinstance(ahead, str):
             assert result == ahead
         if ahead is not None:
-            assert placements.groups == before
+            assert (placements.groups, placements.cancelled) == (before, cancelled)
         else:
             assert placements.groups != before
         for group in before.values():
@@ -299,7 +349,8 @@ def test_no_history_of_records_replaces_a_disk_or_moves_a_stream(history: list[B
         streams = [stream for group in placements.groups.values() for stream in group.streams]
         assert len(set(streams)) == len(streams)
         copy = Placements.from_image(msgpack.unpackb(msgpack.packb(placements.image())))
-        assert copy.groups == placements.groups
+        assert (copy.groups, copy.cancelled) == (placements.groups, placements.cancelled)
+        assert not copy.groups.keys() & copy.cancelled.keys()
         placements = copy if index % 2 else placements
 
 

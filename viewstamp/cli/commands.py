@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "demo-spark": "demo:demo_spark",
     "cluster": "cluster",
     "members": "members",
+    "group": "groups",
     "leader": "leader",
     "chaos": "chaos",
     "node": "node",
@@ -48,7 +49,7 @@ _COMMANDS: Final = {
 def command_tree(first: str = "") -> typer.Typer:
     """Return the commands; if ``first`` is the name of one, or of a group, only that one.
 
-    The whole tree imports every module of this package and makes a parser for each of 85 commands, which takes longer
+    The whole tree imports every module of this package and makes a parser for each of 88 commands, which takes longer
     than most commands do.
     """
     app = typer.Typer(

@@ -113,7 +113,17 @@ from viewstamp.client.actors import ActorProxy
 from viewstamp.client.aio import Client
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import ActorInfo, AuditEntry, Change, Outcome, Receipt, SnapshotInfo, TokenInfo, TopicInfo
+from viewstamp.client.results import (
+    ActorInfo,
+    AuditEntry,
+    Change,
+    GroupInfo,
+    Outcome,
+    Receipt,
+    SnapshotInfo,
+    TokenInfo,
+    TopicInfo,
+)
 from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
 
 __all__ = [
@@ -125,6 +135,7 @@ __all__ = [
     "Client",
     "ClientOptions",
     "CommitRange",
+    "GroupInfo",
     "Outcome",
     "Receipt",
     "Sealed",

@@ -1,4 +1,4 @@
-"""A client's administrative calls: topics, snapshots, members and tokens."""
+"""A client's administrative calls: topics, snapshots, members, groups and tokens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 from viewstamp.client.checks import as_staleness, as_text, as_whole
 from viewstamp.client.results import (
     AuditEntry,
+    GroupInfo,
     Members,
     SnapshotInfo,
     TokenInfo,
     TopicInfo,
+    group_info,
     members_of,
     snapshot_info,
     token_info,
@@ -27,6 +29,7 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import (
+    CancelGroup,
     ChangeMembership,
     ConfigureTopic,
     CopyLog,
@@ -38,9 +41,11 @@ from viewstamp.wire.requests import (
     DescribeTopic,
     FindTime,
     ListAudit,
+    ListGroups,
     ListSnapshots,
     ListTokens,
     ListTopics,
+    PlaceGroup,
     RevokeToken,
     RotateToken,
     SplitTopic,
@@ -53,7 +58,7 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Describes and changes topics, snapshots, members and tokens. Appends no records."""
+    """Describes and changes topics, snapshots, members, groups and tokens. Appends no records."""
 
     def __init__(self, router: Router, entropy: Random) -> None:
         """``entropy`` draws the secrets of tokens, so a real client passes the operating system's entropy."""
@@ -219,16 +224,90 @@ class Admin:
             address=address,
             replaces=as_text(replaces, "the name of a member"),
         )
+        frame = await self._ask_leader(request, timeout, "the members are not changed")
+        return members_of(frame.body["membership"])
+
+    async def _ask_leader(self, request: RequestBody, timeout: float | None, failed: str) -> Frame:
+        """Send a request to the leader. If each leader has refused it for the moment, the error has the last reason."""
         try:
-            frame = await self._router.ask_leader(request, timeout)
+            return await self._router.ask_leader(request, timeout)
         except UnavailableError as error:
             refusal = error.__cause__
             is_answered = not isinstance(error, NoQuorumError)
             if is_answered and isinstance(refusal, UnavailableError) and refusal.remedy:
                 # The leader has answered each attempt, so its last refusal has the reason.
-                raise UnavailableError(f"the members are not changed: {refusal}", remedy=refusal.remedy) from error
+                raise UnavailableError(f"{failed}: {refusal}", remedy=refusal.remedy) from error
             raise
-        return members_of(frame.body["membership"])
+
+    # Groups.
+
+    async def place_group(self, *streams: str, founders: Sequence[str] = (), timeout: float | None = None) -> GroupInfo:
+        """Place a group with these streams. Returns when its record is committed; the group is not established then.
+
+        Each founder then creates its directory, and when all have done so the group elects a leader: see
+        ``is_established`` of :meth:`list_groups`. Topics cannot be put into a group yet. The same call again finds the
+        group, by the names of its streams. Cancelled: the group may be placed all the same.
+
+        Example::
+
+            group = await client.place_group("orders-1", founders=["n1", "n2", "n3"])
+
+        Args:
+          streams: 1 to 64 names of streams; no other group has one of them.
+          founders: names of up to 9 voters, better an odd number; () = all voters.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          RequestError: a founder is no voter or is named twice, another group has one of the streams, there are 256
+            groups, access control is on, or a member runs a release without groups or acknowledges before it syncs.
+          AccessDeniedError: access control is on, and the client is no administrator.
+          UnavailableError: not placed; there is no leader, or a member does not answer.
+          OutcomeUnknownError: it may have been placed (``token`` is None); call again, which is harmless.
+        """
+        names = [as_text(name, "the name of a stream") for name in streams]
+        chosen = [as_text(name, "the name of a founder") for name in founders]
+        deadline = self._router.deadline(timeout)
+        _, index = await self._groups(self._router.left(deadline))
+        request = PlaceGroup(streams=names, founders=chosen, since=index)
+        try:
+            frame = await self._ask_leader(request, self._router.left(deadline), "the group is not placed")
+        except RequestError:
+            # An earlier copy may have placed it on other members than this one would have, because they have changed.
+            groups, _ = await self._groups(self._router.left(deadline))
+            for group in groups:
+                if list(group.streams) == names and set(chosen) in (set(), set(group.founders)):
+                    return group
+            raise
+        return group_info(frame.body["group"])
+
+    async def cancel_group(self, group: int, *, timeout: float | None = None) -> None:
+        """Cancel a group that is not established. Returns when that is committed; its nodes remove its directories.
+
+        Nothing was acknowledged in the group. Its id is not used again. The same call again is harmless. Cancelled: the
+        group may be cancelled all the same.
+
+        Raises:
+          RequestError: the group is established, or there is no such group.
+          AccessDeniedError: access control is on, and the client is no administrator.
+          UnavailableError: not cancelled; try again.
+          OutcomeUnknownError: it may have been cancelled (``token`` is None); call again.
+        """
+        await self._router.ask_leader(CancelGroup(group=as_whole(group, "the id of a group")), timeout)
+
+    async def list_groups(self, *, timeout: float | None = None) -> list[GroupInfo]:
+        """List the groups that are placed, in the order of their ids; linearizable.
+
+        Raises:
+          UnavailableError: no node that has a leader answered in time.
+          RequestError: the node runs a release without groups.
+        """
+        groups, _ = await self._groups(timeout)
+        return groups
+
+    async def _groups(self, timeout: float | None) -> tuple[list[GroupInfo], int]:
+        """Return the groups, and the index that the node had applied."""
+        body = (await self._router.ask(ListGroups(), timeout)).body
+        return [group_info(each) for each in body["groups"]], body["applied_index"]
 
     # Tokens.
 

@@ -1,4 +1,4 @@
-"""The values that a client returns: receipts, outcomes, topics, actors, changes, snapshots and members."""
+"""The values that a client returns: receipts, outcomes, topics, actors, changes, snapshots, members and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from viewstamp.errors import CommandError, StaleSessionError
-from viewstamp.ids import Index, Position, Term, Viewstamp
+from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
 from viewstamp.wire.commands import decode_result
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "BatchReceipt",
     "Change",
     "Decided",
+    "GroupInfo",
     "Members",
     "Outcome",
     "Receipt",
@@ -24,6 +25,7 @@ __all__ = [
     "TokenInfo",
     "TopicInfo",
     "actor_info",
+    "group_info",
     "members_of",
     "new_tuple",
     "receipts_of",
@@ -184,6 +186,31 @@ class TokenInfo:
     old_until: int
     rotation: int
     is_on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """A group that was placed on nodes of the cluster. Group 0, which every cluster has, is not among them.
+
+    Attributes:
+      id: its id, which is never used again.
+      streams: the names of its streams.
+      founders: its founders, by the names of their nodes, with the addresses that they had when it was placed. Members
+        that joined later are in the status of the nodes.
+      hosted: the founders that have created their directory.
+      is_established: whether all founders have. From then on the group elects a leader, and cannot be cancelled.
+    """
+
+    id: GroupId
+    streams: tuple[str, ...]
+    founders: Mapping[str, str]
+    hosted: tuple[str, ...]
+    is_established: bool
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The founders that have not created their directory yet."""
+        return tuple(name for name in self.founders if name not in self.hosted)
 
 
 class AuditEntry(NamedTuple):
@@ -366,4 +393,15 @@ def token_info(token: Mapping[str, Any]) -> TokenInfo:
     numbers = {name: int(token[name]) for name in ("created", "expires", "ended", "old_until", "rotation")}
     return TokenInfo(
         id=token["id"], name=token["name"], roles=tuple(token["roles"]), is_on=bool(token["is_on"]), **numbers
+    )
+
+
+def group_info(group: Mapping[str, Any]) -> GroupInfo:
+    """Return a group from its map in an answer."""
+    return GroupInfo(
+        id=GroupId(group["id"]),
+        streams=tuple(group["streams"]),
+        founders=dict(group["members"]),
+        hosted=tuple(group["hosted"]),
+        is_established=group["is_established"],
     )

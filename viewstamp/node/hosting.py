@@ -22,26 +22,24 @@ one never gets another incarnation here. So a founder's name belongs to one disk
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from viewstamp.errors import ConfigError, RequestError, StorageFullError, ViewstampError
+from viewstamp.errors import ConfigError, StorageFullError, ViewstampError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GroupId, NodeId, name_of
-from viewstamp.node.changes import answered
+from viewstamp.ids import GroupId
 from viewstamp.node.data_dir import DataDir
 from viewstamp.node.group import Group
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, StateMachine
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, StateMachine
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.identity_proof import fingerprint
-from viewstamp.wire.placing import encode_cancel, encode_place
 
 __all__ = ["Hosting", "MachineFactory", "complete_directory"]
 
@@ -135,46 +133,6 @@ class Hosting:
         if core.me not in core.membership.addresses:
             return f"{core.me} is not a member yet"
         return "" if core.leader is not None else f"no leader is known in term {core.term}"
-
-    async def place(self, streams: Sequence[str], nodes: Sequence[str] = ()) -> dict[str, object]:
-        """Place a group, and return {"group": ``PlacedGroup.describe``} once it is committed. It is not open then.
-
-        A second call with the same arguments returns the same group. If cancelled, the group may be placed anyway.
-
-        Args:
-          streams: the names of its streams.
-          nodes: the names of its founders; () = all voters of group 0.
-
-        Raises:
-          RequestError: a founder is no voter of group 0, or is named twice; or the record is refused.
-          NotLeaderError, UnavailableError: nothing was placed; ask the leader of group 0.
-          OutcomeUnknownError: this node does not lead any more; call it again on the new leader.
-        """
-        addresses = {name_of(member): address for member, address in self._group.membership.electors.items()}
-        named = [NodeId(node) for node in nodes] or list(addresses)
-        if unknown := [node for node in named if node not in addresses]:
-            raise RequestError(
-                f"a group cannot have the founder {unknown[0]!r}, which is no voter of group 0:"
-                f" {', '.join(addresses)}; no group was placed",
-                remedy="name voters, see `viewstamp members list`; or add the node first: `viewstamp members add`",
-            )
-        if twice := [node for place, node in enumerate(named) if node in named[:place]]:
-            raise RequestError(f"founder {twice[0]!r} is named twice; no group was placed", remedy="name it once")
-        return await self._propose(encode_place({node: addresses[node] for node in named}, streams))
-
-    async def cancel(self, group: GroupId) -> dict[str, object]:
-        """Cancel a group that is not established, and return it; raises as :meth:`place`."""
-        return await self._propose(encode_cancel(group))
-
-    async def _propose(self, batch: Batch) -> dict[str, object]:
-        def begin(told: Callable[[dict[str, object] | ViewstampError], None]) -> None:
-            def answer(result: Result | ViewstampError) -> None:
-                assert isinstance(result, dict | ViewstampError), "the result of a record about groups is a map"
-                told(result)
-
-            self._group.propose(batch, answer)
-
-        return await answered(begin)
 
     async def stop(self) -> None:
         """Stop looking, and wait for the end of steps on the disk. Idempotent."""

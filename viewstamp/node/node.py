@@ -22,6 +22,7 @@ from viewstamp.node.health.port import HealthPort
 from viewstamp.node.hosting import Hosting, MachineFactory
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import CurrentTerm
+from viewstamp.node.placer import Placer
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
@@ -70,6 +71,8 @@ class Node:
             log=self._logger,
         )
         """Opens the groups that are placed on this node."""
+        self.placer = Placer(self.group, host.network)
+        """Prepares the records that place groups, if this node leads group 0."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None

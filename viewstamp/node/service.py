@@ -28,6 +28,7 @@ from viewstamp.node.state_machine import (
     ActorsQuery,
     AuditQuery,
     InterfaceQuery,
+    PlacedGroup,
     Query,
     Result,
     SinkQuery,
@@ -71,6 +72,7 @@ from viewstamp.wire.requests import (
     ListTokens,
     ListTopics,
     OpenSession,
+    PlaceGroup,
     QueryActor,
     ReadLog,
     ReadSnapshot,
@@ -87,7 +89,20 @@ from viewstamp.wire.requests import (
 )
 from viewstamp.wire.schema import RequestBody
 
-__all__ = ["FROM_CLIENTS", "FROM_PEERS", "PROPOSED", "AtOnce", "Caller", "GroupService", "Limits", "Service"]
+__all__ = [
+    "FROM_CLIENTS",
+    "FROM_PEERS",
+    "PROPOSED",
+    "AtOnce",
+    "Caller",
+    "GroupService",
+    "Limits",
+    "PlacingService",
+    "Service",
+    "in_a_task",
+    "name_of_caller",
+    "proposes",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +224,21 @@ class GroupService(Protocol):
         ...
 
 
+class PlacingService(Protocol):
+    """The placing of groups by the leader of group 0."""
+
+    async def prepare(self, asked: PlaceGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record to propose, or the group that exists. Raises as ``Placer.prepare``."""
+        ...
+
+
 class Service(Protocol):
     """The calls of the server to its node."""
+
+    @property
+    def placer(self) -> PlacingService:
+        """Return the part that places groups."""
+        ...
 
     @property
     def group(self) -> GroupService:
@@ -330,13 +358,13 @@ def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
     return register
 
 
-def _proposes(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
+def proposes(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
     """Register a handler that proposes a batch. It does nothing else, because the caller is checked at admission."""
     PROPOSED.update(row.kind for row in rows)
     return _at_once(*rows)
 
 
-def _in_a_task(
+def in_a_task(
     row: type[BodyT], table: dict[int, tuple[type[RequestBody], AtOnce[Any]]] = FROM_CLIENTS
 ) -> Callable[[InATask[BodyT]], InATask[BodyT]]:
     """Register the handler of a request that runs in a task of its own."""
@@ -353,19 +381,19 @@ def _in_a_task(
     return register
 
 
-@_in_a_task(ListSnapshots, FROM_PEERS)
+@in_a_task(ListSnapshots, FROM_PEERS)
 async def _offer_snapshots(caller: Caller, request: int, asked: ListSnapshots) -> None:
     caller.ok(request, {"snapshots": caller.group.list_snapshots(to_peer=True)})
 
 
-@_in_a_task(ReadLog, FROM_PEERS)
+@in_a_task(ReadLog, FROM_PEERS)
 async def _read_log(caller: Caller, request: int, asked: ReadLog) -> None:
     bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
     batches = await caller.group.read_log(asked.start, asked.end, bytes_max)
     caller.ok(request, {}, [batch.buffer for batch in batches])
 
 
-@_in_a_task(ReadSnapshot, FROM_PEERS)
+@in_a_task(ReadSnapshot, FROM_PEERS)
 async def _read_snapshot(caller: Caller, request: int, asked: ReadSnapshot) -> None:
     bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
     size, identity, data = await caller.group.read_snapshot(asked.end, asked.term, asked.offset, bytes_max)
@@ -375,7 +403,7 @@ async def _read_snapshot(caller: Caller, request: int, asked: ReadSnapshot) -> N
 # -- Requests that a batch in the log answers ------------------------------------------------------------
 
 
-@_proposes(AppendBatch, AppendBatchAt, CallActors, StageBatch)
+@proposes(AppendBatch, AppendBatchAt, CallActors, StageBatch)
 def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     if len(frame.payload) > caller.limits.batch_bytes_max:
         raise _too_large(caller, len(frame.payload))
@@ -390,28 +418,28 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
     caller.propose(request, batch, outcome_fields)
 
 
-@_proposes(OpenSession)
+@proposes(OpenSession)
 def _open_session(caller: Caller, request: int, asked: OpenSession, frame: Frame) -> None:
     owner = caller.gate.owner(caller.credentials)
     caller.propose(request, build_batch([opening_record(owner)], kind=Kind.OPEN_SESSION), result_fields)
 
 
-@_proposes(AskOutcome)
+@proposes(AskOutcome)
 def _ask_outcome(caller: Caller, request: int, asked: AskOutcome, frame: Frame) -> None:
     session, sequence = SessionId(asked.session), Sequence(asked.sequence)
     batch = build_batch([b""], kind=Kind.FENCE, session=session, sequence=sequence)
     caller.propose(request, batch, outcome_fields)
 
 
-@_proposes(CreateTopic, ConfigureTopic, TrimTopic, BeginAttempt, SealAttempt, AbortAttempts, CommitAttempts, ForgetSink)
-@_proposes(CreateToken, RotateToken, RevokeToken)
+@proposes(CreateTopic, ConfigureTopic, TrimTopic, BeginAttempt, SealAttempt, AbortAttempts, CommitAttempts, ForgetSink)
+@proposes(CreateToken, RotateToken, RevokeToken)
 def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     """Write the body into the log, with keys that a newer client may have added: all members read it there."""
     assert asked.record is not None
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
     if asked.needs.is_administrative or asked.record is Kind.CREATE_TOPIC:
-        by = caller.gate.who(caller.credentials)
-        if by != ANONYMOUS:
+        by = name_of_caller(caller)
+        if by:
             fields["by"] = by
     if isinstance(asked, BeginAttempt):
         fields["keep_bytes"] = caller.limits.staged_keep_bytes
@@ -419,6 +447,12 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     if batch.size > caller.limits.batch_bytes_max:
         raise _too_large(caller, batch.size)
     caller.propose(request, batch, result_fields)
+
+
+def name_of_caller(caller: Caller) -> str:
+    """Return the name of the caller for the audit log; "" = none is known."""
+    by = caller.gate.who(caller.credentials)
+    return "" if by == ANONYMOUS else by
 
 
 def _too_large(caller: Caller, size: int) -> RecordTooLargeError:
@@ -431,7 +465,7 @@ def _too_large(caller: Caller, size: int) -> RecordTooLargeError:
 # -- Requests that this member's state answers -----------------------------------------------------------
 
 
-@_in_a_task(ReadTopic)
+@in_a_task(ReadTopic)
 async def _read(caller: Caller, request: int, asked: ReadTopic) -> None:
     topic, position, reading = TopicId(asked.topic), Position(asked.position), caller.group.reading
     await reading.wait_readable(topic, position, applied_index=Index(asked.applied_index), wait=asked.wait)
@@ -444,7 +478,7 @@ async def _read(caller: Caller, request: int, asked: ReadTopic) -> None:
         await caller.drain()
 
 
-@_in_a_task(ListTopics)
+@in_a_task(ListTopics)
 async def _list_topics(caller: Caller, request: int, asked: ListTopics) -> None:
     query = TopicsQuery()
     await _query(
@@ -452,38 +486,38 @@ async def _list_topics(caller: Caller, request: int, asked: ListTopics) -> None:
     )
 
 
-@_in_a_task(DescribeTopic)
+@in_a_task(DescribeTopic)
 async def _describe_topic(caller: Caller, request: int, asked: DescribeTopic) -> None:
     query = TopicQuery(asked.name)
     await _query(caller, request, asked, "topic", query, stale=asked.stale, max_staleness=asked.max_staleness)
 
 
-@_in_a_task(SplitTopic)
+@in_a_task(SplitTopic)
 async def _split_topic(caller: Caller, request: int, asked: SplitTopic) -> None:
     await _query(caller, request, asked, "positions", SplitQuery(asked.name, asked.start, asked.end, asked.bytes))
 
 
-@_in_a_task(FindTime)
+@in_a_task(FindTime)
 async def _find_time(caller: Caller, request: int, asked: FindTime) -> None:
     await _query(caller, request, asked, "position", TimeQuery(asked.name, asked.timestamp))
 
 
-@_in_a_task(ListSinks)
+@in_a_task(ListSinks)
 async def _list_sinks(caller: Caller, request: int, asked: ListSinks) -> None:
     await _query(caller, request, asked, "sinks", SinksQuery(), stale=asked.stale, name="name")
 
 
-@_in_a_task(DescribeSink)
+@in_a_task(DescribeSink)
 async def _describe_sink(caller: Caller, request: int, asked: DescribeSink) -> None:
     await _query(caller, request, asked, "sink", SinkQuery(asked.name), stale=asked.stale)
 
 
-@_in_a_task(ListActors)
+@in_a_task(ListActors)
 async def _list_actors(caller: Caller, request: int, asked: ListActors) -> None:
     await _query(caller, request, asked, "actors", ActorsQuery(), stale=asked.stale, name="name")
 
 
-@_in_a_task(DescribeActor)
+@in_a_task(DescribeActor)
 async def _describe_actor(caller: Caller, request: int, asked: DescribeActor) -> None:
     await _query(caller, request, asked, "actor", InterfaceQuery(asked.name), stale=True)
 
@@ -530,21 +564,21 @@ async def _query(
     caller.ok(request, {key: result, "age": age, "applied_index": caller.group.applied_index})
 
 
-@_in_a_task(WatchActor)
+@in_a_task(WatchActor)
 async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
     changes, index = await caller.group.reading.watch(asked.actor, asked.key, asked.index, wait=asked.wait)
     caller.check(asked)
     caller.ok(request, {"changes": changes, "index": index})
 
 
-@_in_a_task(ListTokens)
+@in_a_task(ListTokens)
 async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
     tokens, _ = await caller.group.reading.query(TokensQuery(), stale=False)
     caller.check(asked)
     caller.ok(request, {"tokens": tokens, "is_on": caller.gate.access.is_on})
 
 
-@_in_a_task(ListAudit)
+@in_a_task(ListAudit)
 async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
     entries, _ = await caller.group.reading.query(AuditQuery(asked.since), stale=False)
     caller.check(asked)
@@ -567,7 +601,7 @@ def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: F
     caller.ok(request, {"snapshots": caller.group.list_snapshots()})
 
 
-@_in_a_task(CreateSnapshot)
+@in_a_task(CreateSnapshot)
 async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) -> None:
     with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
         await _note(caller, "snapshot create", "")
@@ -575,7 +609,7 @@ async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) 
     caller.ok(request, {"snapshot": await caller.group.create_snapshot()})
 
 
-@_in_a_task(ChangeMembership)
+@in_a_task(ChangeMembership)
 async def _change_members(caller: Caller, request: int, asked: ChangeMembership) -> None:
     detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
     await _note(caller, "members change", detail)
@@ -584,7 +618,7 @@ async def _change_members(caller: Caller, request: int, asked: ChangeMembership)
     caller.ok(request, await changed)
 
 
-@_in_a_task(TransferLeadership)
+@in_a_task(TransferLeadership)
 async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
     await _note(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
     caller.check(asked)
@@ -620,7 +654,7 @@ async def _note(caller: Caller, action: str, detail: str) -> None:
 # -- Requests of backups ---------------------------------------------------------------------------------
 
 
-@_in_a_task(DescribeLog)
+@in_a_task(DescribeLog)
 async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> None:
     if not asked.stale:
         await caller.group.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
@@ -628,7 +662,7 @@ async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> Non
     caller.ok(request, {"log": caller.group.describe_log()})
 
 
-@_in_a_task(CopyLog)
+@in_a_task(CopyLog)
 async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
@@ -638,7 +672,7 @@ async def _copy_log(caller: Caller, request: int, asked: CopyLog) -> None:
         await caller.drain()
 
 
-@_in_a_task(CopySnapshot)
+@in_a_task(CopySnapshot)
 async def _copy_snapshot(caller: Caller, request: int, asked: CopySnapshot) -> None:
     async with caller.read_lock:
         bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)

@@ -23,6 +23,7 @@ __all__ = [
     "AnswerT",
     "Answered",
     "AuditQuery",
+    "CancelledGroupsQuery",
     "CommandResults",
     "CommitEffectQuery",
     "FirstPositionQuery",
@@ -33,6 +34,7 @@ __all__ = [
     "OutcomeQuery",
     "PlacedGroup",
     "Placement",
+    "PlacementQuery",
     "Query",
     "Result",
     "SinkQuery",
@@ -160,7 +162,7 @@ class PlacedGroup:
 
     Attributes:
       id: the index of the record that placed it.
-      members: its founders, by the names of their nodes, with their addresses at that time.
+      members: its founders, by the names of their nodes, with their addresses at that time; {} = it was cancelled.
       streams: the names of its streams.
       incarnations: the disks of those founders that have created their directory.
     """
@@ -173,7 +175,7 @@ class PlacedGroup:
     @property
     def is_established(self) -> bool:
         """Whether the disks of all founders are recorded. Members vote only from then on."""
-        return len(self.incarnations) == len(self.members)
+        return len(self.incarnations) == len(self.members) > 0
 
     def describe(self) -> dict[str, object]:
         """Return the group as plain values, without incarnations, because with one a process could pose as a member."""
@@ -189,6 +191,18 @@ class PlacedGroup:
 @dataclass(frozen=True, slots=True)
 class GroupsQuery(Query[list[PlacedGroup]]):
     """All placed groups, in the order of their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledGroupsQuery(Query[list[GroupId]]):
+    """The ids of the newest cancelled groups, in the order in which they were cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementQuery(Query[PlacedGroup | None]):
+    """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
+
+    record: Batch
 
 
 @dataclass(frozen=True, slots=True)

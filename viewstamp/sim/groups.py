@@ -8,6 +8,8 @@ It waits for no answer for ever, because the process of the leader may die.
 | GroupsKeepWhatTheyAcknowledged | at the end each member of a group has every topic whose creation was acknowledged |
 | GroupsAreApart | ... and no topic of another group |
 | GroupsAgree | ... and the same state as the other members of the group |
+| CancelledIsGone | no member opens a group after its cancellation was acknowledged |
+| PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
 | EstablishedIsNeverNew | a member is open under the name of a founder only with the disk that group 0 has on \
 record for it, and an id of a group never has two disks |
 """
@@ -19,11 +21,14 @@ from collections.abc import Callable
 
 import msgpack
 
-from viewstamp.errors import ViewstampError
+from viewstamp.client.aio import Client
+from viewstamp.client.options import ClientOptions
+from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.group import Group
 from viewstamp.node.state_machine import GroupsQuery, Result, TopicsQuery
 from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.batch import Kind, build_batch
 
@@ -106,14 +111,26 @@ class GroupWriters:
 
 
 class GroupPlacer:
-    """Places groups at the leader of group 0, one after the other, and watches the disks of their members."""
+    """Places groups by a client, one after the other, and watches the disks of their members."""
 
-    def __init__(self, cluster: Cluster, number: int, *, on_placed: Callable[[GroupId], None]) -> None:
-        """Prepare; ``on_placed`` is called with each of the ``number`` groups when its record is committed."""
+    def __init__(
+        self, cluster: Cluster, number: int, *, on_placed: Callable[[GroupId], None], cancels: bool = False
+    ) -> None:
+        """Prepare.
+
+        Args:
+          cluster: where to place them.
+          number: how many to place.
+          on_placed: called with each of them when it stays: it was not, or could not be, cancelled.
+          cancels: whether to cancel each group once, as soon as it is placed.
+        """
         self.placed: list[GroupId] = []
+        self.cancelled: list[GroupId] = []
+        """The groups whose cancellation was acknowledged."""
         self._cluster = cluster
         self._number = number
         self._on_placed = on_placed
+        self._cancels = cancels
         self._process = cluster.loop.process("group-placer")
         self._founders: dict[tuple[GroupId, NodeId], str] = {}
         """The disks on record, as any member has applied them."""
@@ -126,21 +143,53 @@ class GroupPlacer:
         self._process.spawn(self._place())
         self._process.spawn(self._look())
 
+    def client(self) -> Client:
+        """Return a client of the cluster, which the caller closes."""
+        return Client(
+            self._cluster.addresses,
+            network=self._cluster.network.view("group-placer"),
+            entropy=self._cluster.loop.entropy("group-placer"),
+            options=ClientOptions(timeout=_ANSWER_SECONDS),
+        )
+
     async def _place(self) -> None:
-        while len(self.placed) < self._number:
+        async with self.client() as client:
+            for number in range(self._number):
+                group = await self._place_one(client, f"s{number}")
+                if self._cancels and await self._cancel(client, group):
+                    group = await self._place_one(client, f"s{number}")
+                self.placed.append(group)
+                self._on_placed(group)
+
+    async def _place_one(self, client: Client, stream: str) -> GroupId:
+        """Place a group with one stream, however often the request fails."""
+        while True:
             await asyncio.sleep(_PAUSE_SECONDS)
-            leader = self._cluster.leader
-            if leader is None or leader.node is None:
-                continue
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    answer = await leader.node.hosting.place([f"s{len(self.placed)}"])
-            except (ViewstampError, TimeoutError):
-                continue  # The same call on the next leader finds the group if it was placed.
-            placed = answer["group"]
-            assert isinstance(placed, dict), "the answer is a group"
-            self.placed.append(GroupId(placed["id"]))
-            self._on_placed(self.placed[-1])
+                return (await client.place_group(stream)).id
+            except PASSING:
+                continue
+
+    async def _cancel(self, client: Client, group: GroupId) -> bool:
+        """Cancel a group, however often the request fails; return False if it is established."""
+        while True:
+            try:
+                await client.cancel_group(group)
+            except PASSING:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except RequestError:
+                return False
+            else:
+                self.cancelled.append(group)
+                return True
+
+    def check_end(self) -> None:
+        """Compare the groups of the members, which have settled, with those that were placed. Raises Violation."""
+        for member in self._cluster.members:
+            if member.is_up and member.node is not None:
+                found = [placed.id for placed in member.machine.query(GroupsQuery())]
+                if found != self.placed:
+                    raise Violation("PlacedOnce", f"{member.name} has the groups {found}, not {self.placed}")
 
     async def _look(self) -> None:
         while True:
@@ -164,6 +213,8 @@ class GroupPlacer:
             for group in node.groups.values():
                 if group.id == GROUP_0 or group.parts is None:
                     continue
+                if group.id in self.cancelled:
+                    raise Violation("CancelledIsGone", f"{name} has opened group {group.id}, which was cancelled")
                 if group.id not in self._established:
                     raise Violation("EstablishedIsNeverNew", f"{name} has opened group {group.id} before all founders")
                 if group.me == name:

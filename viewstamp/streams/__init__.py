@@ -117,8 +117,8 @@ Decisions per kind of batch
                   |                                                        | to another group
   HOSTED          | recorded already: Answered; else as PLACE_GROUP         | the incarnation of a founder is recorded;
                   |                                                        | RequestError: another one is
-  CANCEL_GROUP    | as PLACE_GROUP                                          | the group is gone; RequestError: it is
-                  |                                                        | established
+  CANCEL_GROUP    | cancelled already: Answered; else as PLACE_GROUP        | the group is gone; RequestError: it is
+                  |                                                        | established, or was never placed
   PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it
   COMMIT_RUN,     |                                                        | breaks, by name. Its own second copy breaks
   DROP_RUN,       |                                                        | one, too

@@ -110,7 +110,7 @@ class StateCut:
 def _version_of(state: State) -> int:
     if state.runs.is_used:
         return _VERSION
-    if state.placements.groups:
+    if state.placements.is_used:
         return _VERSION_WITHOUT_RUNS
     return _VERSION_WITHOUT_GROUPS if state.access.is_used else _VERSION_WITHOUT_TOKENS
 

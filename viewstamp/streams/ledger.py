@@ -142,9 +142,10 @@ class Ledger:
     # Groups.
 
     def _place(self, batch: Batch) -> Answer:
+        is_change = self.state.placements.find_settled(batch) is None
         group = self.state.placements.apply(batch)
         self.state.note(batch.kind, group.id, len(group.incarnations))
-        if batch.kind is not Kind.HOSTED:
+        if is_change and batch.kind is not Kind.HOSTED:
             action = "group place" if batch.kind is Kind.PLACE_GROUP else "group cancel"
             self.state.access.note(batch, action, f"{group.id}: {', '.join(group.streams)}")
         return {"group": group.describe()}

@@ -34,7 +34,6 @@ from viewstamp.node.state_machine import (
     CommandResults,
     CommitEffectQuery,
     FirstPositionQuery,
-    GroupsQuery,
     InterfaceQuery,
     LastPositionQuery,
     LocationQuery,
@@ -541,8 +540,6 @@ class Streams:
                 return [token.describe(is_on=state.access.is_on) for token in state.access.tokens.values()]
             case AuditQuery(since):
                 return state.access.entries(since)
-            case GroupsQuery():
-                return list(state.placements.groups.values())
             case OutcomeQuery():
                 return self._outcome(query)
             case ActorsQuery():
@@ -552,7 +549,7 @@ class Streams:
             case ActorChangesQuery(name, instance, index):
                 return self._actors.changes(name, instance, index)
             case _:
-                raise AssertionError(f"Streams has no answer to {query!r}")
+                return state.placements.answer(query)
 
     def _split(self, name: str, start: int, end: int, size: int) -> list[int]:
         topic = self._state.named(name)

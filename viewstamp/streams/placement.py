@@ -6,15 +6,21 @@ the incarnations of all founders are recorded, and only then its members vote.
 
 | record | fields | changes nothing if | refused if |
 | --- | --- | --- | --- |
-| PLACE_GROUP | members: {node: address}, streams: [name] | the same group exists | a stream belongs to another \
-group, or there are too many |
+| PLACE_GROUP | members: {node: address}, streams: [name], since: index | the same group exists | a stream belongs to \
+another group, there are too many, or a group was cancelled after ``since`` |
 | HOSTED | group, node, incarnation | this incarnation is recorded | the group is unknown, the node is no founder, or \
 another incarnation is recorded (``EstablishedIsNeverNew``) |
-| CANCEL_GROUP | group | never | the group is unknown, or established |
+| CANCEL_GROUP | group | it was cancelled already | the group is unknown, or established |
 
 A founder whose disk was lost has another incarnation, so it is never taken for the founder again. It joins the
 established group under another id, as a node does in group 0 (protocol rule 18). A group that is not established has
 acknowledged nothing, so it can be cancelled. Its id is not used again, and its streams may be placed again.
+
+The names of the streams identify a request: a second copy finds the group that the first one has placed. A copy that
+arrives after that group was cancelled would place another one. So each request has ``since``, an index that its sender
+read before it sent the first copy, and it is refused if any group was cancelled after that index. The ids of the newest
+``CANCELLED_MAX`` cancelled groups are kept, so that a second copy of a CANCEL_GROUP is answered, and nodes know which
+directories to remove.
 
 A record with a field that this release does not know raises ``OutdatedCodeError``, which stops the member: it could
 neither apply nor skip the record without a state that differs from the others'.
@@ -30,26 +36,31 @@ from typing import Any
 import msgpack
 
 from viewstamp.errors import OutdatedCodeError, RequestError
-from viewstamp.ids import GroupId, NodeId, name_of
-from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
+from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery, Query
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import fingerprint
 from viewstamp.wire.names import is_one_line
-from viewstamp.wire.staged import decode_fields
+from viewstamp.wire.staged import decode_fields, decode_optional
 
-__all__ = ["FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements"]
+__all__ = ["CANCELLED_MAX", "FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements"]
 
 GROUPS_MAX = 256
 """The most groups that are placed at the same time. Like the other limits it is part of the replicated behaviour."""
 FOUNDERS_MAX = 9
 STREAMS_MAX = 64
 """The most streams of one group."""
+CANCELLED_MAX = 1024
+"""The most cancelled groups whose ids are kept; above it the one that was cancelled first is forgotten."""
 _TEXT_MAX = 256
+_EVER = (1 << 63) - 1
+"""The ``since`` of a record without one: it is never refused for it."""
+_CANCELLED = "cancelled"
 _STREAM = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _INCARNATION = re.compile("[0-9a-f]{16}")
 _FIELDS = {
-    Kind.PLACE_GROUP: frozenset({"members", "streams", "by"}),
+    Kind.PLACE_GROUP: frozenset({"members", "streams", "since", "by"}),
     Kind.HOSTED: frozenset({"group", "node", "incarnation"}),
     Kind.CANCEL_GROUP: frozenset({"group", "by"}),
 }
@@ -62,15 +73,23 @@ class Placements:
       * a stream belongs to one group at most
       * the incarnation of a founder never changes, and no two founders of a group have the same one
       * an established group stays
+      * no group is both placed and cancelled
     """
 
-    __slots__ = ("_by_stream", "groups")
+    __slots__ = ("_by_stream", "cancelled", "groups")
 
     def __init__(self, groups: Iterable[PlacedGroup] = ()) -> None:
         self.groups: dict[GroupId, PlacedGroup] = {}
+        self.cancelled: dict[GroupId, Index] = {}
+        """The newest cancelled groups, each with the index of its CANCEL_GROUP, in the order of these."""
         self._by_stream: dict[str, GroupId] = {}
         for group in groups:
             self._add(group)
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether there is anything to store: a group was placed once."""
+        return bool(self.groups or self.cancelled)
 
     def find_settled(self, batch: Batch) -> PlacedGroup | None:
         """Return the group if a record would change nothing; None = it would be applied.
@@ -81,23 +100,25 @@ class Placements:
         """
         match batch.kind:
             case Kind.PLACE_GROUP:
-                return self._find(*_decode_place(batch))
+                return self._find(batch, *_decode_place(batch))
             case Kind.HOSTED:
                 group, node, _ = self._check_hosted(batch)
                 return group if node in group.incarnations else None
             case _:
-                self._check_cancel(batch)
-                return None
+                group = self._check_cancel(batch)
+                return None if group.id in self.groups else group
 
     def apply(self, batch: Batch) -> PlacedGroup:
         """Apply a committed record, and return the group; of a CANCEL_GROUP the one that is gone now.
+
+        If it was cancelled before, only its id is known.
 
         Raises: as :meth:`find_settled`; a RequestError is a replicated refusal.
         """
         match batch.kind:
             case Kind.PLACE_GROUP:
                 members, streams = _decode_place(batch)
-                group = self._find(members, streams)
+                group = self._find(batch, members, streams)
                 if group is None:
                     group = PlacedGroup(GroupId(batch.first_index), members, streams, {})
                     self._add(group)
@@ -108,26 +129,45 @@ class Placements:
                     self.groups[group.id] = group
             case _:
                 group = self._check_cancel(batch)
-                del self.groups[group.id]
-                for stream in group.streams:
-                    del self._by_stream[stream]
+                if group.id in self.groups:
+                    self._cancel(group, Index(batch.first_index))
         return group
+
+    def answer(self, query: Query[Any]) -> object:
+        """Return the answer to a query about groups. Raises RequestError as :meth:`find_settled` does."""
+        match query:
+            case GroupsQuery():
+                return list(self.groups.values())
+            case CancelledGroupsQuery():
+                return list(self.cancelled)
+            case PlacementQuery(record):
+                return self.find_settled(record)
+            case _:
+                raise AssertionError(f"the state has no answer to {query!r}")
 
     def _add(self, group: PlacedGroup) -> None:
         self.groups[group.id] = group
         for stream in group.streams:
             self._by_stream[stream] = group.id
 
+    def _cancel(self, group: PlacedGroup, index: Index) -> None:
+        del self.groups[group.id]
+        for stream in group.streams:
+            del self._by_stream[stream]
+        self.cancelled[group.id] = index
+        if len(self.cancelled) > CANCELLED_MAX:
+            del self.cancelled[next(iter(self.cancelled))]
+
     def _group(self, group: int) -> PlacedGroup:
         found = self.groups.get(GroupId(group))
         if found is None:
             raise RequestError(
                 f"there is no group {group}: it was cancelled, or never placed",
-                remedy="take the id from the status of a node: `viewstamp status`",
+                remedy="take the id of a group from `viewstamp group list`",
             )
         return found
 
-    def _find(self, members: Mapping[NodeId, str], streams: tuple[str, ...]) -> PlacedGroup | None:
+    def _find(self, batch: Batch, members: Mapping[NodeId, str], streams: tuple[str, ...]) -> PlacedGroup | None:
         """Return the group that a PLACE_GROUP finds; None = it creates one. Raises RequestError."""
         for stream in streams:
             if (owner := self._by_stream.get(stream)) is not None:
@@ -143,6 +183,14 @@ class Placements:
             raise RequestError(
                 f"there are {GROUPS_MAX} groups, which is the limit; no group was placed",
                 remedy="put more streams into one group",
+            )
+        since = decode_optional(batch, "since", _EVER)
+        last, cancelled_at = next(reversed(self.cancelled.items()), (GROUP_0, 0))
+        if cancelled_at > since:
+            raise RequestError(
+                f"group {last} was cancelled after this request was made, so the request may be a late copy of the one"
+                " that placed it; no group was placed",
+                remedy="look with `viewstamp group list`, and place the group again if it is missing",
             )
         return None
 
@@ -177,32 +225,40 @@ class Placements:
         return group, node, incarnation
 
     def _check_cancel(self, batch: Batch) -> PlacedGroup:
-        """Return the group that a CANCEL_GROUP removes. Raises RequestError."""
+        """Return the group that a CANCEL_GROUP removes; only its id if it was removed before. Raises RequestError."""
         (number,) = _decode(batch, group=int)
+        if number in self.cancelled:
+            return PlacedGroup(GroupId(number), {}, (), {})
         group = self._group(number)
         if group.is_established:
             raise RequestError(
                 f"group {group.id} is established, so it may hold acknowledged records; it was not cancelled",
-                remedy="only a group that lacks a founder can be cancelled",
+                remedy="leave it: only a group that lacks the disk of a founder can be cancelled",
             )
         return group
 
     # Images.
 
     def image(self) -> list[object]:
-        """Return the groups as plain values."""
-        return [
+        """Return the groups as plain values, behind the ids of the cancelled ones if there are any."""
+        cancelled: list[object] = [_CANCELLED, [[group, index] for group, index in self.cancelled.items()]]
+        groups: list[object] = [
             [group.id, dict(group.members), list(group.streams), dict(group.incarnations)]
             for group in self.groups.values()
         ]
+        return [cancelled, *groups] if self.cancelled else groups
 
     @classmethod
     def from_image(cls, image: list[Any]) -> Placements:
         """Rebuild the groups from :meth:`image`. Raises ValueError or TypeError if they break an invariant."""
         placements, last = cls(), 0
-        for number, members, streams, incarnations in image:
+        if image and image[0][0] == _CANCELLED:
+            placements.cancelled = _read_cancelled(image[0][1])
+        for number, members, streams, incarnations in image[1:] if placements.cancelled else image:
             if type(number) is not int or number <= last:
                 raise ValueError(f"group {number!r} after group {last}")
+            if number in placements.cancelled:
+                raise ValueError(f"group {number} is placed and cancelled")
             last = number
             try:
                 _check_members(members)
@@ -217,6 +273,19 @@ class Placements:
                 raise ValueError(f"group {number} has an incarnation that is none")
             placements._add(PlacedGroup(GroupId(number), members, tuple(streams), incarnations))
         return placements
+
+
+def _read_cancelled(image: list[Any]) -> dict[GroupId, Index]:
+    """Return the cancelled groups of an image. Raises ValueError or TypeError."""
+    cancelled: dict[GroupId, Index] = {}
+    last = 0
+    for group, index in image:
+        if type(group) is not int or type(index) is not int or not (0 < group < index and last < index):
+            raise ValueError(f"group {group!r} was cancelled at {index!r}, after index {last}")
+        cancelled[GroupId(group)], last = Index(index), index
+    if not 0 < len(cancelled) == len(image) <= CANCELLED_MAX:
+        raise ValueError(f"{len(image)} groups were cancelled")
+    return cancelled
 
 
 def _decode(batch: Batch, /, **wanted: type) -> list[Any]:

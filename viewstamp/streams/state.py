@@ -160,7 +160,7 @@ class State:
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
         runs = [self.runs.image()] if self.runs.is_used else []
-        groups = [self.placements.image()] if self.placements.groups or runs else []
+        groups = [self.placements.image()] if self.placements.is_used or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
         return [*image, *access, *groups, *runs, *counts]

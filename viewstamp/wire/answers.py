@@ -241,6 +241,11 @@ def _is_addresses(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, [*value.keys(), *value.values()]))
 
 
+def _is_group(value: object) -> bool:
+    checks = {"id": _is_int, "members": _is_addresses, "is_established": _is_bool}
+    return _has(value, {**checks, **dict.fromkeys(("streams", "hosted"), lambda names: _is_list_of(names, _is_text))})
+
+
 def _is_token(value: object) -> bool:
     numbers = ("created", "expires", "ended", "old_until", "rotation")
     checks = {"id": _is_text, "name": _is_text, "roles": lambda roles: _is_list_of(roles, _is_text), "is_on": _is_bool}
@@ -292,6 +297,9 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.FIND_TIME: {"position": _is_int},
     FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
     FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
+    FrameKind.PLACE_GROUP: {"group": _is_group},
+    FrameKind.CANCEL_GROUP: {},
+    FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
     FrameKind.CREATE_TOKEN: {"token": _is_token},
     FrameKind.ROTATE_TOKEN: {"token": _is_token},
     FrameKind.REVOKE_TOKEN: {"token": _is_token},

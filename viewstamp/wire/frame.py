@@ -133,6 +133,9 @@ class FrameKind(IntEnum):
     COPY_LOG = 67
     COPY_SNAPSHOT = 68
     HOSTED = 69
+    PLACE_GROUP = 70
+    CANCEL_GROUP = 71
+    LIST_GROUPS = 72
     OK = 30
     ERROR = 31
 

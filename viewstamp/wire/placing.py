@@ -12,9 +12,16 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 __all__ = ["encode_cancel", "encode_hosted", "encode_place"]
 
 
-def encode_place(members: Mapping[NodeId, str], streams: Sequence[str]) -> Batch:
-    """Return the record that places a group with these founders, by name with their addresses, and these streams."""
-    return _record(Kind.PLACE_GROUP, {"members": dict(members), "streams": list(streams)})
+def encode_place(members: Mapping[NodeId, str], streams: Sequence[str], *, since: int, by: str = "") -> Batch:
+    """Return the record that places a group.
+
+    Args:
+      members: its founders, by name with their addresses.
+      streams: the names of its streams.
+      since: an index that the caller read before it first sent the request.
+      by: the caller for the audit log; "" = none is known.
+    """
+    return _record(Kind.PLACE_GROUP, {"members": dict(members), "streams": list(streams), "since": since}, by)
 
 
 def encode_hosted(group: GroupId, node: NodeId, incarnation: str) -> Batch:
@@ -22,10 +29,10 @@ def encode_hosted(group: GroupId, node: NodeId, incarnation: str) -> Batch:
     return _record(Kind.HOSTED, {"group": group, "node": node, "incarnation": incarnation})
 
 
-def encode_cancel(group: GroupId) -> Batch:
-    """Return the record that cancels the placement of ``group``."""
-    return _record(Kind.CANCEL_GROUP, {"group": group})
+def encode_cancel(group: GroupId, *, by: str = "") -> Batch:
+    """Return the record that cancels the placement of ``group``; ``by`` as in :func:`encode_place`."""
+    return _record(Kind.CANCEL_GROUP, {"group": group}, by)
 
 
-def _record(kind: Kind, fields: dict[str, object]) -> Batch:
-    return build_batch([msgpack.packb(fields)], kind=kind)
+def _record(kind: Kind, fields: dict[str, object], by: str = "") -> Batch:
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=kind)

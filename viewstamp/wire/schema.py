@@ -83,7 +83,7 @@ class RequestBody:
     payload: ClassVar[Kind | None]
     """The kind of the batch that is the payload of the frame."""
     record: ClassVar[Kind | None]
-    """The kind of batch that holds the body as its record, for requests that the leader writes into the log."""
+    """The kind of batch that is written into the log for the request, with the fields of the body in its record."""
     fields: ClassVar[tuple[BodyField, ...]]
     sent: ClassVar[tuple[tuple[str, Any], ...]]
     """Name and default of each field, for :meth:`to_map`."""

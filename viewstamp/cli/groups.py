@@ -1,0 +1,136 @@
+"""``viewstamp group``: places groups on nodes of a cluster, cancels and lists them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from viewstamp.cli.group import CommandGroup
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.errors import UnavailableError
+from viewstamp.local.find import find_cluster
+from viewstamp.terminal.flags import cluster_flag, program
+from viewstamp.terminal.output import Output, print_json, print_table
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import GroupInfo
+
+__all__ = ["app"]
+
+LOOK_SECONDS: Final = 0.2
+COLUMN_WIDTH: Final = 20
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Place groups beside group 0, which every cluster has. Topics cannot be put into them yet.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def place(
+    streams: Annotated[
+        list[str], typer.Argument(metavar="STREAM...", help="Names of streams, which no other group has.")
+    ],
+    founders: Annotated[
+        str, typer.Option("--founders", metavar="NODE,...", help="Voters of the cluster. [default: all of them]")
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return only when the group is established.")] = True,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Place a group with these streams on nodes. Safe to repeat. An established group cannot be removed yet."""
+    deadline = time.monotonic() + timeout
+    where = cluster_flag(directory, cluster)
+    chosen = [name for name in founders.split(",") if name]
+
+    async def ask(client: Client) -> GroupInfo:
+        group = await client.place_group(*streams, founders=chosen, timeout=timeout)
+        while wait and not group.is_established:
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"group {group.id} is placed, and not established: {', '.join(group.missing)} did not create a"
+                    f" directory within {timeout:g} s",
+                    remedy=f"see why with {program()} doctor{where}; or give it up:"
+                    f" {program()} group cancel {group.id}{where}",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+            groups = await client.list_groups(timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
+            group = next((each for each in groups if each.id == group.id), None) or _cancelled(group)
+        return group
+
+    group = find_cluster(directory, cluster).ask(ask)
+    if output is Output.JSON:
+        print_json(_described(group))
+    else:
+        print(f"group {group.id} is {_state(group)} on {', '.join(group.founders)}")
+
+
+@app.command()
+def cancel(
+    group: Annotated[int, typer.Argument(metavar="GROUP", min=1, help="The id of the group.")],
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Cancel a group that is not established, because a founder is missing. Safe to repeat."""
+    find_cluster(directory, cluster).ask(lambda client: client.cancel_group(group, timeout=timeout))
+    if output is Output.JSON:
+        print_json({"group": group, "cancelled": True})
+    else:
+        print(f"group {group} is cancelled")
+
+
+@app.command("list")
+def list_groups(
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the groups that are placed, without group 0, with their founders and streams."""
+    groups = find_cluster(directory, cluster).ask(lambda client: client.list_groups(timeout=timeout))
+    if output is Output.JSON:
+        print_json({"groups": [_described(group) for group in groups]})
+        return
+    rows = [(str(each.id), _state(each), _few(each.founders), _few(each.streams)) for each in groups]
+    print_table(["group", "state", "founders", "streams"], rows, empty="no groups but group 0")
+    for each in groups:
+        if each.missing:
+            print(f"group {each.id} waits for {', '.join(each.missing)}")
+
+
+def _cancelled(group: GroupInfo) -> GroupInfo:
+    raise UnavailableError(
+        f"group {group.id} was cancelled while it was being established", remedy="place it again if it is needed"
+    )
+
+
+def _few(names: Collection[str]) -> str:
+    """Return the names that fit into a column, and the number of the others."""
+    shown = list(names)
+    while len(shown) > 1 and len(",".join(shown)) > COLUMN_WIDTH:
+        shown.pop()
+    return ",".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
+
+
+def _state(group: GroupInfo) -> str:
+    return "established" if group.is_established else "placed"
+
+
+def _described(group: GroupInfo) -> dict[str, object]:
+    return {
+        "id": group.id,
+        "streams": list(group.streams),
+        "founders": dict(group.founders),
+        "hosted": list(group.hosted),
+        "is_established": group.is_established,
+    }

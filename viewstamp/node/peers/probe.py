@@ -1,0 +1,124 @@
+"""The probe of members before a group is placed: whether each runs a release that can read records about groups.
+
+Two connections are opened to each member, by the HELLO of a client, which changes nothing. The answer to the first one
+has the id of the member and its durability. The second one names a group that no cluster has, so its HELLO has another
+version.
+
+| the answer to the second HELLO | the member |
+| --- | --- |
+| REFUSED, because it does not host the group | can read records about groups |
+| REFUSED, because of the version | runs an older release: it would stop at the first such record |
+| anything else, or no answer | is unknown |
+
+A member may be replaced by an older release after its probe. It then stops when it reads the record of the group, as
+any member does that finds a record of a newer release, and goes on after its upgrade. So the probe decides nothing on
+which the records of the group depend; it avoids that an operator stops members without a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from viewstamp.errors import FrameError, PeerError, UnavailableError, ViewstampError
+from viewstamp.host.interfaces import Connection, Network
+from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
+from viewstamp.node.running_mark import INTERVAL
+from viewstamp.wire.answers import error_from
+from viewstamp.wire.frame import FrameDecoder
+from viewstamp.wire.handshake import Hello, Opening, Welcome
+
+__all__ = ["Unfit", "find_unfit"]
+
+_SECONDS = 1.5
+"""Limit of a probe. Shorter than the silence after which a client asks again, so that it gets the names."""
+_NO_GROUP = GroupId((1 << 63) - 1)
+"""The id of no group, because no log has this index."""
+
+
+class Unfit(NamedTuple):
+    """The members because of which no group may be placed, each with the reason."""
+
+    refusing: dict[NodeId, str]
+    """They cannot take part until an operator changes them."""
+    silent: dict[NodeId, str]
+    """They did not answer in time, or another node answered."""
+
+
+async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str]) -> Unfit:
+    """Probe members at their addresses, all at once, within 1.5 s. Changes nothing; cancellable."""
+    unfit = Unfit({}, {})
+    probes = [_probe(network, cluster, member, address, unfit) for member, address in members.items()]
+    await asyncio.gather(*probes)
+    return unfit
+
+
+async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: str, unfit: Unfit) -> None:
+    """Probe one member, and put it into ``unfit`` if it is not fit."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            welcome, refusal = await asyncio.gather(
+                _answer_to(network, address, Hello(cluster=cluster)),
+                _answer_to(network, address, Hello(cluster=cluster, group=_NO_GROUP)),
+            )
+    except TimeoutError:
+        unfit.silent[member] = f"no answer from {address} within {_SECONDS:g} s"
+        return
+    if isinstance(refusal, PeerError) and type(refusal) is PeerError:
+        unfit.refusing[member] = f"runs a release that does not know groups ({refusal.message})"
+    elif not isinstance(welcome, Welcome) or type(refusal) is not UnavailableError:
+        failed = refusal if isinstance(welcome, Welcome) else welcome
+        unfit.silent[member] = f"no answer from {address}: {failed}"
+    elif name_of(welcome.node) != name_of(member):
+        unfit.silent[member] = f"{welcome.node} answers at {address}"
+    elif welcome.durability == INTERVAL:
+        unfit.refusing[member] = "acknowledges before it syncs ([wal] durability)"
+
+
+async def _answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
+    """Return the WELCOME to a HELLO, or the reason why there is none."""
+    opener = _Opener(hello, address)
+    try:
+        await network.connect(address, opener.accept)
+        return await opener.answer
+    except (OSError, ViewstampError) as error:
+        return error
+    finally:
+        opener.close()
+
+
+class _Opener:
+    """A connection that sends one HELLO."""
+
+    def __init__(self, hello: Hello, address: str) -> None:
+        self.answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
+        self._opening = Opening(hello.to_map(), address, refused=error_from)
+        self._decoder = FrameDecoder()
+        self._connection: Connection | None = None
+
+    def accept(self, connection: Connection) -> _Opener:
+        """Take the connection, and send the HELLO."""
+        self._connection = connection
+        connection.send(self._opening.frame)
+        return self
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        if self._connection is not None:
+            self._connection.abort()
+        self.answer.cancel()
+
+    def on_bytes(self, data: bytes) -> None:
+        """Decode the bytes. Raises the error that a REFUSED names, which ends the connection."""
+        for frame in self._decoder.feed(data):
+            certificate = self._connection.identity if self._connection is not None else None
+            is_part = self._opening.receive(frame, certificate)
+            if is_part and self._opening.welcome is not None and not self.answer.done():
+                self.answer.set_result(self._opening.welcome)
+
+    def on_closed(self, error: BaseException | None) -> None:
+        """Fail ``answer``, if it is not done."""
+        if not self.answer.done():
+            self.answer.set_exception(error or FrameError("the connection was closed"))
+            self.answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.

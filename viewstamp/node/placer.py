@@ -1,0 +1,183 @@
+"""The placer: the steps of the leader of group 0 before it places a group by a record.
+
+The rules of the record are in ``streams/placement.py``.
+
+| step | if it is lost, doubled or late, or the process dies |
+| --- | --- |
+| 1. a linearizable read looks for a group with these streams, and answers with it | nothing was changed; the client \
+sends the request again |
+| 2. the founders get the addresses of the membership of group 0 | the same |
+| 3. each member of group 0 is probed (``peers/probe.py``) | the same |
+| 4. if the membership has changed since step 2: from step 2 on | the same |
+| 5. the record is proposed | a second copy finds the group in step 1, or when its record is applied |
+
+A member that joins between steps 4 and 5 is not probed. If its release is older, it stops at the record, and the other
+members go on, as they do with a member that is down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from viewstamp.consensus.leader import not_leader
+from viewstamp.consensus.membership import Membership
+from viewstamp.errors import RequestError, UnavailableError
+from viewstamp.host.interfaces import Network
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.answers import result_fields
+from viewstamp.node.group import Group
+from viewstamp.node.peers.probe import find_unfit
+from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, PlacementQuery
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.placing import encode_cancel, encode_place
+from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
+
+__all__ = ["Placer"]
+
+_PROBES_MAX = 3
+"""Times that the members are probed because they have changed meanwhile."""
+
+
+class Placer:
+    """Prepares the records that place groups. It keeps nothing between two requests."""
+
+    def __init__(self, group: Group, network: Network) -> None:
+        """Place groups by records of ``group``, group 0 of this node; probe its members by ``network``."""
+        self._group = group
+        self._network = network
+
+    async def prepare(self, asked: PlaceGroup, *, by: str) -> Batch | PlacedGroup:
+        """Return the record to propose, or the group that exists. Changes nothing; cancellable.
+
+        Args:
+          asked: the request.
+          by: the caller for the audit log; "" = none is known.
+
+        Raises:
+          RequestError: a founder is no voter of group 0, or is named twice; access control is on; a member is of an
+            older release, or acknowledges before it syncs; or the record would be refused.
+          NotLeaderError: ask the leader. NoQuorumError: no majority has confirmed that this node leads.
+          UnavailableError: a member does not answer, or the members change; try again.
+        """
+        group = self._group
+        group.check_replayed()
+        replica = group.replica
+        assert replica is not None, "a replayed group has one"
+        if not replica.is_leading:
+            raise not_leader(replica.raft.core)
+        if not all(type(each) is str for each in asked.founders):
+            raise RequestError("a founder whose name is no text; no group was placed", remedy="give names of nodes")
+        groups, _ = await group.reading.query(GroupsQuery(), stale=False)
+        if (found := _find(groups, asked)) is not None:
+            return found
+        if group.gate.access.is_on:
+            raise RequestError(
+                "access control is on, and a group denies all requests then, because only group 0 has the tokens;"
+                " no group was placed",
+                remedy="use topics of group 0, which every cluster has",
+            )
+        for _ in range(_PROBES_MAX):
+            membership = group.membership
+            members = _founders(membership, asked.founders)
+            record = encode_place(members, asked.streams, since=asked.since, by=by)
+            if (found := group.machine.query(PlacementQuery(record))) is not None:
+                return found
+            await self._probe(membership)
+            if group.membership.addresses == membership.addresses:
+                return record
+        raise UnavailableError(
+            "the members of the cluster change at present; no group was placed",
+            remedy="wait for the end of the change: `viewstamp members list`; then place the group again",
+        )
+
+    async def _probe(self, membership: Membership) -> None:
+        """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""
+        options = self._group.options
+        if options.is_interval:
+            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"})
+        others = {node: address for node, address in membership.addresses.items() if name_of(node) != options.node}
+        unfit = await find_unfit(self._network, options.cluster, others)
+        if unfit.refusing:
+            raise _refusing(unfit.refusing)
+        if unfit.silent:
+            raise UnavailableError(
+                f"a member of the cluster does not answer, so its release is unknown; no group was placed:"
+                f" {_listed(unfit.silent)}",
+                remedy="start it, or remove it: `viewstamp members remove`; then place the group again",
+            )
+
+
+def _refusing(members: dict[NodeId, str]) -> RequestError:
+    return RequestError(
+        f"a member of the cluster cannot take part; no group was placed: {_listed(members)}",
+        remedy='run this release on every member, with [wal] durability = "sync"; then place the group again',
+    )
+
+
+def _listed(members: dict[NodeId, str]) -> str:
+    return "; ".join(f"{node}: {reason}" for node, reason in members.items())
+
+
+def _find(groups: Sequence[PlacedGroup], asked: PlaceGroup) -> PlacedGroup | None:
+    """Return the group that has these streams, if it has these founders too, or the request names none."""
+    for group in groups:
+        if list(group.streams) == asked.streams and set(asked.founders) in (set(), set(group.members)):
+            return group
+    return None
+
+
+def _founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, str]:
+    """Return the founders with their addresses; [] = all voters. Raises RequestError."""
+    addresses = {name_of(member): address for member, address in membership.electors.items()}
+    for place, name in enumerate(names):
+        if name not in addresses:
+            raise RequestError(
+                f"a group cannot have the founder {name!r}, which is no voter of group 0:"
+                f" {', '.join(addresses)}; no group was placed",
+                remedy="name voters, see `viewstamp members list`; or add the node first: `viewstamp members add`",
+            )
+        if name in names[:place]:
+            raise RequestError(f"founder {name!r} is named twice; no group was placed", remedy="name it once")
+    return {NodeId(str(name)): addresses[NodeId(str(name))] for name in names} or addresses
+
+
+# The handlers of the requests about groups.
+
+
+def _check_group_0(caller: Caller) -> None:
+    """Raise RequestError on the connection of another group, because only the state of group 0 has the placement."""
+    if caller.group is not caller.service.group:
+        raise RequestError(
+            f"groups are placed in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
+            remedy="send the request on a connection whose HELLO names no group",
+        )
+
+
+@in_a_task(ListGroups)
+async def _list_groups(caller: Caller, request: int, asked: ListGroups) -> None:
+    _check_group_0(caller)
+    groups, _ = await caller.group.reading.query(GroupsQuery(), stale=False)
+    caller.check(asked)
+    index = caller.group.applied_index
+    caller.ok(request, {"groups": [group.describe() for group in groups], "applied_index": index})
+
+
+@in_a_task(PlaceGroup)
+async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
+    """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
+    _check_group_0(caller)
+    prepared = await caller.service.placer.prepare(asked, by=name_of_caller(caller))
+    if isinstance(prepared, Batch):
+        caller.propose(request, prepared, result_fields)
+    else:
+        caller.check(asked)
+        caller.ok(request, {"group": prepared.describe()})
+
+
+@proposes(CancelGroup)
+def _cancel_group(caller: Caller, request: int, asked: CancelGroup, frame: Frame) -> None:
+    _check_group_0(caller)
+    record = encode_cancel(GroupId(asked.group), by=name_of_caller(caller))
+    caller.propose(request, record, lambda _: {})
