@@ -12,7 +12,7 @@ All three give a :class:`Client`, whose ``append`` and ``read`` work on topics. 
 
 Each package may import only packages that come after it in this list: ``cli`` and ``pytest_plugin``; ``demo`` and
 ``bench``; ``local`` (the processes of this machine); ``doctor``; ``terminal``; ``spark``; ``testing``; ``sim``;
-``trio``; ``embed``; ``backup``; ``fork``; ``replay``; ``streams`` and ``config``; ``client`` and ``node``;
+``trio``; ``embed``; ``backup``; ``fork``; ``replay``; ``streams``, ``config`` and ``archive``; ``client`` and ``node``;
 ``consensus``, ``wal`` and ``actors``; ``host`` and ``wire``; ``errors``; ``enums``, ``ids``, ``quantities`` and
 ``value_class``.
 

@@ -29,6 +29,7 @@ CAPTIONS = {
     "replay": "reading the logs of stopped nodes",
     "streams": "the state machine: topics, sessions, actors",
     "config": "settings",
+    "archive": "runs of old records as Parquet files",
     "client": "sessions, retries, reading",
     "node": "one member, assembled",
     "consensus": "the protocol; pure",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from viewstamp.errors import ConfigError, FrameError, StorageError
+from viewstamp.archive.columns import binary_array, number_array, rising
+from viewstamp.errors import ConfigError, StorageError
 from viewstamp.replay.read import Block, RecordRun, blocks
-from viewstamp.wire.batch import Buffer, Column, Columns
+from viewstamp.wire.batch import Column, Columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -146,46 +147,22 @@ def _to_arrow(block: Block) -> pyarrow.RecordBatch:
     names = list(dict.fromkeys(run.topic for run in block.runs))
     number = {name: at for at, name in enumerate(names)}
     topics = arrow.DictionaryArray.from_arrays(
-        _numbers(arrow.int32(), count, (array("i", [number[run.topic]]) * run.count for run in block.runs)), names
+        number_array(arrow.int32(), count, (array("i", [number[run.topic]]) * run.count for run in block.runs)), names
     )
     columns = block.columns
     arrays = [
         topics.cast(arrow.string()),
-        _numbers(arrow.int64(), count, (_rising(run.position, run.count) for run in block.runs)),
-        _numbers(arrow.int64(), count, (array("q", [run.term]) * run.count for run in block.runs)),
-        _numbers(arrow.int64(), count, (_rising(run.index, run.count) for run in block.runs)),
-        _numbers(
+        number_array(arrow.int64(), count, (rising(run.position, run.count) for run in block.runs)),
+        number_array(arrow.int64(), count, (array("q", [run.term]) * run.count for run in block.runs)),
+        number_array(arrow.int64(), count, (rising(run.index, run.count) for run in block.runs)),
+        number_array(
             arrow.timestamp("us", tz="UTC"), count, (array("q", [run.log_time]) * run.count for run in block.runs)
         ),
-        _binary(columns.keys, count, columns.validity) if columns.keys else arrow.nulls(count, arrow.binary()),
-        _binary(columns.values, count, None),
+        binary_array(columns.keys, count, columns.validity) if columns.keys else arrow.nulls(count, arrow.binary()),
+        binary_array(columns.values, count, None),
         _headers(columns.headers, count),
     ]
     return arrow.RecordBatch.from_arrays(arrays, schema=_schema(arrow))
-
-
-def _rising(first: int, count: int) -> array[int]:
-    return array("q", range(first, first + count))
-
-
-def _numbers(kind: Any, count: int, parts: Iterable[array[int]]) -> Any:
-    arrow = _arrow()
-    return arrow.Array.from_buffers(kind, count, [None, arrow.py_buffer(b"".join(parts))])
-
-
-def _binary(column: Column, count: int, validity: Buffer | None) -> Any:
-    arrow = _arrow()
-    buffers = [
-        None if validity is None else arrow.py_buffer(validity),
-        arrow.py_buffer(bytes(column.offsets)),
-        arrow.py_buffer(column.data),
-    ]
-    found = arrow.Array.from_buffers(arrow.binary(), count, buffers)
-    try:
-        found.validate(full=True)
-    except arrow.ArrowInvalid as error:
-        raise FrameError(f"a column of a batch has an invalid layout: {error}") from None
-    return found
 
 
 def _headers(column: Column | None, count: int) -> Any:
@@ -193,7 +170,7 @@ def _headers(column: Column | None, count: int) -> Any:
     kind = arrow.map_(arrow.string(), arrow.binary())
     if column is None:
         return arrow.nulls(count, kind)
-    packed: Sequence[bytes] = _binary(column, count, None).to_pylist()
+    packed: Sequence[bytes] = binary_array(column, count, None).to_pylist()
     return arrow.array([list(msgpack.unpackb(each).items()) if each else None for each in packed], kind)
 
 

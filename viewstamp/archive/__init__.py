@@ -1,0 +1,20 @@
+"""The archive: old records of topics as immutable files, called runs, that other programs can read (design note 0022).
+
+Promises
+    * A run holds the records of one topic at the positions ``[first, end)``, as the log has them: term, index, log
+      time, key, value and headers of each.
+    * The digest of a run depends on its records only, not on the release of pyarrow that wrote the file.
+    * Nothing that was read is returned before it is verified. A file that is truncated, changed, of another cluster or
+      of another run is a ``CorruptionError`` that names it; one of a newer format is an ``OutdatedCodeError``.
+    * Writing and reading take memory for one row group, not for a run.
+    * Without pyarrow (the extra ``viewstamp[archive]``) everything else works, and each call here raises
+      ``ConfigError``.
+
+Modules
+    `columns.py`   columns of batches as Arrow arrays, without copies of the bytes
+    `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
+
+The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read.
+
+Deliberately lacking: the store, and the program that writes runs (see the landings in the design note).
+"""

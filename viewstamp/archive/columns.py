@@ -1,0 +1,62 @@
+"""Columns of batches as Arrow arrays, without copies of the bytes. Needs pyarrow."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from viewstamp.errors import ConfigError, FrameError
+from viewstamp.wire.batch import Buffer, Column
+
+__all__ = ["binary_array", "load_arrow", "number_array", "rising"]
+
+
+def load_arrow() -> Any:
+    """Return the module pyarrow with its Parquet part. Raises ConfigError where it cannot be used."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ConfigError(
+            f"runs of archived records need pyarrow, which is not installed ({error})",
+            remedy="pip install 'viewstamp[archive]'",
+        ) from error
+    if sys.byteorder != "little":
+        raise ConfigError("runs of archived records need a little-endian machine", remedy="use another node for it")
+    return pyarrow
+
+
+def binary_array(column: Column, count: int, validity: Buffer | None) -> Any:
+    """Return a column of byte strings as an Arrow array.
+
+    Raises:
+      FrameError: its offsets do not rise inside its bytes. Servers never look at them, so a client can send such ones.
+    """
+    import pyarrow as arrow
+
+    buffers = [
+        None if validity is None else arrow.py_buffer(validity),
+        arrow.py_buffer(bytes(column.offsets)),
+        arrow.py_buffer(column.data),
+    ]
+    found = arrow.Array.from_buffers(arrow.binary(), count, buffers)
+    try:
+        found.validate(full=True)
+    except arrow.ArrowInvalid as error:
+        raise FrameError(f"a column of a batch has an invalid layout: {error}") from None
+    return found
+
+
+def number_array(kind: Any, count: int, parts: Iterable[array[int]]) -> Any:
+    """Return numbers of one kind, such as ``pyarrow.int64()``, as an Arrow array."""
+    import pyarrow as arrow
+
+    return arrow.Array.from_buffers(kind, count, [None, arrow.py_buffer(b"".join(parts))])
+
+
+def rising(first: int, count: int) -> array[int]:
+    """Return ``count`` numbers from ``first`` on."""
+    return array("q", range(first, first + count))

@@ -1,0 +1,372 @@
+"""The file of a run: Parquet, with a description that has a checksum for each row group. Needs pyarrow.
+
+| column | type | contents |
+| --- | --- | --- |
+| position | int64 | rises by one, from the first position of the run |
+| term, index | int64 | the identity of the record in the log |
+| timestamp | timestamp, microseconds, UTC | the log time of its batch, or of its COMMIT |
+| key | binary, null = none | as appended |
+| value | binary | as appended |
+| headers | binary, null = none | one msgpack map, as in the log |
+
+The description is the value of the key ``viewstamp.run`` in the metadata of the file: eight hexadecimal digits, the
+crc32c of the rest, and a JSON map of cluster, run, topic, positions, digest, indices, log times, and for each row
+group its first position, its number of records and its checksum. A reader chooses row groups by it, and not by
+statistics, so bytes that changed anywhere in the file lead to an error or to the right records, and never to others.
+
+The digest of a run is the BLAKE2b of its first and its end position, and of the BLAKE2b of each *stream*: the
+numbers of a column (little-endian, 8 bytes), or the lengths of its byte strings (4 bytes, -1 = null), or these byte
+strings one behind the other. The checksum of a row group is the crc32c of the crc32c of each stream within it. Neither
+depends on encoding, compression or division into row groups.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from crc32c import crc32c
+
+from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
+from viewstamp.errors import CorruptionError, OutdatedCodeError, ViewstampError
+from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.wire.batch import Columns
+
+__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter"]
+
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of records that a writer holds in memory; they become one row group."""
+GROUP_RECORDS: Final = 256 * 1024
+_FORMAT: Final = 1
+_KEY: Final = b"viewstamp.run"
+_DIGEST_SIZE: Final = 32
+_NUMBERS: Final = ("position", "term", "index", "timestamp")
+_BINARIES: Final = ("key", "value", "headers")
+_STREAMS: Final = len(_NUMBERS) + 2 * len(_BINARIES)
+
+
+class RunGroup(NamedTuple):
+    """A row group: its first position, its number of records, and the checksum of its streams."""
+
+    first: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which no caller uses
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFooter:
+    """The description of a run in its file. ``end`` and ``end_index`` are exclusive, times are in microseconds."""
+
+    cluster: ClusterId
+    run: RunId
+    topic: TopicId
+    first: Position
+    end: Position
+    digest: str
+    first_index: Index
+    end_index: Index
+    first_time: int
+    last_time: int
+    groups: tuple[RunGroup, ...]
+
+    def pack(self) -> bytes:
+        """Return the value of the key in the metadata."""
+        text = json.dumps({"format": _FORMAT, **asdict(self)}).encode()
+        return b"%08x%b" % (crc32c(text), text)
+
+    @classmethod
+    def unpack(cls, packed: bytes, name: str) -> RunFooter:
+        """Read the description of the file ``name`` and check it. Raises CorruptionError, OutdatedCodeError."""
+        text = packed[8:]
+        if packed[:8] != b"%08x" % crc32c(text):
+            raise _damaged(name, "its description has another checksum")
+        try:
+            found = json.loads(text)
+            version = found.pop("format")
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise _damaged(name, f"its description cannot be read: {error!r}") from error
+        if version != _FORMAT or found.keys() != {field.name for field in fields(cls)}:
+            raise OutdatedCodeError(
+                f"run file {name} has format {version}, but this release reads format {_FORMAT}",
+                remedy="read it with the release that wrote it, or a newer one",
+            )
+        try:
+            footer = cls(**{**found, "groups": tuple(RunGroup(*group) for group in found["groups"])})
+            at: int = footer.first
+            for group in footer.groups:
+                if group.first != at or group.count < 1:
+                    raise ValueError(f"row group at {group.first} instead of {at}")
+                at += group.count
+            if not footer.first < footer.end == at:
+                raise ValueError(f"row groups up to {at} instead of {footer.end}")
+        except (ValueError, TypeError) as error:
+            raise _damaged(name, f"its description is not that of a run: {error}") from error
+        return footer
+
+
+class RunWriter:
+    """Writes the records of one run, batch by batch, in the order of their positions.
+
+    Invariants:
+      * ``end`` is the position after the last record that was added
+
+    A writer that is abandoned leaves a file without an end, which no reader accepts.
+    """
+
+    def __init__(
+        self,
+        sink: BinaryIO,
+        *,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        group_bytes: int = GROUP_BYTES,
+    ) -> None:
+        """Begin a file.
+
+        Args:
+          sink: gets the bytes, in order. The caller closes it, and makes it durable.
+          cluster: the cluster whose records these are.
+          run: the id of the run.
+          topic: the id of the topic.
+          first: the position of the first record.
+          group_bytes: as ``GROUP_BYTES``.
+
+        Raises:
+          ConfigError: pyarrow is not installed.
+        """
+        self._arrow = load_arrow()
+        self._ids = cluster, run, topic
+        self._first = first
+        self.end: int = first
+        self._group_bytes = group_bytes
+        self._held: list[Any] = []
+        self._held_records = self._held_bytes = 0
+        self._groups: list[RunGroup] = []
+        self._streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
+        self._indices: list[int] = []
+        self._times: list[int] = []
+        parquet = self._arrow.parquet
+        self._writer = parquet.ParquetWriter(
+            sink,
+            _schema(self._arrow),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["key"],
+            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+            write_statistics=[*_NUMBERS, "key"],
+        )
+
+    def add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
+        """Add the next records: a batch, or a part of one. Returns before they are written.
+
+        Raises:
+          FrameError: the body of the batch has no valid layout. Nothing was added.
+        """
+        arrow, count = self._arrow, columns.count
+        int64 = arrow.int64()
+        key = columns.keys and binary_array(columns.keys, count, columns.validity)
+        headers = columns.headers and binary_array(columns.headers, count, None)
+        if headers is not None:
+            is_none = arrow.compute.equal(arrow.compute.binary_length(headers), 0)
+            headers = arrow.compute.if_else(is_none, arrow.scalar(None, arrow.binary()), headers)
+        none = arrow.nulls(count, arrow.binary())
+        arrays = [
+            number_array(int64, count, [rising(self.end, count)]),
+            number_array(int64, count, [array("q", [term]) * count]),
+            number_array(int64, count, [rising(first_index, count)]),
+            number_array(arrow.timestamp("us", tz="UTC"), count, [array("q", [log_time]) * count]),
+            none if key is None else key,
+            binary_array(columns.values, count, None),
+            none if headers is None else headers,
+        ]
+        self._held.append(arrow.RecordBatch.from_arrays(arrays, schema=_schema(arrow)))
+        self._held_records += count
+        self._held_bytes += columns.size
+        self.end += count
+        low, high = (self._indices or [first_index, first_index])[:2]
+        self._indices = [min(low, first_index), max(high, first_index + count)]
+        early, late = (self._times or [log_time, log_time])[:2]
+        self._times = [min(early, log_time), max(late, log_time)]
+        if self._held_bytes >= self._group_bytes or self._held_records >= GROUP_RECORDS:
+            self._write_group()
+
+    def finish(self) -> RunFooter:
+        """Write the rest and the description, and return it. At least one record was added."""
+        assert self.end > self._first, "a run has at least one record"
+        self._write_group()
+        cluster, run, topic = self._ids
+        footer = RunFooter(
+            cluster,
+            run,
+            topic,
+            self._first,
+            Position(self.end),
+            _digest(self._first, self.end, self._streams),
+            Index(self._indices[0]),
+            Index(self._indices[1]),
+            self._times[0],
+            self._times[1],
+            tuple(self._groups),
+        )
+        self._writer.add_key_value_metadata({_KEY: footer.pack()})
+        self._writer.close()
+        return footer
+
+    def _write_group(self) -> None:
+        if not self._held:
+            return
+        table = self._arrow.Table.from_batches(self._held)
+        checksum = _add_streams(self._arrow, table, self._streams)
+        first = self.end - self._held_records
+        self._groups.append(RunGroup(first, self._held_records, checksum))
+        self._held, self._held_records, self._held_bytes = [], 0, 0
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+class RunReader:
+    """Reads the file of one run. Blocking; not for several threads at once.
+
+    Attributes:
+      footer: the description of the run.
+    """
+
+    def __init__(self, source: BinaryIO, name: str) -> None:
+        """Open a file and read its description.
+
+        Args:
+          source: the bytes, with random access. The caller closes it. It has to raise a ViewstampError where it cannot
+            be read, because an OSError is taken for damage: pyarrow raises it for a file that is not Parquet.
+          name: the name of the file, for messages.
+
+        Raises:
+          ConfigError: pyarrow is not installed.
+          CorruptionError: it is truncated or changed, or is not the file of a run.
+          OutdatedCodeError: it is of a newer format.
+        """
+        self._arrow = load_arrow()
+        self._name = name
+        with self._reading():
+            self._file = self._arrow.parquet.ParquetFile(source)
+            packed = (self._file.metadata.metadata or {}).get(_KEY)
+        if packed is None:
+            raise _damaged(name, "it has no description of a run")
+        self.footer = RunFooter.unpack(packed, name)
+        with self._reading():
+            schema = self._file.schema_arrow.remove_metadata()
+        if schema != _schema(self._arrow) or self._file.num_row_groups != len(self.footer.groups):
+            raise _damaged(name, "its columns or row groups are not those of its description")
+
+    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
+        """Check that the file is that of a run of a cluster. Raises CorruptionError."""
+        footer = self.footer
+        if (footer.cluster, footer.run) != (cluster, run):
+            found = f"run {footer.run} of cluster {footer.cluster}"
+            raise CorruptionError(
+                f"run file {self._name} is that of {found}, not of run {run} of cluster {cluster}",
+                path=self._name,
+                expected=f"run {run} of cluster {cluster}",
+                found=found,
+                remedy="put the right object back; another cluster may use the same folder of the store",
+            )
+
+    def read(self, start: int, end: int) -> Iterator[Any]:
+        """Yield the records at positions in ``[start, end)`` that the run holds, as Arrow tables, by position.
+
+        Each row group that holds one of them is read and verified as a whole; the others are not read.
+
+        Raises:
+          CorruptionError: the file has changed; the records that were yielded before are right.
+        """
+        for number, group in enumerate(self.footer.groups):
+            low, high = max(start, group.first), min(end, group.first + group.count)
+            if low < high:
+                yield self._group(number, group).slice(low - group.first, high - low)
+
+    def verify(self) -> None:
+        """Read the whole file, and compare its records with the digest. Raises CorruptionError."""
+        streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
+        for number, group in enumerate(self.footer.groups):
+            _add_streams(self._arrow, self._group(number, group), streams)
+        found = _digest(self.footer.first, self.footer.end, streams)
+        if found != self.footer.digest:
+            raise _damaged(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
+
+    def _group(self, number: int, group: RunGroup) -> Any:
+        with self._reading():
+            table = self._file.read_row_group(number, columns=[*_NUMBERS, *_BINARIES], use_threads=False)
+            table.validate(full=True)
+            checksum = _add_streams(self._arrow, table, None)
+        if table.num_rows != group.count or checksum != group.checksum:
+            raise _damaged(self._name, f"its records from position {group.first} on have another checksum")
+        return table
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Convert errors of the Parquet reader into CorruptionError; errors of the source go on as they are."""
+        try:
+            yield
+        except ViewstampError:
+            raise
+        except (self._arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
+            raise _damaged(self._name, f"it cannot be read as Parquet: {error}") from error
+
+
+def _schema(arrow: Any) -> Any:
+    numbers = [(name, arrow.int64()) for name in _NUMBERS[:3]]
+    time = ("timestamp", arrow.timestamp("us", tz="UTC"))
+    return arrow.schema([*numbers, time, *((name, arrow.binary()) for name in _BINARIES)])
+
+
+def _add_streams(arrow: Any, table: Any, digests: list[Any] | None) -> int:
+    """Add a table to the digests of the streams, and return the checksum of the table."""
+    checksums = [0] * _STREAMS
+    for at, part in _parts(arrow, table):
+        checksums[at] = crc32c(part, checksums[at])
+        if digests is not None:
+            digests[at].update(part)
+    return int(crc32c(struct.pack(f"<{_STREAMS}I", *checksums)))
+
+
+def _parts(arrow: Any, table: Any) -> Iterator[tuple[int, memoryview]]:
+    """Yield the parts of each stream of a table: the number of the stream, and bytes."""
+    for at, name in enumerate(_NUMBERS):
+        for chunk in table[name].chunks:
+            yield at, _bytes_of(chunk.buffers()[1], chunk.offset * 8, len(chunk) * 8)
+    compute = arrow.compute
+    for at, name in enumerate(_BINARIES):
+        for chunk in table[name].chunks:
+            lengths = compute.fill_null(compute.binary_length(chunk), -1)
+            yield len(_NUMBERS) + 2 * at, _bytes_of(lengths.buffers()[1], lengths.offset * 4, len(lengths) * 4)
+            # A null may have bytes in a body that a client has built; they are no part of the record.
+            values = chunk.drop_null() if chunk.null_count else chunk
+            _, offsets, data = values.buffers()
+            if len(values):
+                ends = _bytes_of(offsets, values.offset * 4, len(values) * 4 + 4).cast("i")
+                yield len(_NUMBERS) + 2 * at + 1, _bytes_of(data, ends[0], ends[-1] - ends[0])
+
+
+def _bytes_of(buffer: Any, start: int, size: int) -> memoryview:
+    return memoryview(b"" if buffer is None else buffer).cast("B")[start : start + size]
+
+
+def _digest(first: int, end: int, streams: list[Any]) -> str:
+    parts = [struct.pack("<QQ", first, end), *(stream.digest() for stream in streams)]
+    return blake2b(b"".join(parts), digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def _damaged(name: str, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"run file {name} is damaged: {why}",
+        path=name,
+        expected="the file of a run",
+        found=why,
+        remedy="keep the object, and put an intact copy in its place",
+    )
