@@ -77,7 +77,7 @@ async def test_an_answer_within_its_bound_needs_no_other_member_and_beyond_it_is
         await asyncio.sleep(0.05)
         answer = await caller.ask(FrameKind.DESCRIBE_TOPIC, name="orders", stale=True, max_staleness=0.05)
         assert answer.body["error"] == "NoQuorumError"
-        assert f"{away} last knew 0." in answer.body["message"]
+        assert f"{away} last knew " in answer.body["message"]
         assert "0.05 s are allowed" in answer.body["message"]
         assert (await asked(caller, None))[0] == 1, "a read without a bound is still answered"
         group.heal()

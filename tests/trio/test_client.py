@@ -13,6 +13,7 @@ import trio.testing
 
 from tests.client.cluster import Act, Cluster, Refuse
 from tests.in_thread import InThread
+from tests.trio.late import late_error, until
 from viewstamp.client import Attempt, ClientOptions, Receipt, SinkCommit
 from viewstamp.errors import (
     ClosedError,
@@ -41,24 +42,25 @@ def addresses(peers: Peers) -> list[str]:
     return [node.address for node in peers.held.nodes]
 
 
-def run(peers: Peers, test: Callable[[Client], Awaitable[Any]], *, topic: str = "orders", **options: Any) -> Any:
+def run(
+    peers: Peers,
+    test: Callable[[Client], Awaitable[Any]],
+    *,
+    topic: str = "orders",
+    clock: trio.abc.Clock | None = None,
+    **options: Any,
+) -> Any:
     """Run a test with a client that has a session, and a topic with the first record ``b"first"``."""
 
     async def main() -> Any:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             async with connect(addresses(peers), options=ClientOptions(**options)) as client:
                 await client.create_topic(topic)
                 await client.append(topic, b"first")
                 peers.call(peers.held.arrived.clear)
                 return await test(client)
 
-    return trio.run(main)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(5):
-        while not condition():  # noqa: ASYNC110 - the condition is the other side's state
-            await trio.sleep(0.001)
+    return trio.run(main, clock=clock)
 
 
 async def gather(*calls: Callable[[], Awaitable[Any]]) -> list[Any]:
@@ -256,9 +258,10 @@ def test_a_caller_that_is_already_cancelled_writes_nothing(peers: Peers) -> None
 def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_no_other(peers: Peers) -> None:
     async def test(client: Client) -> None:
         hold(peers)
-        with trio.move_on_after(0.05) as scope:
-            await client.append("orders", b"sent")
-        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.append, "orders", b"sent")
+            await until(lambda: len(peers.held.arrived) == 1)
+            nursery.cancel_scope.cancel()
         release(peers)
         assert (await client.append("orders", b"last")).position == 3
 
@@ -267,11 +270,14 @@ def test_a_cancelled_append_that_was_sent_may_be_committed_and_disturbs_no_other
 
 
 def test_the_timeout_of_a_sent_append_has_a_token(peers: Peers) -> None:
+    clock = trio.testing.MockClock(rate=1.0)
+
     async def test(client: Client) -> None:
         hold(peers, Act.APPLY_AND_HOLD)
-        with pytest.raises(OutcomeUnknownError) as unknown:
-            await client.append("orders", b"slow", timeout=0.05)
-        token = unknown.value.token
+        append = partial(client.append, "orders", b"slow", timeout=5.0)
+        unknown = await late_error(clock, 5.0, lambda: len(peers.held.arrived) == 1, append)
+        assert isinstance(unknown, OutcomeUnknownError)
+        token = unknown.token
         assert token is not None
         with pytest.raises(OutcomeUnknownError):
             await client.outcome(token, timeout=0.05)
@@ -285,7 +291,7 @@ def test_the_timeout_of_a_sent_append_has_a_token(peers: Peers) -> None:
         # The batch is decided by now, so the leader is asked; and the outcome of a foreign token can be asked for, too.
         assert (await client.outcome(token)).applied
 
-    run(peers, test)
+    run(peers, test, clock=clock, silence=30.0)
 
 
 def test_an_append_stands_where_it_was_expected_or_nowhere(peers: Peers) -> None:
@@ -492,6 +498,8 @@ def test_a_deadline_holds_while_no_node_answers(peers: Peers) -> None:
 
 
 def test_wrong_addresses_and_foreign_servers_are_distinguished(peers: Peers) -> None:
+    clock = trio.testing.MockClock(rate=1.0)
+
     async def main() -> None:
         with pytest.raises(ConfigError):
             async with connect("nowhere"):
@@ -500,13 +508,15 @@ def test_wrong_addresses_and_foreign_servers_are_distinguished(peers: Peers) -> 
             with pytest.raises(WrongClusterError):
                 await client.append("orders", b"x")
         async with connect("127.0.0.1:1") as client:
-            with pytest.raises(UnavailableError, match="refused"):
-                await client.append("orders", b"x", timeout=0.1)
+            append = partial(client.append, "orders", b"x", timeout=5.0)
+            error = await late_error(clock, 5.0, lambda: client._pool.finder.last_error is not None, append)
+            assert isinstance(error, UnavailableError)
+            assert "refused" in str(error)
         async with connect("no.such.host.invalid:1") as client:
             with pytest.raises(UnavailableError):
                 await client.list_topics(timeout=0.1)
 
-    trio.run(main)
+    trio.run(main, clock=clock)
 
 
 def test_a_node_that_breaks_the_protocol_is_left(peers: Peers) -> None:
