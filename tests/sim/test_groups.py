@@ -13,7 +13,6 @@ from viewstamp.client.aio import Client
 from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.node.state_machine import GroupsQuery
-from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
 from viewstamp.sim.faults import Faults
@@ -47,7 +46,7 @@ class PlacedWorld(World):
         self.placer.start()
 
     def on_placed(self, group: GroupId) -> None:
-        self.others.append(ConsensusChecker(self, group))
+        self.watch(group)
         self.writers.write_to(group)
 
     @property
@@ -103,13 +102,6 @@ class PlacedWorld(World):
         assert member.node is not None
         return [each.reason for each in member.node.check_ready() if each.name == "groups" and not each.is_ok]
 
-    def lose_directory(self, member: Member, group: GroupId) -> None:
-        """Remove the files of a group on a machine whose process is dead."""
-        directory = f"{member.data_dir}/groups/{group}"
-        for path in (directory, f"{directory}/wal", f"{directory}/snapshots"):
-            for name in list(member.disk.volume.names(path)):
-                member.disk.volume.lose(f"{path}/{name}")
-
 
 def run(seed: int, swarm: Swarm) -> GroupWriters:
     """Run a world with writers to group 0 and to the others; check all of it at the end."""
@@ -147,11 +139,15 @@ def test_groups_survive_faults_of_their_machines(seed: int) -> None:
     assert run(seed, ROUGH).acknowledged[GroupId(1)]
 
 
-PLACED = Swarm(nodes=3, seconds=3.0, faults=dict.fromkeys(("kill", "power", "isolate", "crash-in-call", "pause"), 2.0))
+PLACED = Swarm(
+    nodes=3,
+    seconds=3.0,
+    faults=dict.fromkeys(("kill", "power", "isolate", "crash-in-call", "pause", "lost-disk"), 2.0),
+)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_groups_are_placed_and_established_under_faults_of_the_machines(seed: int) -> None:
+@pytest.mark.parametrize("seed", [5, 10])
+def test_groups_are_placed_and_established_under_faults_and_lost_disks(seed: int) -> None:
     world = PlacedWorld(seed, PLACED, number=2)
     try:
         faults = Faults(world, world.loop.entropy("faults"))
@@ -160,6 +156,7 @@ def test_groups_are_placed_and_established_under_faults_of_the_machines(seed: in
         faults.stop()
         world.finish(names_min=2)
         assert len(world.placer.placed) == 2
+        assert any(member.disk.damages for member in world.members)
     finally:
         world.close()
 
@@ -199,7 +196,7 @@ def test_a_founder_that_lost_a_group_is_not_taken_for_the_founder_again() -> Non
         (group,) = acknowledged
         victim = world.members[2]
         world.take_down(victim, power=True)
-        world.lose_directory(victim, group)
+        assert world.damages_of[group].lose_directory(victim)
         world.bring_up(victim)
         world.finish(names_min=6)
         hosted = victim.group(group)
@@ -263,7 +260,9 @@ def test_the_only_founder_never_begins_anew_with_an_empty_directory(calm: Placed
     assert calm.loop.run_until(lambda: len(acknowledged) > 1, seconds=60.0)
     calm.take_down(founder, power=False)
     names = list(acknowledged)
-    calm.lose_directory(founder, group)
+    assert not calm.damages_of[group].lose_directory(founder)
+    del calm.others[group]  # The loss is beyond the budget.
+    lose_directory(founder, group)
     calm.bring_up(founder)
     assert calm.loop.run_until(lambda: founder.group(group) is not None, seconds=60.0)
     calm.loop.run_until(lambda: False, seconds=3.0)
@@ -329,6 +328,14 @@ def test_founders_have_to_be_voters_of_group_0(calm: PlacedWorld, nodes: tuple[s
     with pytest.raises(RequestError, match=message) as refused:
         calm.place("s1", *nodes)
     assert refused.value.remedy
+
+
+def lose_directory(member: Member, group: GroupId) -> None:
+    """Remove the files of a group on a machine whose process is dead."""
+    directory = member.directory_of(group)
+    for path in (directory, f"{directory}/wal", f"{directory}/snapshots"):
+        for name in list(member.disk.volume.names(path)):
+            member.disk.volume.lose(f"{path}/{name}")
 
 
 def recorded(member: Member, group: GroupId) -> set[NodeId] | None:

@@ -19,6 +19,7 @@ from viewstamp.errors import ClosedError, ConfigError, CorruptionError, StorageE
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, NodeId
 from viewstamp.node.crowd import CrowdLimits
+from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.group import Group
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
@@ -54,7 +55,9 @@ class Member:
         self.cluster = cluster
         self.name = name
         self.id = name
-        """Its id in the group: its name, or another id since its disk was lost."""
+        """Its id in group 0: its name, or another id since its disk was lost."""
+        self.ids_in_groups: dict[GroupId, NodeId] = {}
+        """Its ids in the other groups that it has opened."""
         self.address = address
         self.data_dir = f"/{name}"
         self.disk = SimulatedDisk(f"{name}-disk", loop=cluster.loop)
@@ -119,6 +122,21 @@ class Member:
         assert self.is_up, f"{self.id} is down"
         assert self.node is not None, f"{self.id} starts"
         return self.node.machine
+
+    def id_in(self, group: GroupId) -> NodeId:
+        """Return its newest id in a group."""
+        return self.id if group == GROUP_0 else self.ids_in_groups.get(group, self.name)
+
+    def note_id(self, group: GroupId, member: NodeId) -> None:
+        """Note the id under which it takes part in a group."""
+        if group == GROUP_0:
+            self.id = member
+        else:
+            self.ids_in_groups[group] = member
+
+    def directory_of(self, group: GroupId) -> str:
+        """Return the directory of a group on its disk."""
+        return self.data_dir if group == GROUP_0 else f"{self.data_dir}/{GROUPS_NAME}/{group}"
 
     def group(self, group: GroupId) -> Group | None:
         """Return the replica of a group on the node; None = it does not run."""

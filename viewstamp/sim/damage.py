@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from viewstamp.consensus.standing import majority
-from viewstamp.ids import NodeId, name_of
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.sim.cluster import Cluster, Member
-from viewstamp.sim.disk_log import DiskLog, DiskLogs
+from viewstamp.sim.disk_log import DiskLog, DiskLogs, core_of
 from viewstamp.sim.violation import Violation
 from viewstamp.wal.control_file import CONTROL_NAMES, decode_copy
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE
@@ -53,14 +53,18 @@ class _Damage:
 
 
 class Damages:
-    """The damaged members, by the ids under which they were members.
+    """The damaged members of a group, by the ids under which they were members.
+
+    A lost disk takes the copies of all groups on it, so it has to be within the budget of each of them.
 
     Invariants:
       * BudgetKept: see above
       * SilentForAReason: a member recovers only if its disk was damaged (protocol rule 17)
     """
 
-    def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs, group: GroupId = GROUP_0) -> None:
+        self.others: list[Damages] = []
+        """Those of the other groups; only group 0 has some."""
         self.present: dict[NodeId, _Damage] = {}
         self.planned: list[frozenset[NodeId]] = []
         """Sets of voters that the operator is about to request."""
@@ -69,6 +73,7 @@ class Damages:
         self._cluster = cluster
         self._facts = facts
         self._disks = disks
+        self._group = group
 
     def __contains__(self, member: NodeId) -> bool:
         return member in self.present
@@ -78,12 +83,15 @@ class Damages:
 
         Two kinds of voters count as missing. One whose disk no record names cannot help to elect (protocol rule 18).
         One that has never stored a membership record cannot tell a lost disk from a new one: together with an empty
-        disk it begins a group, as at the first start.
+        disk it begins a group, as at the first start. In another group than 0 it can, because its founders begin with
+        the disks that group 0 has on record. Before the first of them has, all of them can still report another disk.
         """
         membership = self._disks.membership
         named = membership.incarnations if membership is not None else {}
         sets = self._sets()
         missing = {voter for voters in sets for voter in voters if voter not in named or not self._has_records(voter)}
+        if self._group != GROUP_0:
+            missing = {voter for voter in missing if membership is not None and voter not in named}
         return all(self._is_within({*self.present, *missing, member}, voters) for voters in sets)
 
     def _has_records(self, voter: NodeId) -> bool:
@@ -98,38 +106,54 @@ class Damages:
         """Damage a member's disk; return whether anything was done. Its process must be down, except for "flip"."""
         return self.inflict(kind, member, lambda _: DAMAGE_BY_KIND[kind](member, self._disks, entropy))
 
+    def lose_directory(self, member: Member) -> bool:
+        """Remove the files of this group on a machine with a dead process; return whether the budget allows it."""
+        return self.inflict("lost-directory", member, lambda _: _lose_directory(member, self._group))
+
     def inflict(self, kind: str, member: Member, damage: Callable[[DiskLog], bool]) -> bool:
         """Apply ``damage`` to a member's disk if the budget allows it; return whether anything was done."""
-        log = self._disks.by_name[member.name]
-        log.look(member.disk.volume)
-        if not self.allows(member.id) or (kind in _FINAL and not self._belongs(member)):
+        damaged = [self, *self.others] if kind == "lost-disk" else [self]
+        held = [each._held(member) for each in damaged]
+        if not all(each.allows(member.id_in(each._group)) for each in damaged):
             return False
-        held = log.first, log.pair
+        if kind in _FINAL and not self._belongs(member):
+            return False
         if member.foreign is not None:
             return False  # The own file will be restored unchanged.
-        if not damage(log):
+        if not damage(self._disks.by_name[member.name]):
             return False
         member.disk.damages += 1
-        self._note(member, held, is_final=kind in _FINAL and self._may_vote(member.id))
+        for each, before in zip(damaged, held, strict=True):
+            each._note_damage(kind, member, before)
+        return True
+
+    def _held(self, member: Member) -> tuple[int, tuple[int, int]]:
+        """Return the first index and the last viewstamp on a member's disk."""
+        log = self._disks.by_name[member.name]
+        log.look(member.disk.volume)
+        return log.first, log.pair
+
+    def _note_damage(self, kind: str, member: Member, held: tuple[int, tuple[int, int]]) -> None:
+        me = member.id_in(self._group)
+        self._note(member, held, is_final=kind in _FINAL and self._may_vote(me))
         if kind in _FINAL:
             # Until its peers have refused it, it comes back under its old name, and empty.
-            self._facts.forget(member.id)
-        self._cluster.note(member.id, "!", f"damage {kind}, held {held[1]}")
-        return True
+            self._facts.forget(me)
+        group = f" of group {self._group}" if self._group else ""
+        self._cluster.note(me, "!", f"damage {kind}, held {held[1]}{group}")
 
     def lose_power(self, member: Member) -> bool:
         """Count a power cut in interval mode as damage; return whether it is within the budget.
 
         The caller cuts the power.
         """
-        log = self._disks.by_name.get(member.name)
-        if log is None:
-            return True
-        log.look(member.disk.volume)
-        if not self._allows_power_loss(member.id):
+        affected = [each for each in (self, *self.others) if member.name in each._disks.by_name]
+        held = [each._held(member) for each in affected]
+        if not all(each._allows_power_loss(member.id_in(each._group)) for each in affected):
             return False
-        self._note(member, (log.first, log.pair), is_final=False, is_power=True)
-        self._cluster.note(member.id, "!", f"loses power, held {log.pair}")
+        for each, before in zip(affected, held, strict=True):
+            each._note(member, before, is_final=False, is_power=True)
+            self._cluster.note(member.id_in(each._group), "!", f"loses power, held {before[1]}")
         return True
 
     def _allows_power_loss(self, member: NodeId) -> bool:
@@ -148,8 +172,9 @@ class Damages:
         """Record that a disk no longer holds ``held``, its first index and its last viewstamp."""
         first, pair = held
         self._damaged_once.add(member.name)
-        before = self.present.get(member.id)
-        self.present[member.id] = _Damage(
+        me = member.id_in(self._group)
+        before = self.present.get(me)
+        self.present[me] = _Damage(
             member,
             first if before is None else min(first, before.first),
             pair if before is None else max(pair, before.pair),
@@ -174,10 +199,12 @@ class Damages:
         would end the group.
         """
         for member in self._cluster.members:
-            replica = member.node.replica if member.node is not None else None
-            if replica is None or replica.raft.core.recovering_until is None or member.name in self._damaged_once:
+            core = core_of(member, self._group)
+            if core is None or core.recovering_until is None or member.name in self._damaged_once:
                 continue
-            raise Violation("SilentForAReason", f"{member.id} lost nothing and is recovering: {replica.status}")
+            raise Violation(
+                "SilentForAReason", f"{core.me} lost nothing and is recovering until {core.recovering_until}"
+            )
 
     def settle(self) -> None:
         """Drop the repaired members. Raises Violation if the budget is exceeded."""
@@ -192,15 +219,15 @@ class Damages:
 
     def _is_repaired(self, member: NodeId) -> bool:
         damage = self.present[member]
-        node = damage.member.node
-        if not damage.member.is_up or node is None or node.replica is None:
+        hosted = damage.member.group(self._group)
+        if hosted is None or hosted.replica is None:
             return False
-        if damage.is_final and not self._is_named(member, node.group.incarnation):
+        if damage.is_final and not self._is_named(member, hosted.incarnation):
             return False
         log = self._disks.by_name[damage.member.name]
-        needed = node.machine.keep_from()
+        needed = hosted.machine.keep_from()
         begins = needed is None or log.first <= max(damage.first, needed)
-        speaks = node.replica.raft.core.recovering_until is None
+        speaks = hosted.replica.raft.core.recovering_until is None
         return speaks and begins and not log.has_gap and (damage.is_final or log.pair >= damage.pair)
 
     def _is_named(self, member: NodeId, incarnation: str) -> bool:
@@ -217,7 +244,7 @@ class Damages:
             if membership.is_joint:
                 sets.append(frozenset(membership.outgoing))
         if not sets:  # Before the first record, and while no node runs, the settings name the voters.
-            sets.append(frozenset(member.id for member in self._cluster.members))
+            sets.append(frozenset(member.id_in(self._group) for member in self._cluster.members))
         return sets
 
     def _current(self) -> list[Membership]:
@@ -229,8 +256,8 @@ class Damages:
         newest = self._disks.entry
         memberships = [newest.membership] if newest is not None else []
         for member in self._cluster.members:
-            if member.node is not None and member.node.replica is not None:
-                core = member.node.replica.raft.core
+            core = core_of(member, self._group)
+            if core is not None:
                 begin = max(core.log.commit_end, newest.index if newest is not None else 0)
                 memberships += [each.membership for each in core.memberships if each.index >= begin]
         return memberships
@@ -238,8 +265,11 @@ class Damages:
     def _may_vote(self, member: NodeId) -> bool:
         """Return whether an id may have a vote.
 
-        An id without a vote has forgotten none, and may begin anew unchanged.
+        An id without a vote has forgotten none, and may begin anew unchanged. In another group than 0 the founders have
+        votes before the first of them has opened the group.
         """
+        if self._group != GROUP_0 and not self._memberships():
+            return True
         return any(member in membership.electors for membership in self._memberships())
 
     def _belongs(self, member: Member) -> bool:
@@ -256,8 +286,9 @@ class Damages:
         newest = self._disks.membership
         memberships = [] if newest is None else [newest]
         for each in self._cluster.members:
-            if each.node is not None and each.node.replica is not None:
-                memberships += [entry.membership for entry in each.node.replica.raft.core.memberships]
+            core = core_of(each, self._group)
+            if core is not None:
+                memberships += [entry.membership for entry in core.memberships]
         return memberships
 
     def _is_within(self, damaged: Iterable[NodeId], voters: frozenset[NodeId]) -> bool:
@@ -369,6 +400,15 @@ def _lose_control(member: Member, disks: DiskLogs, entropy: random.Random) -> bo
     return True
 
 
+def _lose_directory(member: Member, group: GroupId) -> bool:
+    """Remove the files of a group, because people may remove its directory."""
+    directory, volume = member.directory_of(group), member.disk.volume
+    for path in (directory, f"{directory}/wal", f"{directory}/snapshots"):
+        for name in list(volume.names(path)):
+            volume.lose(f"{path}/{name}")
+    return True
+
+
 def _lose_disk(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """Replace the disk by an empty one."""
     member.disk.replace()
@@ -385,7 +425,7 @@ DAMAGE_BY_KIND: Mapping[str, Callable[[Member, DiskLogs, random.Random], bool]] 
     "lost-disk": _lose_disk,
 }
 """The functions that do the damage, by the kinds of ``swarm.DAMAGES``."""
-_FINAL = ("lost-control", "lost-disk")
+_FINAL = ("lost-control", "lost-disk", "lost-directory")
 
 
 def _place(member: Member, disks: DiskLogs, entropy: random.Random) -> tuple[str, int] | None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.host.interfaces import Buffer, File
+from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.node.snapshots.file import read_header, read_pieces
-from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.volume import Inode, Volume
 from viewstamp.wal.format import (
     GROUP_MAGIC,
@@ -31,8 +32,9 @@ from viewstamp.wire.batch import HEADER_SIZE, Batch
 if TYPE_CHECKING:
     from viewstamp.consensus.invariants import Facts
     from viewstamp.consensus.membership import Membership, MembershipEntry
+    from viewstamp.consensus.state import Core
 
-__all__ = ["DiskLog", "DiskLogs", "Terms"]
+__all__ = ["DiskLog", "DiskLogs", "Terms", "core_of"]
 
 Terms = Sequence[tuple[int, int]]
 """(term, index of its first record), rising in both."""
@@ -261,6 +263,12 @@ def _is_whole(inode: Inode) -> bool:
     return True
 
 
+def core_of(member: Member, group: GroupId) -> Core | None:
+    """Return the core of a group on a running node; None = it does not run."""
+    hosted = member.node.groups.get(group) if member.node is not None else None
+    return hosted.replica.raft.core if hosted is not None and hosted.replica is not None else None
+
+
 class _Bytes(File):
     """A readable file of given bytes."""
 
@@ -285,15 +293,16 @@ class _Bytes(File):
 
 
 class DiskLogs:
-    """The logs of all machines, and the newest committed membership."""
+    """The logs of a group on all machines, and its newest committed membership."""
 
-    def __init__(self, cluster: Cluster, facts: Facts) -> None:
+    def __init__(self, cluster: Cluster, facts: Facts, group: GroupId = GROUP_0) -> None:
         self.by_name: dict[str, DiskLog] = {}
         """The log on each machine's disk."""
         self.entry: MembershipEntry | None = None
         """The newest committed membership and its place; None = no node has run yet."""
         self._cluster = cluster
         self._facts = facts
+        self._group = group
         self._seen: dict[str, int] = {}
         self._commit_end = 0
 
@@ -312,7 +321,7 @@ class DiskLogs:
                 log = self.by_name.get(member.name)
                 if log is None:
                     is_cached = self._cluster.swarm.sync_seconds > 0
-                    log = self.by_name[member.name] = DiskLog(member.data_dir, is_cached=is_cached)
+                    log = self.by_name[member.name] = DiskLog(member.directory_of(self._group), is_cached=is_cached)
                 is_changed |= log.look(member.disk.volume)
         return is_changed
 
@@ -322,10 +331,9 @@ class DiskLogs:
             return
         self._commit_end = self._facts.committed_end
         for member in self._cluster.members:
-            replica = member.node.replica if member.node is not None else None
-            if replica is None:
+            core = core_of(member, self._group)
+            if core is None:
                 continue
-            core = replica.raft.core
             if self.entry is None or core.log.commit_end == self._facts.committed_end:
                 committed = [entry for entry in core.memberships if entry.index < core.log.commit_end]
                 self.entry = (committed or core.memberships)[-1 if committed else 0]

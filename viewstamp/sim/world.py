@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from viewstamp.ids import NodeId
+from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.consensus import ConsensusChecker
 from viewstamp.sim.checkers.durability import DurabilityChecker
@@ -35,14 +35,28 @@ class World(Cluster):
         self.disks = DiskLogs(self, self.checker.facts)
         self.damages = Damages(self, self.checker.facts, self.disks)
         self.durability = DurabilityChecker(self, self.checker.facts, self.disks, self.damages)
-        self.others = [ConsensusChecker(self, group) for group in self.groups[1:]]
+        self.others: dict[GroupId, tuple[ConsensusChecker, DurabilityChecker]] = {}
         """The checkers of the other groups."""
+        self.damages_of: dict[GroupId, Damages] = {GROUP_0: self.damages}
+        """The damage to the copies of each group."""
+        for group in self.groups[1:]:
+            self.watch(group)
         self.log_times = LogTimeChecker(self)
         self.loop.after_event = self._after_event
 
+    def watch(self, group: GroupId) -> None:
+        """Check another group from now on, and count its copies in the budget of damage."""
+        checker = ConsensusChecker(self, group)
+        disks = DiskLogs(self, checker.facts, group)
+        disks.look()
+        damages = Damages(self, checker.facts, disks, group)
+        self.damages.others.append(damages)
+        self.damages_of[group] = damages
+        self.others[group] = checker, DurabilityChecker(self, checker.facts, disks, damages, group)
+
     def _after_event(self) -> None:
-        for other in self.others:
-            other.after_event()
+        for checker, durability in self.others.values():
+            durability.after_event(is_changed=checker.after_event())
         is_changed = self.checker.after_event()
         self.durability.after_event(is_changed=is_changed)
         if is_changed:
@@ -55,9 +69,14 @@ class World(Cluster):
     @property
     def has_settled(self) -> bool:
         """Whether every member is RUNNING with the same log, all of it committed and applied, and none is damaged."""
-        return not self.damages.present and super().has_settled
+        return not self._damaged and super().has_settled
+
+    @property
+    def _damaged(self) -> list[NodeId]:
+        """The damaged members of all groups."""
+        return [member for damages in self.damages_of.values() for member in damages.present]
 
     def describe(self) -> str:
         """Describe the state of each member, for people."""
-        damaged = f"; damaged: {', '.join(self.damages.present)}" if self.damages.present else ""
+        damaged = f"; damaged: {', '.join(self._damaged)}" if self._damaged else ""
         return super().describe() + damaged

@@ -64,8 +64,7 @@ class ConsensusChecker:
             )
             if states.get(member.name) != state:
                 states[member.name] = state
-                if self._group == GROUP_0:
-                    member.id = core.me
+                member.note_id(self._group, core.me)
                 is_changed = True
         if is_changed:
             nodes = [member.node for member in self._cluster.members if member.node is not None]

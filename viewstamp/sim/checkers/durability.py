@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from viewstamp.consensus.standing import majority
+from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.damage import Damages
 from viewstamp.sim.disk_log import DiskLog, DiskLogs, Terms
@@ -103,9 +104,12 @@ def _complaint(
 
 
 class DurabilityChecker:
-    """Checks the disks of a cluster."""
+    """Checks the disks of a cluster, for one group."""
 
-    def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs, damages: Damages) -> None:
+    def __init__(
+        self, cluster: Cluster, facts: Facts, disks: DiskLogs, damages: Damages, group: GroupId = GROUP_0
+    ) -> None:
+        self._group = group
         self._cluster = cluster
         self._facts = facts
         self._disks = disks
@@ -127,5 +131,5 @@ class DurabilityChecker:
         if damages.present:
             damages.settle()
         damages.check_silence()
-        logs = {member.id: disks.by_name[member.name] for member in self._cluster.members}
+        logs = {member.id_in(self._group): disks.by_name[member.name] for member in self._cluster.members}
         check_durable(membership, logs, facts.committed, facts.committed_end, damages.__contains__)
