@@ -99,7 +99,7 @@ async def test_a_client_of_the_old_cluster_reaches_nothing_of_the_new_one(tmp_pa
             addresses, network=RealNetwork(), entropy=random.Random(1), cluster_id=manifest.cluster
         ) as old:
             with pytest.raises(ViewstampError, match=manifest.cluster):
-                await old.append("orders", b"of the old cluster", timeout=2.0)
+                await old.append("orders", b"of the old cluster", timeout=60.0)
         async with LocalCluster.open(tmp_path / "new").target.connect() as new:
             assert b"of the old cluster" not in [record.value async for record in new.read("orders")]
 

@@ -22,7 +22,7 @@ fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 @pytest.fixture
 def memory() -> Iterator[FsspecStore]:
     """Return a store in memory, with few and quick attempts."""
-    yield FsspecStore("memory://backups/one", attempts=3, timeout=0.5, pause=0.01)
+    yield FsspecStore("memory://backups/one", attempts=3, timeout=60.0, pause=0.01)
     fsspec.filesystem("memory").store.clear()
 
 

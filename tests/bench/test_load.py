@@ -133,7 +133,7 @@ async def test_calls_are_offered_at_their_rate_and_count_from_the_time_at_which_
         if made == 50:
             time.sleep(0.1)  # noqa: ASYNC251 - so that the event loop itself stalls
 
-    figures = await offer(call, 1000, 0.2, warm_up=0.0)
+    figures = await offer(call, 1000, 0.5, warm_up=0.0)
     assert made >= figures.count > 100
     assert figures.latencies.longest >= 90
     assert sum(count for milliseconds, count in figures.latencies.buckets() if milliseconds > 5) > 50

@@ -18,7 +18,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
 def printed(*command: str, **variables: str) -> str:
     return subprocess.run(
-        command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, check=True, timeout=60
+        command, env={**ENVIRONMENT, **variables}, capture_output=True, text=True, check=True, timeout=120
     ).stdout
 
 
@@ -58,7 +58,7 @@ def test_zsh_and_fish_complete_commands(shell: str) -> None:
 
 def test_unknown_shell_is_rejected_with_the_supported_ones() -> None:
     found = subprocess.run(
-        ["viewstamp", "completion", "tcsh"], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=60
+        ["viewstamp", "completion", "tcsh"], env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=120
     )
     assert found.returncode == 2
     assert "'bash', 'zsh', 'fish'" in found.stderr

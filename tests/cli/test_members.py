@@ -78,7 +78,7 @@ def test_add_that_is_interrupted_before_its_request_leaves_no_files(run: Run, di
             assert adding.poll() is None
             time.sleep(0.005)
         adding.send_signal(signal.SIGINT)
-        _, messages = adding.communicate(timeout=30)
+        _, messages = adding.communicate(timeout=120)
     assert adding.returncode == 130
     assert "n4 is no member, and was deleted again" in messages
     assert not (directory / "n4.toml").exists()

@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "actor_framework.py"
 def test_every_price_arrives_although_the_server_hangs_up_and_within_the_rate_limit() -> None:
     """Of 107 questions every 15th is lost, 7 in all. They are asked again, and a worker is restarted for each."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     shown = re.fullmatch(

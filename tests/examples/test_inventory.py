@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "inventory.py"
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

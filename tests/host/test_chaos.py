@@ -194,10 +194,12 @@ async def test_a_slow_disk_holds_each_sync_and_a_fault_that_ends_lets_it_go(tmp_
     await asyncio.to_thread(chaos.host.disk.sync_directory, str(tmp_path))
     await bulk.sync()
     assert time.monotonic() - started >= 0.3
-    write_faults(str(tmp_path), [Fault(kind=FaultKind.SLOW_DISK, milliseconds=60_000, until=time.time() + 0.2)])
+    write_faults(str(tmp_path), [Fault(kind=FaultKind.SLOW_DISK, milliseconds=60_000, until=time.time() + 3600)])
     await until(lambda: chaos.sync_seconds == 60)
-    await asyncio.to_thread(file.sync)
-    assert chaos.faults == ()
+    syncing = asyncio.create_task(asyncio.to_thread(file.sync))
+    write_faults(str(tmp_path), [Fault(kind=FaultKind.SLOW_DISK, milliseconds=60_000, until=time.time() + 0.2)])
+    await syncing
+    await until(lambda: chaos.faults == ())
     assert chaos.sync_seconds == 0
     await bulk.close()
 

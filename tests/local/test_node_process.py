@@ -58,6 +58,6 @@ def test_node_process_imports_neither_parser_nor_console(tmp_path: Path) -> None
         "print(sorted({'click', 'pydantic', 'rich', 'structlog', 'typer'} & set(sys.modules)))"
     )
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path
     )
     assert result.stdout.strip() == "[]"

@@ -58,7 +58,7 @@ def bank(tmp_path: Path) -> Path:
 def run(command: str, directory: Path) -> str:
     environment = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        ["sh", "-c", command], cwd=directory, env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-c", command], cwd=directory, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stderr == ""
     return done.stdout
