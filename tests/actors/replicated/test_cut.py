@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -66,6 +67,19 @@ def test_a_cut_can_be_adopted() -> None:
     assert copy.list() == host.list()
     assert ask(copy, "box", "k3", "all") == [3]
     assert call(copy, 6, "box", "k3", "put", "more") == 2
+
+
+def test_a_restore_takes_no_memory_beside_its_instances_and_one_piece() -> None:
+    host, copy = filled(2_000), hosting()
+    pieces = pieces_of(host, 4096)
+    tracemalloc.start()
+    try:
+        prepared = copy.prepare(iter(pieces))
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(prepared.hosted["box"].order) == 1_000
+    assert peak < 1.25 * kept
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=40), st.sampled_from([1, 20, 60, 1000]))

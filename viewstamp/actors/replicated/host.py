@@ -430,11 +430,11 @@ class ActorHost:
         prepared = self._prepare_empty()
         try:
             for name, (log_version, low, high, _) in head["actors"].items():
-                rows = image.rows[name]
+                instances = image.instances[name]
                 hosted = prepared.hosted.get(name)
-                if hosted is None and not log_version and not rows:
+                if hosted is None and not log_version and not instances:
                     continue  # It was never called. The version alone does not prove that: calls by name carry 0.
-                newest = max([log_version, *(row[1] for row in rows)])
+                newest = max([log_version, *(each.version for each in instances)])
                 if hosted is None or newest > hosted.version:
                     known = _listed(prepared.hosted) if hosted is None else f"version {hosted.version} of it"
                     raise OutdatedCodeError(
@@ -442,9 +442,7 @@ class ActorHost:
                         remedy="upgrade this node's code, or add the actor's class to its settings, and start it again",
                     )
                 hosted.log_version, hosted.low, hosted.high = log_version, low, high
-                for key, version, credit, size, era, packed in rows:
-                    instance = Instance(key, None, packed, version)
-                    instance.credit, instance.size, instance.era = credit, size, era
+                for instance in instances:
                     hosted.add(instance)
                 if hosted.order:
                     hosted.revive(hosted.order[0])
