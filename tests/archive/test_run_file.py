@@ -8,6 +8,7 @@ import sys
 from array import array
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 
 from viewstamp.archive import run_file
 from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter
+from viewstamp.archive.store import DirectoryObjects, ObjectFile
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, OutdatedCodeError, StorageError
+from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Batch, Column, Columns, build_batch
 
@@ -179,6 +182,17 @@ def test_a_range_is_read_from_its_row_groups_only() -> None:
     assert sum(len(table) for table in reader.read(95, 107)) == 12
     assert sum(reads) - opened < len(file) / 5
     assert list(reader.read(201, 300)) == []
+
+
+def test_a_run_is_read_from_a_store_by_requests_for_its_row_groups(tmp_path: Path) -> None:
+    store = DirectoryObjects(RealDisk(), str(tmp_path))
+    file = written(SMALL, group_bytes=1)[0]
+    store.create("runs/900", [file[:100], file[100:]])
+    reader = RunReader(ObjectFile(store, "runs/900", len(file)), "runs/900")
+    assert [row for table in reader.read(4, 6) for row in table["position"].to_pylist()] == [4, 5]
+    store.remove("runs/900")
+    with pytest.raises(CorruptionError, match=r"object runs/900 of .* is damaged: it is not there"):
+        reader.verify()
 
 
 def test_a_file_is_read_without_viewstamp() -> None:

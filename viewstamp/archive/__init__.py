@@ -12,9 +12,10 @@ Promises
 
 Modules
     `columns.py`   columns of batches as Arrow arrays, without copies of the bytes
+    `store.py`     the store of runs, and the store in a directory, which targets of backups use too
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
 
 The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read.
 
-Deliberately lacking: the store, and the program that writes runs (see the landings in the design note).
+Deliberately lacking: object stores, and the program that writes runs (see the landings in the design note).
 """

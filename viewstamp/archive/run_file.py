@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
+from io import RawIOBase
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from crc32c import crc32c
@@ -238,7 +239,7 @@ class RunReader:
       footer: the description of the run.
     """
 
-    def __init__(self, source: BinaryIO, name: str) -> None:
+    def __init__(self, source: BinaryIO | RawIOBase, name: str) -> None:
         """Open a file and read its description.
 
         Args:

@@ -7,19 +7,13 @@ leaves the old state, and perhaps a ``.temporary`` file that nothing reads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from viewstamp.archive.store import DirectoryObjects
 from viewstamp.errors import ConfigError, StorageError, StorageFullError
-from viewstamp.host.garbage import create_anew
-from viewstamp.host.interfaces import Disk
 
 __all__ = ["BackupStore", "DirectoryStore"]
-
-_SYNC_BYTES = 4 * 1024 * 1024
-"""Limit of unsynced bytes: the syncs of a log on the same device wait for all bytes that the device got before."""
-_WRITE_BYTES = 1024 * 1024
-_TEMPORARY = ".temporary"
 
 
 class BackupStore(Protocol):
@@ -60,27 +54,8 @@ class BackupStore(Protocol):
         ...
 
 
-class DirectoryStore:
-    """A directory of a disk. Its files are readable for their owner only, because they hold the cluster's records."""
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        """Use ``path``, which is created by the first write."""
-        self.where = path
-        self._disk = disk
-        self._folders: set[str] = set()
-
-    def list_sizes(self, folder: str) -> dict[str, int]:
-        """Return the size of each object in a folder; as :class:`BackupStore`."""
-        sizes: dict[str, int] = {}
-        with self._errors():
-            for name in self._disk.list_directory(f"{self.where}/{folder.rstrip('/')}"):
-                if not name.endswith(_TEMPORARY):
-                    file = self._disk.open_read(f"{self.where}/{folder}{name}")
-                    try:
-                        sizes[f"{folder}{name}"] = file.size()
-                    finally:
-                        file.close()
-        return sizes
+class DirectoryStore(DirectoryObjects):
+    """A directory of a disk, as a target of backups: ``DirectoryObjects``, in which an object may be replaced."""
 
     def read(self, name: str) -> bytes:
         """Return an object; as :class:`BackupStore`."""
@@ -93,36 +68,9 @@ class DirectoryStore:
 
     def write(self, name: str, data: bytes) -> None:
         """Store an object; as :class:`BackupStore`."""
-        path = f"{self.where}/{name}"
-        folder = path.rpartition("/")[0]
-        with self._errors():
-            if folder not in self._folders:
-                self._disk.make_directory(folder)
-                self._folders.add(folder)
-            file = create_anew(self._disk, path + _TEMPORARY)
-            try:
-                view = memoryview(data)
-                for at in range(0, len(view), _WRITE_BYTES):
-                    file.write(at, [view[at : at + _WRITE_BYTES]])
-                    if (at + _WRITE_BYTES) % _SYNC_BYTES == 0:
-                        file.sync()
-                file.sync()
-            except StorageError:
-                file.close()
-                with suppress(StorageError):  # A full disk gets its room back.
-                    self._disk.remove(path + _TEMPORARY)
-                raise
-            file.close()
-            self._disk.rename(path + _TEMPORARY, path)
-            self._disk.sync_directory(folder)
-
-    def remove(self, name: str) -> None:
-        """Remove an object; as :class:`BackupStore`."""
-        path = f"{self.where}/{name}"
-        with self._errors():
-            if self._disk.exists(path):
-                self._disk.remove(path)
-                self._disk.sync_directory(path.rpartition("/")[0])
+        path = self._path(name)
+        self._write(path, [data])
+        self._rename(path)
 
     @contextmanager
     def held(self) -> Iterator[None]:
