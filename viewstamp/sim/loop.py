@@ -455,7 +455,7 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: ``close`` drops them."""
 
-    async def shutdown_default_executor(self) -> None:
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Do nothing: there is none."""
 
     # asyncio: callbacks and timers
