@@ -51,6 +51,9 @@ COMMANDS = {
     "members remove": "n1",
     "members add": "n9 127.0.0.1:1 --no-wait",
     "members replace": "n1 n9 127.0.0.1:1 --no-wait",
+    "group list": "",
+    "group place": "s --no-wait",
+    "group cancel": "1",
     "audit": "",
     "token list": "",
     "token create": "thief --role read:t",
@@ -99,6 +102,8 @@ CHANGES = (
     "leader transfer",
     "members add",
     "members remove",
+    "group place",
+    "group cancel",
 )
 """Those that change a cluster, and so are tried on each kind of copy."""
 

@@ -250,7 +250,7 @@ class Admin:
 
         Example::
 
-            group = await client.place_group("orders-1", founders=["n1", "n2", "n3"])
+            group = await client.place_group("orders-1")
 
         Args:
           streams: 1 to 64 names of streams; no other group has one of them.

@@ -137,11 +137,36 @@ class GroupPlacer:
         self._established: dict[GroupId, None] = {}
         self._disks: dict[tuple[GroupId, NodeId], str] = {}
         """The disk of each id that was ever open."""
+        self._open: dict[tuple[str, GroupId], object] = {}
+        """The replicas that were looked at, by machine and group."""
 
     def start(self) -> None:
-        """Begin to place groups, and to look at the members."""
+        """Begin to place groups, and to look at the members: regularly, and in the event in which one opens a group."""
         self._process.spawn(self._place())
         self._process.spawn(self._look())
+        after_event = self._cluster.loop.after_event
+        assert after_event is not None, "a world checks after each event"
+
+        def look() -> None:
+            after_event()
+            if self._is_another_open():
+                self.check()
+
+        self._cluster.loop.after_event = look
+
+    def _is_another_open(self) -> bool:
+        """Return whether a member has opened a group since the last call.
+
+        A replica under a name that is not its own any more lives only until a peer refuses it.
+        """
+        known, is_another = self._open, False
+        for member in self._cluster.members:
+            for group in member.node.groups.values() if member.node is not None else ():
+                key = member.name, group.id
+                if group.parts is not None and known.get(key) is not group.parts:
+                    known[key] = group.parts
+                    is_another = True
+        return is_another
 
     def client(self) -> Client:
         """Return a client of the cluster, which the caller closes."""
