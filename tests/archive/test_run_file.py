@@ -307,14 +307,21 @@ def test_a_description_of_other_row_groups_is_damage() -> None:
             RunReader(io.BytesIO(file), "f")
 
 
-def test_a_batch_with_an_invalid_layout_is_refused_and_adds_nothing() -> None:
+@pytest.mark.parametrize("offsets", [[0, 5, 3], [0, -1, 3], [0, (1 << 31) - 1, 3]])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_batch_with_an_invalid_layout_is_refused(offsets: list[int], is_alone: bool) -> None:
     sink = io.BytesIO()
     writer = RunWriter(sink, cluster=CLUSTER, run=RunId(9), topic=TopicId(1), first=Position(1))
-    wrong = Columns(2, Column(array("i", [0, 5, 3]).tobytes(), b"abc"))
-    with pytest.raises(FrameError, match="invalid layout"):
-        writer.add(Term(1), Index(1), 1, wrong)
-    writer.add(Term(1), Index(1), 1, Part(1, 1, 1, [(b"a", None, None)]).batch().columns())
-    assert writer.finish().end == 2
+    right = Part(1, 1, 1, [(b"a" * 9, None, None)]).batch().columns()
+    wrong = Columns(2, Column(array("i", offsets).tobytes(), b"abc"))
+    for columns in [wrong] if is_alone else [right, wrong, right]:
+        writer.add(Term(1), Index(1), 1, columns)
+    with pytest.raises(FrameError, match=r"invalid layout|cannot be joined"):
+        writer.finish()
+    with pytest.raises(AssertionError, match="a batch was refused"):
+        writer.finish()
+    with pytest.raises(CorruptionError):
+        RunReader(io.BytesIO(sink.getvalue()), "f")
 
 
 def test_bytes_under_a_null_key_are_no_part_of_the_record() -> None:
@@ -347,7 +354,7 @@ def test_memory_is_bounded_by_a_row_group() -> None:
     for number in range(100):
         columns = Part(1, 1, 1, [(b"x" * 1000, None, None)]).batch().columns()
         writer.add(Term(1), Index(number + 1), 1, columns)
-        held = max(held, sum(batch.nbytes for batch in writer._held))
+        held = max(held, sum(part.columns.size for part in writer._held))
     footer = writer.finish()
     assert held < 12_000
     assert len(footer.groups) >= 9

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from viewstamp.replay import Digest
 from viewstamp.replay.digest import combine
-from viewstamp.replay.read import join_columns, slice_columns
 from viewstamp.wire.batch import Columns, build_batch, build_columns
+from viewstamp.wire.columns import join_columns, slice_columns
 
 VisibleItem = tuple[bytes, bytes | None, Mapping[str, bytes] | None]
 

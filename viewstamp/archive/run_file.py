@@ -35,9 +35,10 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from crc32c import crc32c
 
 from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
-from viewstamp.errors import CorruptionError, OutdatedCodeError, ViewstampError
+from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, ViewstampError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
+from viewstamp.wire.columns import join_columns
 
 __all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter"]
 
@@ -148,7 +149,7 @@ class RunWriter:
         self._first = first
         self.end: int = first
         self._group_bytes = group_bytes
-        self._held: list[Any] = []
+        self._held: list[_Part] = []
         self._held_records = self._held_bytes = 0
         self._groups: list[RunGroup] = []
         self._streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
@@ -166,36 +167,15 @@ class RunWriter:
         )
 
     def add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
-        """Add the next records: a batch, or a part of one. Returns before they are written.
+        """Add the next records: a batch, or a part of one. Most calls return before they are written.
 
         Raises:
-          FrameError: the body of the batch has no valid layout. Nothing was added.
+          FrameError: the body of a batch has no valid layout. The run cannot be completed.
         """
-        arrow, count = self._arrow, columns.count
-        int64 = arrow.int64()
-        key = columns.keys and binary_array(columns.keys, count, columns.validity)
-        headers = columns.headers and binary_array(columns.headers, count, None)
-        if headers is not None:
-            is_none = arrow.compute.equal(arrow.compute.binary_length(headers), 0)
-            headers = arrow.compute.if_else(is_none, arrow.scalar(None, arrow.binary()), headers)
-        none = arrow.nulls(count, arrow.binary())
-        arrays = [
-            number_array(int64, count, [rising(self.end, count)]),
-            number_array(int64, count, [array("q", [term]) * count]),
-            number_array(int64, count, [rising(first_index, count)]),
-            number_array(arrow.timestamp("us", tz="UTC"), count, [array("q", [log_time]) * count]),
-            none if key is None else key,
-            binary_array(columns.values, count, None),
-            none if headers is None else headers,
-        ]
-        self._held.append(arrow.RecordBatch.from_arrays(arrays, schema=_schema(arrow)))
-        self._held_records += count
+        self._held.append(_Part(term, first_index, log_time, columns))
+        self._held_records += columns.count
         self._held_bytes += columns.size
-        self.end += count
-        low, high = (self._indices or [first_index, first_index])[:2]
-        self._indices = [min(low, first_index), max(high, first_index + count)]
-        early, late = (self._times or [log_time, log_time])[:2]
-        self._times = [min(early, log_time), max(late, log_time)]
+        self.end += columns.count
         if self._held_bytes >= self._group_bytes or self._held_records >= GROUP_RECORDS:
             self._write_group()
 
@@ -203,6 +183,7 @@ class RunWriter:
         """Write the rest and the description, and return it. At least one record was added."""
         assert self.end > self._first, "a run has at least one record"
         self._write_group()
+        assert sum(group.count for group in self._groups) == self.end - self._first, "a batch was refused"
         cluster, run, topic = self._ids
         footer = RunFooter(
             cluster,
@@ -211,10 +192,10 @@ class RunWriter:
             self._first,
             Position(self.end),
             _digest(self._first, self.end, self._streams),
-            Index(self._indices[0]),
-            Index(self._indices[1]),
-            self._times[0],
-            self._times[1],
+            Index(min(self._indices)),
+            Index(max(self._indices)),
+            min(self._times),
+            max(self._times),
             tuple(self._groups),
         )
         self._writer.add_key_value_metadata({_KEY: footer.pack()})
@@ -224,12 +205,15 @@ class RunWriter:
     def _write_group(self) -> None:
         if not self._held:
             return
-        table = self._arrow.Table.from_batches(self._held)
+        parts, self._held = self._held, []
+        first, count = self.end - self._held_records, self._held_records
+        self._held_records = self._held_bytes = 0
+        table = _table(self._arrow, first, count, parts)
         checksum = _add_streams(self._arrow, table, self._streams)
-        first = self.end - self._held_records
-        self._groups.append(RunGroup(first, self._held_records, checksum))
-        self._held, self._held_records, self._held_bytes = [], 0, 0
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._groups.append(RunGroup(first, count, checksum))
+        self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
+        self._times += [min(part.time for part in parts), max(part.time for part in parts)]
+        self._writer.write_table(table, row_group_size=count)
 
 
 class RunReader:
@@ -318,6 +302,43 @@ class RunReader:
             raise
         except (self._arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
             raise _damaged(self._name, f"it cannot be read as Parquet: {error}") from error
+
+
+class _Part(NamedTuple):
+    """A batch, or a part of one; its records have one term and one log time, and rising indices."""
+
+    term: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no caller uses
+    time: int
+    columns: Columns
+
+
+def _table(arrow: Any, first: int, count: int, parts: list[_Part]) -> Any:
+    """Return parts as one Arrow table. Raises FrameError."""
+    try:
+        columns = join_columns([part.columns for part in parts])
+    except (OverflowError, ValueError) as error:
+        raise FrameError(f"the columns of batches cannot be joined: {error}") from error
+    int64, none = arrow.int64(), arrow.nulls(count, arrow.binary())
+    key = none if columns.keys is None else binary_array(columns.keys, count, columns.validity)
+    headers = none
+    if columns.headers is not None:
+        found = binary_array(columns.headers, count, None)
+        is_none = arrow.compute.equal(arrow.compute.binary_length(found), 0)
+        headers = arrow.compute.if_else(is_none, arrow.scalar(None, arrow.binary()), found)
+    terms = (array("q", [part.term]) * part.columns.count for part in parts)
+    indices = (rising(part.index, part.columns.count) for part in parts)
+    times = (array("q", [part.time]) * part.columns.count for part in parts)
+    arrays = [
+        number_array(int64, count, [rising(first, count)]),
+        number_array(int64, count, terms),
+        number_array(int64, count, indices),
+        number_array(arrow.timestamp("us", tz="UTC"), count, times),
+        key,
+        binary_array(columns.values, count, None),
+        headers,
+    ]
+    return arrow.Table.from_arrays(arrays, schema=_schema(arrow))
 
 
 def _schema(arrow: Any) -> Any:

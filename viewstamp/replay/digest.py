@@ -24,8 +24,8 @@ import msgpack
 from crc32c import crc32c
 
 from viewstamp.errors import FrameError
-from viewstamp.replay.read import offsets_of
 from viewstamp.wire.batch import Buffer, Column, Columns
+from viewstamp.wire.columns import offsets_of
 
 __all__ = ["Digest", "TopicDigest", "combine"]
 

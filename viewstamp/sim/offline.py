@@ -13,7 +13,6 @@ from itertools import pairwise
 
 from viewstamp.errors import ConfigError, NoQuorumError
 from viewstamp.replay import Digest, ExtentReader, OfflineReplay
-from viewstamp.replay.read import offsets_of
 from viewstamp.sim.checkers.replays import Record, check_acknowledged, check_whole
 from viewstamp.sim.checkers.replicas import Contents, Kept
 from viewstamp.sim.cluster import Member
@@ -24,6 +23,7 @@ from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Columns
+from viewstamp.wire.columns import offsets_of
 
 __all__ = ["replay_and_compare", "replay_and_compare_all"]
 

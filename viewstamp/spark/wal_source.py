@@ -169,8 +169,9 @@ def read_part(
       StorageError: a file cannot be read.
     """
     from viewstamp.host.disk import RealDisk
-    from viewstamp.replay.read import ExtentReader, slice_columns
+    from viewstamp.replay.read import ExtentReader
     from viewstamp.spark.records import join, to_record_batch
+    from viewstamp.wire.columns import slice_columns
 
     def batches() -> Iterator[pa.RecordBatch]:
         with ExtentReader(RealDisk()) as reader:

@@ -1,6 +1,7 @@
 """Bytes on connections and on disk. Pure: no sockets, files or clocks.
 
 - ``batch``: the record batch, the unit of everything
+- ``columns``: columns of batches, cut and joined
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks
