@@ -36,7 +36,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark docs test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore mutants bench bench-spark setup
+.PHONY: help demo demo-spark docs test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore traces mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ soak-power: $(VENV)/.dev ## the long form of the crash tests: every kill and eve
 
 explore: $(VENV)/.dev ## visit every state of small groups of real cores (ARGS="t2-crash", ARGS="t2 --mutant announce-early")
 	@$(PY) -u -m tests.explore $(ARGS)
+
+traces: $(VENV)/.dev ## check runs of the simulator against the TLA+ specification; JAR and JAVA name TLC (ARGS="--mutant announce-early")
+	@$(PY) -m tests.traces $(ARGS)
 
 mutants: $(VENV)/.dev ## plant each known mistake and show what finds it (ARGS="--quick")
 	@$(PY) -m tests.mutants $(ARGS)

@@ -1,0 +1,98 @@
+"""A run is recorded as a well-formed module, and its steps are in the order in which disks and messages allow them.
+
+`make traces` checks many runs against the specification. TLC needs Java, so one run is checked here only if JAR names
+tla2tools.jar.
+"""
+
+import os
+import re
+
+import pytest
+
+from tests.mutants.mutants import MUTANTS
+from tests.traces.recorder import Step
+from tests.traces.runs import record
+from tests.traces.tla import Outcome, check_trace, module_of, outcome_of
+
+_STEPS = 70
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Step]:
+    """The first steps of one run."""
+    run = record("diverging tails", 0, steps_max=_STEPS)
+    assert run.failure == ""
+    return run.steps
+
+
+def test_a_run_is_recorded_from_the_first_start_to_a_commit(steps: list[Step]) -> None:
+    assert len(steps) == _STEPS
+    assert [step["kind"] for step in steps[:3]] == ["restart"] * 3
+    assert {step["member"] for step in steps} == {"n1", "n2", "n3"}
+    assert {step["kind"] for step in steps} == {"restart", "disk", "core", "append", "commit", "acknowledge", "send"}
+
+
+def test_a_seed_is_recorded_the_same_each_time(steps: list[Step]) -> None:
+    assert record("diverging tails", 0, steps_max=_STEPS).steps == steps
+
+
+def test_a_request_for_votes_follows_its_durable_vote(steps: list[Step]) -> None:
+    assert not _asks_early(steps)
+    with MUTANTS["vote-before-durable"].plant():
+        assert _asks_early(record("diverging tails", 0, steps_max=_STEPS).steps)
+
+
+def _asks_early(steps: list[Step]) -> bool:
+    """Return whether a member asks for votes while its disk, as recorded, does not hold its own vote."""
+    durable: set[tuple[str, int]] = set()
+    for step in steps:
+        if step["kind"] == "disk" and step["vote"] == step["member"]:
+            durable.add((step["member"], step["term"]))
+        if step.get("what") == "ask" and (step["member"], step["term"]) not in durable:
+            return True
+    return False
+
+
+def test_the_module_has_one_line_for_each_step(steps: list[Step]) -> None:
+    text = module_of(steps)
+    assert 'Members == {"n1", "n2", "n3"}\n' in text
+    lines = re.findall(r'^  \[kind \|-> "\w+", member \|-> "n\d", .*\],?$', text, re.MULTILINE)
+    assert len(lines) == _STEPS
+    fields = 'term |-> 0, vote |-> "", hist |-> <<<<0, 1>>>>, end |-> 1, commit |-> 1'
+    assert f'  [kind |-> "restart", member |-> "n1", {fields}],' in lines
+    assert text.count("<<") == text.count(">>")
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        ("Error: Invariant Unfinished is violated.\n", Outcome(is_accepted=True, reached=9)),
+        (
+            "Error: Invariant LogSafety is violated.\nState 1: <I\nState 2: <N\n",
+            Outcome(is_accepted=False, reached=1, broken="LogSafety"),
+        ),
+        (
+            "No error has been found.\nThe depth of the complete state graph search is 5.\n",
+            Outcome(is_accepted=False, reached=4),
+        ),
+    ],
+    ids=["accepted", "invariant", "no-step"],
+)
+def test_the_verdict_of_tlc_is_read(output: str, outcome: Outcome) -> None:
+    assert outcome_of(output, 9) == outcome
+
+
+def test_another_failure_of_tlc_is_no_verdict() -> None:
+    with pytest.raises(RuntimeError, match="Parsing"):
+        outcome_of("Parsing or semantic analysis failed.", 9)
+
+
+@pytest.mark.slow
+def test_a_run_is_a_behaviour_of_the_specification_until_its_disk_is_changed(steps: list[Step]) -> None:
+    jar, java = os.environ.get("JAR"), os.environ.get("JAVA", "java")
+    if not jar:
+        pytest.skip("JAR does not name tla2tools.jar: make traces, and docs/design/0023, say how to get it")
+    assert check_trace(steps, jar=jar, java=java) == Outcome(is_accepted=True, reached=_STEPS)
+    at = next(at for at, step in enumerate(steps) if step["kind"] == "disk" and step["end"] > 1)
+    changed = [*steps[:at], {**steps[at], "end": steps[at]["end"] + 1}, *steps[at + 1 :]]
+    assert check_trace(changed, jar=jar, java=java) == Outcome(is_accepted=False, reached=at)
