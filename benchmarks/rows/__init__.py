@@ -6,8 +6,8 @@ each measured thing. Ratios, and whether a goal is reached, follow from :attr:`R
 :meth:`Row.compare`.
 
 The file of a row has its question and the expected result in the docstring, and ``ROW``. The row ``loop-lag`` is in
-``loop_lag.py``; ``appends.py``, ``pipeline.py`` and ``tls.py`` have two rows each. A file is imported when its row is
-measured, so that no row needs the dependencies of another one.
+``loop_lag.py``; ``appends.py``, ``pipeline.py``, ``restart.py`` and ``tls.py`` have two rows each. A file is imported
+when its row is measured, so that no row needs the dependencies of another one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ NAMES = (
     "embedded",
     "failover",
     "restart",
+    "restart-large",
     "wal",
     "loop-lag",
     "idle",
@@ -44,6 +45,7 @@ _SHARED_FILES = {
     "append-256": ("appends", "APPEND_256"),
     "pipelined": ("pipeline", "PIPELINED"),
     "large": ("pipeline", "LARGE"),
+    "restart-large": ("restart", "LARGE"),
     "tls-256": ("tls", "TLS_256"),
     "tls-large": ("tls", "TLS_LARGE"),
 }
