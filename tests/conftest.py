@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,12 +82,44 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Groups(config, log)
 
 
-@pytest.hookimpl(trylast=True)  # Markers that a directory's conftest adds count, too.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each worker begin the collection at another directory, because pytest compiles a test file at its first use.
+
+    In a fresh clone that takes 9 s of processor time. Workers that began at the same file would all compile each file;
+    this way each compiles a part, and finds the byte code of the other parts.
+    """
+    report = yield
+    worker: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
+    if worker is not None and collector.path == Path(__file__).parent and isinstance(collector, pytest.Directory):
+        first = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        report.result = report.result[first:] + report.result[:first]
+    return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exempt the objects of the collection from garbage collection.
+
+    A worker has 300,000 of them, and each simulated world and each planted mutant calls ``gc.collect()``. With the
+    exemption, 16 tests of mutants took 5 s of processor time instead of 12 s. The pytest that a mutant runs inside a
+    test exempts nothing, because the objects of a broken world must be collected.
+    """
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Skip tests marked ``spark`` if Spark, and Arrow with it, is not installed; sort the others for the workers.
 
     The slow groups come first: if one that takes a minute came last, the other workers would wait for it.
     """
+    items.sort(key=lambda item: item.path)  # All workers need the same list, wherever they began the collection.
+    yield  # Markers that a directory's conftest adds count, too.
     if find_spec("pyspark") is None:
         for item in items:
             if item.get_closest_marker("spark"):
