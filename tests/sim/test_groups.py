@@ -14,11 +14,14 @@ from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.node.state_machine import GroupsQuery
 from viewstamp.sim.checkers.liveness import check_liveness
-from viewstamp.sim.cluster import Member, is_settled
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
-from viewstamp.sim.groups import GroupPlacer, GroupWriters
+from viewstamp.sim.groups import GroupWriters, PlacedGroups
+from viewstamp.sim.history import ReadFrom
+from viewstamp.sim.run import run_seed
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.topics import PASSING
+from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
 from viewstamp.wal.control_file import ControlFile
@@ -39,21 +42,16 @@ class PlacedWorld(World):
 
     def __init__(self, seed: int, swarm: Swarm, number: int, *, cancels: bool = False) -> None:
         super().__init__(seed, swarm)
-        self.writers = GroupWriters(self)
-        self.placer = GroupPlacer(self, number, on_placed=self.on_placed, cancels=cancels)
+        self.placed = PlacedGroups(self, number, cancels=cancels)
+        self.writers, self.placer = self.placed.writers, self.placed.placer
         for member in self.members:
             self.bring_up(member)
-        self.placer.start()
-
-    def on_placed(self, group: GroupId) -> None:
-        self.watch(group)
-        self.writers.write_to(group)
+        self.placed.start()
 
     @property
     def is_level(self) -> bool:
         """Whether all members have all groups with the same logs."""
-        placed = self.placer.placed
-        return len(placed) == len(self.writers.acknowledged) and all(is_settled(self.members, each) for each in placed)
+        return self.placed.is_level
 
     def finish(self, names_min: int) -> None:
         """End all faults; wait until each group has acknowledged ``names_min`` topics, and check everything."""
@@ -64,10 +62,8 @@ class PlacedWorld(World):
         ), f"{acknowledged}; {self.describe()}"
         self.writers.stop()
         check_liveness(self, lambda: self.is_level)
-        self.placer.check()
-        self.placer.check_end()
         self.loop.check()
-        self.writers.check()
+        self.placed.check()
 
     def ask(self, call: Callable[[Client], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
         """Ask with a client, however often that fails; return the answer, or raise its RequestError."""
@@ -94,7 +90,7 @@ class PlacedWorld(World):
         """Place a group with these founders; none = all."""
         group = self.ask(lambda client: client.place_group(stream, founders=nodes)).id
         self.placer.placed.append(group)
-        self.on_placed(group)
+        self.writers.write_to(group)
         return group
 
     def group_check(self, member: Member) -> list[str]:
@@ -240,6 +236,19 @@ def fill(calm: PlacedWorld) -> Member:
     full = calm.members[2]
     full.disk.capacity_bytes = full.disk.volume.bytes_used()
     return full
+
+
+def test_a_read_that_misses_an_acknowledged_topic_of_a_group_is_found(calm: PlacedWorld) -> None:
+    group = calm.place("s1")
+    assert calm.loop.run_until(lambda: bool(calm.writers.acknowledged[group]), seconds=60.0)
+    history = calm.writers.history
+    history.answered(history.call(f"group {group}", ReadFrom(1, is_whole=True)), ())
+    with pytest.raises(Violation, match=f"Linearizable: group {group}"):
+        calm.finish(names_min=2)
+
+
+def test_a_seed_may_place_groups_and_cancel_them() -> None:
+    assert run_seed(2, swarm=replace(CALM, seconds=0.3, placed=2, cancels=True, callers=1)).invariant == ""
 
 
 def test_no_founder_opens_a_group_before_all_have_reported_their_disks(calm: PlacedWorld) -> None:

@@ -23,7 +23,7 @@ completely.
 | ``topics`` | the topics of a run, and the positions and records that clients have seen |
 | ``workload``, ``journal`` | clients that append, read and call an actor |
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
-| ``groups`` | writers to other groups than 0, and the comparison of their states |
+| ``groups`` | other groups than 0: placed, written to and read while a run has faults, and compared |
 | ``tokens`` | an administrator, and clients whose tokens are revoked while they use them |
 | ``violation`` | the error that a checker raises |
 | ``checkers/`` | one property per file, of each event or of the whole history |

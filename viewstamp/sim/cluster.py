@@ -322,7 +322,7 @@ class Cluster:
             return
         self.note(member.id, "!", f"stops: {failure}")
         # Outside the context of any process, because this one is about to die together with its callbacks.
-        self.loop.call_soon(self._after_failure, member, process, context=contextvars.Context())
+        self.loop.call_soon(self.restart, member, process, context=contextvars.Context())
 
     async def _live_with_groups(self, member: Member, node: Node) -> BaseException:
         """Host the other groups; return the first failure. After that of another group the node goes on for a while."""
@@ -351,7 +351,8 @@ class Cluster:
 
         self.loop.call_soon(end, context=contextvars.Context())
 
-    def _after_failure(self, member: Member, process: SimulatedProcess) -> None:
+    def restart(self, member: Member, process: SimulatedProcess) -> None:
+        """End a process, and start the node again a little later; does nothing if another process runs by now."""
         if member.process is process:
             self.take_down(member, power=False)
             self.loop.call_later(_RESTART_SECONDS, self.bring_up, member)

@@ -62,9 +62,19 @@ class Damages:
       * SilentForAReason: a member recovers only if its disk was damaged (protocol rule 17)
     """
 
-    def __init__(self, cluster: Cluster, facts: Facts, disks: DiskLogs, group: GroupId = GROUP_0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        facts: Facts,
+        disks: DiskLogs,
+        group: GroupId = GROUP_0,
+        founders: frozenset[NodeId] = frozenset(),
+    ) -> None:
+        """Begin without damage; ``founders`` are the voters before the first record, none = all members."""
         self.others: list[Damages] = []
         """Those of the other groups; only group 0 has some."""
+        self.on_disk_loss: Callable[[], None] = lambda: None
+        """Called before a disk is lost; may add to ``others``."""
         self.present: dict[NodeId, _Damage] = {}
         self.planned: list[frozenset[NodeId]] = []
         """Sets of voters that the operator is about to request."""
@@ -74,6 +84,7 @@ class Damages:
         self._facts = facts
         self._disks = disks
         self._group = group
+        self._founders = founders
 
     def __contains__(self, member: NodeId) -> bool:
         return member in self.present
@@ -112,6 +123,8 @@ class Damages:
 
     def inflict(self, kind: str, member: Member, damage: Callable[[DiskLog], bool]) -> bool:
         """Apply ``damage`` to a member's disk if the budget allows it; return whether anything was done."""
+        if kind == "lost-disk":
+            self.on_disk_loss()
         damaged = [self, *self.others] if kind == "lost-disk" else [self]
         held = [each._held(member) for each in damaged]
         if not all(each.allows(member.id_in(each._group)) for each in damaged):
@@ -244,7 +257,8 @@ class Damages:
             if membership.is_joint:
                 sets.append(frozenset(membership.outgoing))
         if not sets:  # Before the first record, and while no node runs, the settings name the voters.
-            sets.append(frozenset(member.id_in(self._group) for member in self._cluster.members))
+            members = [each for each in self._cluster.members if each.name in (self._founders or {each.name})]
+            sets.append(frozenset(member.id_in(self._group) for member in members))
         return sets
 
     def _current(self) -> list[Membership]:

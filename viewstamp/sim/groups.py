@@ -1,13 +1,14 @@
-"""Other groups than 0 on the nodes of a run: they are placed, each gets a writer, and their states are compared.
+"""Other groups than 0 on the nodes of a run: they are placed, written to and read, and their states are compared.
 
-A writer creates topics, one after the other, at the member that leads its group, and remembers the acknowledged ones.
-It waits for no answer for ever, because the process of the leader may die.
+A writer creates topics, one after the other, at the member that leads its group. A reader lists them linearizably at
+any member. Neither waits for an answer for ever, because the process of the member may die.
 
 | invariant | sentence |
 | --- | --- |
 | GroupsKeepWhatTheyAcknowledged | at the end each member of a group has every topic whose creation was acknowledged |
 | GroupsAreApart | ... and no topic of another group |
 | GroupsAgree | ... and the same state as the other members of the group |
+| Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
 | EstablishedIsNeverNew | a member is open under the name of a founder only with the disk that group 0 has on \
@@ -17,36 +18,96 @@ record for it, and an id of a group never has two disks |
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import itertools
 from collections.abc import Callable
 
 import msgpack
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
-from viewstamp.errors import RequestError, ViewstampError
+from viewstamp.errors import OutcomeUnknownError, RequestError, StorageError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import GroupsQuery, Result, TopicsQuery
-from viewstamp.sim.cluster import Cluster
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
+from viewstamp.sim.checkers.linearizability import Answer, Log, judge
+from viewstamp.sim.cluster import Cluster, Member, is_settled
+from viewstamp.sim.disk import UNLIMITED_BYTES
+from viewstamp.sim.history import Append, Operation, ReadFrom, Recorder
+from viewstamp.sim.loop import SimulatedProcess
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
+from viewstamp.sim.world import World
 from viewstamp.wire.batch import Kind, build_batch
 
-__all__ = ["GroupPlacer", "GroupWriters"]
+__all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
 
 _PAUSE_SECONDS = 0.05
+_READ_SECONDS = 0.3
+"""The mean time between two reads of a group."""
 _LOOK_SECONDS = 0.01
 _ANSWER_SECONDS = 2.0
+_GROUP_DOWN_SECONDS = 1.0
+"""Time after which an operator restarts a node because one of its groups has failed."""
+
+
+class PlacedGroups:
+    """The groups that are placed while a world runs: each is watched by checkers, written to and read."""
+
+    def __init__(self, world: World, number: int, *, cancels: bool) -> None:
+        """Prepare; see :class:`GroupPlacer`."""
+        self.writers = GroupWriters(world)
+        self.placer = GroupPlacer(
+            world, number, on_seen=self._on_seen, on_placed=self.writers.write_to, on_gone=world.forget, cancels=cancels
+        )
+        self._world = world
+        world.damages.on_disk_loss = self.placer.look
+
+    def start(self) -> None:
+        """Begin to place groups."""
+        self.placer.start()
+
+    def stop(self) -> None:
+        """Write nothing more, once each group has acknowledged something."""
+        self.writers.stop()
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all groups are placed, and all members of each have the same log."""
+        return self.placer.is_done and all(is_settled(self._founders(each), each) for each in self.placer.placed)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether :attr:`is_level` holds, and nothing more is written."""
+        return self.writers.is_done and self.is_level
+
+    def check(self) -> None:
+        """Check the groups at the end. Raises Violation."""
+        self.placer.look()
+        self.placer.check_end()
+        self.writers.check()
+
+    def _on_seen(self, placed: PlacedGroup) -> None:
+        self._world.watch(placed.id, frozenset(placed.members))
+
+    def _founders(self, group: GroupId) -> list[Member]:
+        founders = self.placer.founders[group]
+        return [member for member in self._world.members if member.name in founders]
 
 
 class GroupWriters:
-    """One writer for each group but group 0."""
+    """One writer and one reader for each group but group 0."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.acknowledged: dict[GroupId, list[str]] = {}
         """The names of the topics whose creation was acknowledged, by group."""
+        ticks = itertools.count(1)
+        self.history = Recorder(lambda: next(ticks))
+        """The creations and the lists of topics; each group is a partition."""
         self._cluster = cluster
         self._process = cluster.loop.process("group-writers")
+        self._entropy = cluster.loop.entropy("group-writers")
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
 
     def start(self) -> None:
@@ -55,31 +116,44 @@ class GroupWriters:
             self.write_to(group)
 
     def write_to(self, group: GroupId) -> None:
-        """Begin to write to a group."""
+        """Begin to write to a group, and to read it."""
         self.acknowledged[group] = []
-        self._process.spawn(self._write(group))
+        self._tasks += self._process.spawn(self._write(group)), self._process.spawn(self._read(group))
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Write nothing more, once each group has acknowledged something."""
         self._is_over = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is written."""
+        return all(task.done() for task in self._tasks)
 
     async def _write(self, group: GroupId) -> None:
         number = 0
-        while not self._is_over:
+        while not self._is_over or not self.acknowledged[group]:
             await asyncio.sleep(_PAUSE_SECONDS)
-            leader = self._leader(group)
+            leader = next((each for each in self._hosts(group) if each.replica and each.replica.is_leading), None)
             if leader is None:
                 continue
             number += 1
             name = f"g{group}-{number}"
-            if await self._is_created(leader, name):
-                self.acknowledged[group].append(name)
+            operation = self.history.call(_partition(group), Append((name,)))
+            try:
+                await self._create(leader, name)
+            except (TimeoutError, OutcomeUnknownError):
+                continue
+            except ViewstampError:
+                self.history.never(operation)
+                continue
+            self.history.answered(operation, 0)  # The end of the run gives the position: see :meth:`_judge`.
+            self.acknowledged[group].append(name)
 
-    def _leader(self, group: GroupId) -> Group | None:
-        replicas = [hosted for member in self._cluster.members if (hosted := member.group(group)) is not None]
-        return next((hosted for hosted in replicas if hosted.replica is not None and hosted.replica.is_leading), None)
+    def _hosts(self, group: GroupId) -> list[Group]:
+        return [hosted for member in self._cluster.members if (hosted := member.group(group)) is not None]
 
-    async def _is_created(self, leader: Group, name: str) -> bool:
+    async def _create(self, leader: Group, name: str) -> None:
+        """Create a topic. Raises ViewstampError, and TimeoutError if the outcome is unknown."""
         answered: asyncio.Future[Result | ViewstampError] = asyncio.get_running_loop().create_future()
 
         def answer(result: Result | ViewstampError) -> None:
@@ -87,72 +161,139 @@ class GroupWriters:
                 answered.set_result(result)
 
         record = msgpack.packb({"name": name, "retain_bytes": 0, "retain_seconds": 0.0})
-        try:
-            leader.propose(build_batch([record], kind=Kind.CREATE_TOPIC), answer)
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                return not isinstance(await answered, ViewstampError)
-        except (ViewstampError, TimeoutError):
-            return False
+        leader.propose(build_batch([record], kind=Kind.CREATE_TOPIC), answer)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            result = await answered
+        if isinstance(result, ViewstampError):
+            raise result
+
+    async def _read(self, group: GroupId) -> None:
+        while not self._is_over:
+            await asyncio.sleep(self._entropy.expovariate(1 / _READ_SECONDS))
+            hosts = self._hosts(group)
+            if hosts:
+                operation = self.history.call(_partition(group), ReadFrom(1, is_whole=True))
+                try:
+                    names = await self._list(self._entropy.choice(hosts))
+                except (TimeoutError, ViewstampError):
+                    continue
+                self.history.answered(operation, tuple(names))
+
+    async def _list(self, hosted: Group) -> list[str]:
+        """Return the names of the topics linearizably. Raises ViewstampError or TimeoutError."""
+        answered: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+
+        def read(error: ViewstampError | None) -> None:
+            if answered.done():
+                return
+            if error is None:
+                answered.set_result(_names(hosted))
+            else:
+                answered.set_exception(error)
+
+        hosted.reading.join(read)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await answered
 
     def check(self) -> None:
-        """Compare the states of the members, which have settled. Raises Violation."""
+        """Compare the states of the members, which have settled, and judge the history. Raises Violation."""
         for group, acknowledged in self.acknowledged.items():
-            hosts = [hosted for member in self._cluster.members if (hosted := member.group(group)) is not None]
+            hosts = self._hosts(group)
             for hosted in hosts:
-                topics = hosted.machine.query(TopicsQuery())
-                assert isinstance(topics, list), "the answer is a list of topics"
-                names = [topic["name"] for topic in topics]
+                names = _names(hosted)
                 if lost := set(acknowledged).difference(names):
                     raise Violation("GroupsKeepWhatTheyAcknowledged", f"{hosted.me} lacks {sorted(lost)} of {group}")
                 if foreign := [name for name in names if not name.startswith(f"g{group}-")]:
                     raise Violation("GroupsAreApart", f"{hosted.me} has {foreign} in {group}")
             if len({hosted.machine.digest() for hosted in hosts}) > 1:
                 raise Violation("GroupsAgree", f"the members of group {group} have different states")
+            self._judge(group, _names(hosts[0]))
+
+    def _judge(self, group: GroupId, names: list[str]) -> None:
+        """Judge the history of a group that has these topics in the end."""
+        partition = _partition(group)
+        operations = [each for each in self.history.operations if each.partition == partition]
+        positions = {name: position for position, name in enumerate(names, 1)}
+        for operation in operations:
+            if isinstance(operation.request, Append) and not operation.is_open:
+                operation.answer = positions[str(operation.request.values[0])]
+        now = self.history.now
+        operations.append(Operation(partition, ReadFrom(1, is_whole=True), now(), tuple(names), now()))
+        judgement = judge(operations, Log())
+        if judgement.answer is Answer.VIOLATED:
+            raise Violation("Linearizable", f"{partition}: {judgement.detail}")
+
+
+def _partition(group: GroupId) -> str:
+    return f"group {group}"
+
+
+def _names(hosted: Group) -> list[str]:
+    """Return the names of the topics of a group in the order of their creation, as a member has applied them."""
+    topics = hosted.machine.query(TopicsQuery())
+    assert isinstance(topics, list), "the answer is a list of topics"
+    return [topic["name"] for topic in topics]
 
 
 class GroupPlacer:
     """Places groups by a client, one after the other, and watches the disks of their members."""
 
     def __init__(
-        self, cluster: Cluster, number: int, *, on_placed: Callable[[GroupId], None], cancels: bool = False
+        self,
+        cluster: Cluster,
+        number: int,
+        *,
+        on_seen: Callable[[PlacedGroup], None],
+        on_placed: Callable[[GroupId], None],
+        on_gone: Callable[[GroupId], None],
+        cancels: bool = False,
     ) -> None:
         """Prepare.
 
         Args:
           cluster: where to place them.
           number: how many to place.
+          on_seen: called with each group that a member has applied.
           on_placed: called with each of them when it stays: it was not, or could not be, cancelled.
+          on_gone: called with each of them whose cancellation was acknowledged.
           cancels: whether to cancel each group once, as soon as it is placed.
         """
         self.placed: list[GroupId] = []
         self.cancelled: list[GroupId] = []
         """The groups whose cancellation was acknowledged."""
+        self.founders: dict[GroupId, frozenset[NodeId]] = {}
+        """The founders of each group that a member has applied."""
         self._cluster = cluster
         self._number = number
+        self._on_seen = on_seen
         self._on_placed = on_placed
+        self._on_gone = on_gone
         self._cancels = cancels
         self._process = cluster.loop.process("group-placer")
-        self._founders: dict[tuple[GroupId, NodeId], str] = {}
+        self._recorded: dict[tuple[GroupId, NodeId], str] = {}
         """The disks on record, as any member has applied them."""
         self._established: dict[GroupId, None] = {}
         self._disks: dict[tuple[GroupId, NodeId], str] = {}
         """The disk of each id that was ever open."""
         self._open: dict[tuple[str, GroupId], object] = {}
         """The replicas that were looked at, by machine and group."""
+        self._failing: dict[SimulatedProcess, float] = {}
+        """The processes in which a group has failed, with the time at which the operator noticed it."""
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to place groups, and to look at the members: regularly, and in the event in which one opens a group."""
-        self._process.spawn(self._place())
+        self._task = self._process.spawn(self._place())
         self._process.spawn(self._look())
         after_event = self._cluster.loop.after_event
         assert after_event is not None, "a world checks after each event"
 
-        def look() -> None:
+        def after_each() -> None:
             after_event()
             if self._is_another_open():
-                self.check()
+                self.look()
 
-        self._cluster.loop.after_event = look
+        self._cluster.loop.after_event = after_each
 
     def _is_another_open(self) -> bool:
         """Return whether a member has opened a group since the last call.
@@ -167,6 +308,11 @@ class GroupPlacer:
                     known[key] = group.parts
                     is_another = True
         return is_another
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all groups are placed."""
+        return self._task is not None and self._task.done()
 
     def client(self) -> Client:
         """Return a client of the cluster, which the caller closes."""
@@ -206,6 +352,7 @@ class GroupPlacer:
                 return False
             else:
                 self.cancelled.append(group)
+                self._on_gone(group)
                 return True
 
     def check_end(self) -> None:
@@ -219,19 +366,44 @@ class GroupPlacer:
     async def _look(self) -> None:
         while True:
             try:
-                self.check()
+                self.look()
+                self._restart_failed()
             except Violation as violation:
                 self._cluster.fail(violation)
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def check(self) -> None:
-        """Check the disks of all open members. Raises Violation."""
+    def _restart_failed(self) -> None:
+        """Let an operator restart each node on which a group has failed, some time after the failure.
+
+        A group that could not be created because the disk is full needs none: it is tried again.
+        """
+        loop = self._cluster.loop
+        for member in self._cluster.members:
+            node, process = member.node, member.process
+            if node is None or process is None:
+                continue
+            failures = [group.failed.result() for group in node.groups.values() if group.failed.done()]
+            is_full = member.disk.capacity_bytes < UNLIMITED_BYTES
+            if not failures and (is_full or not node.hosting.failures):
+                self._failing.pop(process, None)
+                continue
+            for failure in failures:
+                if not isinstance(failure, StorageError):
+                    raise Violation("a group fails only when its disk does", f"{member.id}: {failure!r}")
+            if loop.time() - self._failing.setdefault(process, loop.time()) >= _GROUP_DOWN_SECONDS:
+                loop.call_soon(self._cluster.restart, member, process, context=contextvars.Context())
+
+    def look(self) -> None:
+        """Note the groups that the members have applied, and check the disks of the open ones. Raises Violation."""
         nodes = [(each.name, each.node) for each in self._cluster.members if each.is_up and each.node is not None]
         for _, node in nodes:
             for placed in node.machine.query(GroupsQuery()) if node.group.parts is not None else ():
+                if placed.id not in self.founders:
+                    self.founders[placed.id] = frozenset(placed.members)
+                    self._on_seen(placed)
                 for founder, incarnation in placed.incarnations.items():
-                    self._expect(self._founders, placed.id, founder, incarnation)
+                    self._expect(self._recorded, placed.id, founder, incarnation)
                 if placed.is_established:
                     self._established[placed.id] = None
         for name, node in nodes:
@@ -243,7 +415,7 @@ class GroupPlacer:
                 if group.id not in self._established:
                     raise Violation("EstablishedIsNeverNew", f"{name} has opened group {group.id} before all founders")
                 if group.me == name:
-                    self._expect(self._founders, group.id, name, group.incarnation)
+                    self._expect(self._recorded, group.id, name, group.incarnation)
                 self._expect(self._disks, group.id, group.me, group.incarnation)
 
     @staticmethod

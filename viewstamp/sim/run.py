@@ -14,10 +14,11 @@ from viewstamp.sim.checkers.replicas import check_replicas, check_states
 from viewstamp.sim.checkers.sinks import check_sinks
 from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import Operation
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
-from viewstamp.sim.swarm import Swarm, draw_swarm
+from viewstamp.sim.swarm import Swarm, draw_swarm, with_groups
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
@@ -29,6 +30,8 @@ _LEASES_CHANCE = 0.3
 """The share of seeds with leases, if the swarm is drawn."""
 _TOKENS_CHANCE = 0.2
 """The share of seeds with access control, if the swarm is drawn and no majority loses acknowledged records."""
+_GROUPS_CHANCE = 0.3
+"""The share of seeds with placed groups, of those with a drawn swarm that allows them: one of eight of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +79,22 @@ def run_seed(
     if swarm is None:
         loop = SimulatedLoop(seed)
         swarm = draw_swarm(loop.entropy("swarm"))
-        # From a stream of its own, so that each seed has the faults that it had without leases and tokens.
+        # From streams of their own, so that each seed has the faults that it had without leases, tokens and groups.
         swarm = replace(swarm, leases=loop.entropy("leases").random() < _LEASES_CHANCE)
         has_tokens = loop.entropy("tokens").random() < _TOKENS_CHANCE and not swarm.majority_loses_power
         swarm = replace(swarm, tokens=has_tokens)
+        groups = loop.entropy("groups")
+        if groups.random() < _GROUPS_CHANCE:
+            swarm = with_groups(swarm, groups)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
+    placed = PlacedGroups(world, swarm.placed, cancels=swarm.cancels) if swarm.placed else None
     invariant = detail = ""
     is_judged = False
     try:
-        is_judged = _run(world, workload, faults, steps)
+        is_judged = _run(world, workload, faults, placed, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
@@ -111,13 +118,15 @@ def run_seed(
     return verdict
 
 
-def _run(world: World, workload: Workload, faults: Faults, steps: int | None) -> bool:
+def _run(world: World, workload: Workload, faults: Faults, placed: PlacedGroups | None, steps: int | None) -> bool:
     """Run a world to its end and check it; return whether all of the history was judged."""
     loop = world.loop
     for member in world.members:
         world.bring_up(member)
     workload.start()
     faults.start()
+    if placed is not None:
+        placed.start()
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
     faults.stop()
     is_lossy = world.swarm.majority_loses_power
@@ -126,10 +135,17 @@ def _run(world: World, workload: Workload, faults: Faults, steps: int | None) ->
     world.calm()
     workload.stop()
     faults.operator.finish()
+    if placed is not None:
+        placed.stop()
     # A session that lost acknowledged batches cannot go on, so its client waits for ever.
-    check_liveness(world, lambda: is_lossy or (workload.is_done and faults.operator.is_done))
+    check_liveness(
+        world,
+        lambda: is_lossy or (workload.is_done and faults.operator.is_done and (placed is None or placed.is_done)),
+    )
     check_advances(world)
     loop.check()
+    if placed is not None:
+        placed.check()
     contents = {member.id: contents_of(member) for member in world.members}
     check_replicas(contents)
     check_states({member.id: member.machine for member in world.members})

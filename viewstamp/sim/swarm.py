@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from viewstamp.sim.network import LinkOptions
 
-__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities", "without_faults"]
+__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities", "with_groups", "without_faults"]
 
 DAMAGES = ("flip", "tear", "drop-segment", "lose-tail", "foreign-segment", "lost-control", "lost-disk")
 """The faults that lose or change durable data on a disk: ``damage.py``."""
@@ -54,6 +54,10 @@ class Swarm:
     nodes: int = 3
     groups: int = 1
     """Number of groups that each of the first nodes hosts (``groups.py``)."""
+    placed: int = 0
+    """Number of groups that a client places while the run goes on, beside ``groups`` ..."""
+    cancels: bool = False
+    """... and whether it cancels each once, as soon as it is placed."""
     clients: int = 2
     callers: int = 3
     """Concurrent callers in each client; their appends coalesce."""
@@ -175,6 +179,18 @@ def without_faults(swarm: Swarm) -> Swarm:
         handshakes_max=calm.handshakes_max,
         buffered_bytes_max=calm.buffered_bytes_max,
     )
+
+
+def with_groups(swarm: Swarm, entropy: random.Random) -> Swarm:
+    """Return the swarm with placed groups, unless its settings exclude them.
+
+    In interval mode and with access control no group is placed. A member that is removed from group 0 stays a member of
+    the other groups, and the operator would stop its machine.
+    """
+    number, cancels = entropy.choice((1, 2, 3)), entropy.random() < 0.5
+    if swarm.sync_seconds or swarm.tokens or "members" in swarm.faults:
+        return swarm
+    return replace(swarm, placed=number, cancels=cancels)
 
 
 def _draw(entropy: random.Random) -> Swarm:

@@ -44,15 +44,20 @@ class World(Cluster):
         self.log_times = LogTimeChecker(self)
         self.loop.after_event = self._after_event
 
-    def watch(self, group: GroupId) -> None:
-        """Check another group from now on, and count its copies in the budget of damage."""
+    def watch(self, group: GroupId, founders: frozenset[NodeId] = frozenset()) -> None:
+        """Check another group from now on, and count its copies in the budget of damage; no founders = all members."""
         checker = ConsensusChecker(self, group)
         disks = DiskLogs(self, checker.facts, group)
         disks.look()
-        damages = Damages(self, checker.facts, disks, group)
+        damages = Damages(self, checker.facts, disks, group, founders)
         self.damages.others.append(damages)
         self.damages_of[group] = damages
         self.others[group] = checker, DurabilityChecker(self, checker.facts, disks, damages, group)
+
+    def forget(self, group: GroupId) -> None:
+        """Check a group no more, because it was cancelled. Does nothing if it is not watched."""
+        if self.others.pop(group, None) is not None:
+            self.damages.others.remove(self.damages_of.pop(group))
 
     def _after_event(self) -> None:
         for checker, durability in self.others.values():
