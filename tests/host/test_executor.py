@@ -51,11 +51,12 @@ async def rotate(count: int, *, waits: bool) -> tuple[list[str], list[int]]:
     executor = RealDisk(executor_threads=3).executor("sync", work, done)
     executor.put(0)
     async with asyncio.timeout(10):
+        put = 1
         while len(reported) < count:
-            before = len(reported)
             await asyncio.sleep(0.005)
-            if not waits and before == len(reported) < count:
-                executor.put(before)
+            if not waits and len(reported) == put < count:
+                executor.put(put)
+                put += 1
     await executor.close()
     return workers, reported
 
