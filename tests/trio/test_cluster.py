@@ -13,7 +13,7 @@ import trio.testing
 
 import viewstamp as vs
 from tests.in_thread import InThread, in_thread
-from tests.trio.late import late_error
+from tests.trio.late import late_error, until
 from viewstamp.embed import ClusterHandle, local_cluster
 from viewstamp.trio import Client, connect
 
@@ -65,8 +65,16 @@ async def opened(nodes: Nodes) -> AsyncIterator[tuple[Client, str]]:
             yield client, topic
 
 
-def leader(nodes: Nodes) -> str:
-    return next(node.id for node in nodes.held.nodes.values() if node.node_status["role"] == "leader")
+async def leader(nodes: Nodes) -> str:
+    """Wait for a leader, because a busy machine may cost the cluster its leader for a moment."""
+    found: list[str] = []
+
+    def look() -> bool:
+        found.extend(str(node.id) for node in nodes.held.nodes.values() if node.node_status["role"] == "leader")
+        return bool(found)
+
+    await until(look)
+    return found[0]
 
 
 def test_appended_records_are_read_from_their_topic(nodes: Nodes) -> None:
@@ -104,9 +112,9 @@ def test_the_leader_is_killed_amid_appends_and_every_record_is_there_once(nodes:
 
             async def kill() -> None:
                 await amid.wait()
-                victim = leader(nodes)
+                victim = await leader(nodes)
+                assert len(receipts) < total, "the leader is stopped amid them"
                 await trio.to_thread.run_sync(nodes.run, nodes.held.stop(victim))
-                assert len(receipts) < total, "the leader was killed amid them"
                 await trio.to_thread.run_sync(nodes.run, nodes.held.start(victim))
 
             nursery.start_soon(follow)
@@ -127,7 +135,8 @@ def test_the_outcome_of_an_append_that_timed_out_can_be_asked_for(nodes: Nodes) 
     async def main() -> None:
         async with opened(nodes) as (client, topic):
             await client.append(topic, b"first")
-            followers = [node for node in nodes.held.ids if node != leader(nodes)]
+            leading = await leader(nodes)
+            followers = [node for node in nodes.held.ids if node != leading]
             for node in followers:
                 await trio.to_thread.run_sync(nodes.run, nodes.held.stop(node))
             append = partial(client.append, topic, b"second", timeout=5.0)
