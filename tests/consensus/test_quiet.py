@@ -14,8 +14,8 @@ import pytest
 
 from tests.consensus.group import Group
 from tests.consensus.schedule import MIXES, Schedule
-from viewstamp.consensus.messages import AppendRequest, AppendResponse, HeartbeatRequest
-from viewstamp.consensus.quiet import completion_may_wait, response_may_wait
+from viewstamp.consensus.messages import AppendRequest, AppendResponse, HeartbeatRequest, HeartbeatResponse
+from viewstamp.consensus.quiet import beat_ticks, completion_may_wait, is_in_step, response_may_wait
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import RaftOptions
@@ -53,7 +53,10 @@ def everything(raft: Raft) -> object:
 
 
 class Sleeper(Schedule):
-    """A random schedule in which each member counts its quiet ticks at once, and one by one, with equal states."""
+    """A random schedule in which each member counts its quiet ticks at once, and one by one, with equal states.
+
+    Beats, which make the leaders of several groups send at the same moment, come at random times.
+    """
 
     longest = 0
 
@@ -61,6 +64,8 @@ class Sleeper(Schedule):
         for member in self.group.up():
             raft = member.raft
             assert raft is not None
+            if self.entropy.randrange(4) == 0:
+                raft.beat()
             for has_room in (True, self.entropy.randrange(10) > 0):
                 if raft.quiet_ticks() > 1 and self.entropy.randrange(2):
                     self._compare(copy.deepcopy(raft), has_room=has_room)
@@ -129,6 +134,55 @@ def test_an_idle_leader_leaves_out_every_other_heartbeat() -> None:
 def test_an_idle_leader_of_a_short_election_timeout_leaves_none_out() -> None:
     group = settled(heartbeat_ticks=4)
     assert heartbeats(group, 20) == 5
+
+
+def test_a_beat_sends_the_heartbeats_of_an_idle_leader_before_they_are_due() -> None:
+    group = settled()
+    while group[ONE].core.leading.heartbeat_elapsed != 2:
+        group.tick(ONE)
+        group.settle()
+    raft = group[ONE].raft
+    assert raft is not None
+    raft.beat()
+    ready = raft.ready()
+    assert ready is not None
+    assert [type(message) for message in ready.messages] == [HeartbeatRequest, HeartbeatRequest]
+    assert heartbeats(group, beat_ticks(raft.core.options)) == 0, "the next beat comes before the next is due"
+
+
+def test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect() -> None:
+    group = settled()
+    group.propose(ONE)
+    for member in (ONE, TWO):
+        raft = group[member].raft
+        assert raft is not None
+        before = list(raft.core.output.messages)
+        raft.beat()
+        assert raft.core.output.messages == before
+
+
+def test_heartbeats_of_a_leader_with_unacknowledged_records_are_not_shared() -> None:
+    """They must be lost with its appends, because its followers would otherwise never elect another leader."""
+    group = settled()
+    core = group[ONE].core
+    request = HeartbeatRequest(
+        source=ONE, target=TWO, term=core.term, number=1, commit_end=core.log.end, sent_end=core.log.end, round=0
+    )
+    assert is_in_step(core, request)
+    group.propose(ONE)
+    assert not is_in_step(core, request)
+
+
+def test_responses_of_a_follower_with_uncommitted_records_are_not_shared() -> None:
+    """They must be lost with its acknowledgements, because its leader would otherwise never step down."""
+    group = settled()
+    core = group[TWO].core
+    response = HeartbeatResponse(source=TWO, target=ONE, term=core.term, number=1, end=core.log.end, round=0)
+    assert is_in_step(core, response)
+    group.propose(ONE)
+    group.deliver(target=TWO)
+    assert core.log.commit_end < core.log.end
+    assert not is_in_step(core, response)
 
 
 def test_a_leader_whose_follower_is_behind_leaves_no_heartbeat_out() -> None:

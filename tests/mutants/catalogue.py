@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.explore.mutants import EXPLORED
 from tests.mutants.archive_mutants import ARCHIVE_MUTANTS
 from tests.mutants.backup_mutants import BACKUP_MUTANTS
+from tests.mutants.beat_mutants import BEAT_MUTANTS
 from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.fork_mutants import FORK_MUTANTS
@@ -74,6 +75,7 @@ _ALL = {
     **CORE_MUTANTS,
     **NODE_MUTANTS,
     **STREAM_MUTANTS,
+    **BEAT_MUTANTS,
     **TOKEN_MUTANTS,
     **REPLAY_MUTANTS,
     **RESOURCE_MUTANTS,

@@ -692,6 +692,30 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "share-a-busy-leaders-heartbeats",
+        Case("tests/consensus/test_quiet.py::test_heartbeats_of_a_leader_with_unacknowledged_records_are_not_shared"),
+    ),
+    Record(
+        "share-a-busy-followers-heartbeats",
+        Case("tests/consensus/test_quiet.py::test_responses_of_a_follower_with_uncommitted_records_are_not_shared"),
+    ),
+    Record(
+        "share-the-first-connection",
+        Case("tests/sim/test_beats.py::test_a_connection_that_loses_everything_costs_no_idle_group_its_leader"),
+    ),
+    Record(
+        "believe-the-carrier-of-a-beat",
+        Case("tests/node/test_beats.py::test_a_heartbeat_of_another_disk_ends_the_connections_of_its_group"),
+    ),
+    Record(
+        "read-beats-everywhere",
+        Case("tests/node/test_beats.py::test_a_node_that_only_asks_to_join_may_send_no_heartbeats_of_other_groups"),
+    ),
+    Record(
+        "beat-always", Case("tests/consensus/test_quiet.py::test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect")
+    ),
+    Record("beat-keeps-the-timer", Case("tests/node/test_ticker.py::test_a_plan_that_moves_the_timer_sets_it_later")),
+    Record(
         "commands-unchecked", Case("tests/streams/test_tokens.py::test_commands_need_the_right_to_call_their_actor")
     ),
     Record(
@@ -970,10 +994,7 @@ RECORDS: tuple[Record, ...] = (
         "readdress-for-ever",
         Case("tests/fork/test_loss.py::test_addresses_of_an_operator_replace_those_of_memberships_up_to_a_generation"),
     ),
-    Record(
-        "commit-after-drop",
-        Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart"),
-    ),
+    Record("commit-after-drop", Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart")),
     Record(
         "forget-before-drop",
         Case("tests/streams/test_runs.py::test_a_dropped_run_stays_known_until_it_is_forgotten_and_is_not_read"),
@@ -982,10 +1003,7 @@ RECORDS: tuple[Record, ...] = (
         "drop-what-is-kept",
         Case("tests/streams/test_runs.py::test_deleted_records_are_not_archived_and_runs_of_deleted_records_go_first"),
     ),
-    Record(
-        "two-runs-at-once",
-        Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart"),
-    ),
+    Record("two-runs-at-once", Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart")),
     Record(
         "run-behind-a-gap",
         Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
@@ -998,10 +1016,7 @@ RECORDS: tuple[Record, ...] = (
         "archive-what-is-deleted",
         Case("tests/streams/test_runs.py::test_deleted_records_are_not_archived_and_runs_of_deleted_records_go_first"),
     ),
-    Record(
-        "commit-a-part",
-        Case("tests/streams/test_runs.py::test_a_record_that_breaks_a_rule_is_refused_by_name"),
-    ),
+    Record("commit-a-part", Case("tests/streams/test_runs.py::test_a_record_that_breaks_a_rule_is_refused_by_name")),
     Record(
         "read-while-prepared",
         Case("tests/streams/test_runs.py::test_only_a_committed_run_is_read_whatever_was_done_before_the_leader_died"),

@@ -14,6 +14,7 @@ from viewstamp.actors import System
 from viewstamp.consensus.membership import AddMember, Membership, MembershipEntry, RemoveMember
 from viewstamp.errors import CorruptionError, LostDiskError, WrongClusterError
 from viewstamp.ids import NodeId
+from viewstamp.node.beats import Beats
 from viewstamp.node.inbox import Inbox, Item, RememberPeer
 from viewstamp.node.peers.identity import joining_change
 from viewstamp.node.peers.pool import PeerPool
@@ -68,6 +69,7 @@ def at(cores: Cores, me: str, known: dict[str, str]) -> PeerPool:
         raft,
         System(me),
         greeting=dict,
+        beats=Beats(1.0, list),
         inbox=Remembering(known),
         group=IgnoringNode(),
         hello={"cluster": "c", "node": me, "incarnation": f"disk-of-{me}", "address": me},

@@ -80,6 +80,17 @@ def test_a_plan_that_ends_later_leaves_the_timer_alone() -> None:
     assert hand.alarms[-1].seconds == 20 * TICK
 
 
+def test_a_plan_that_moves_the_timer_sets_it_later() -> None:
+    hand, ticker = started(20)
+    hand.now += 5 * TICK
+    assert ticker.catch_up() == 5
+    ticker.plan(20, moves=True)
+    assert hand.alarms[0].is_cancelled
+    assert hand.alarms[-1].seconds == 20 * TICK
+    ticker.plan(20, moves=True)
+    assert len(hand.alarms) == 2, "it is set for that tick already"
+
+
 def test_a_process_that_was_stopped_counts_no_more_than_its_timer_was_set_for() -> None:
     """Messages of the leader may wait unread in the sockets of the stopped process.
 

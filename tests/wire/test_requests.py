@@ -17,7 +17,7 @@ from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.requests import REQUESTS, AskToJoin, ReadLog, ReadSnapshot, RequestBody
 from viewstamp.wire.schema import BodyField
 
-NO_REQUESTS = {"HELLO", "WELCOME", "REFUSED", "MEMBERS", "PEER", "DIGEST", "OK", "ERROR"}
+NO_REQUESTS = {"HELLO", "WELCOME", "REFUSED", "MEMBERS", "PEER", "DIGEST", "BEATS", "OK", "ERROR"}
 ROWS = [pytest.param(row, id=row.__name__) for row in REQUESTS.values()]
 FIELDS = [
     pytest.param(row, field, id=f"{row.__name__}-{field.name}") for row in REQUESTS.values() for field in row.fields

@@ -48,6 +48,7 @@ __all__ = [
     "replicating",
     "send_appends",
     "send_heartbeat",
+    "send_heartbeats",
 ]
 
 
@@ -101,9 +102,7 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
     is_due = leading.heartbeat_elapsed >= core.options.heartbeat_ticks
     is_due = is_due and leading.heartbeat_elapsed >= heartbeat_ticks(core, leading)
     if is_due:
-        leading.heartbeat_elapsed = 0
-        if core.options.lease_us:
-            lease.begin_round(core, leading)  # So that the lease lasts although no read asks for a round.
+        _begin_heartbeats(core, leading)
     patience = probe_patience(core)
     for member, progress in leading.progress.items():
         progress.ticks_in_state += ticks
@@ -278,6 +277,19 @@ def _send_batches(core: Core, member: NodeId, progress: Progress, batches: tuple
     for batch in batches:
         size += batch.size
     progress.sent(batches[-1].end, size)
+
+
+def _begin_heartbeats(core: Core, leading: Leading) -> None:
+    leading.heartbeat_elapsed = 0
+    if core.options.lease_us:
+        lease.begin_round(core, leading)  # So that the lease lasts although no read asks for a round.
+
+
+def send_heartbeats(core: Core, leading: Leading) -> None:
+    """Send a heartbeat to all members, before it is due; all of them are in state REPLICATING."""
+    _begin_heartbeats(core, leading)
+    for member, progress in leading.progress.items():
+        send_heartbeat(core, leading, member, progress)
 
 
 def send_heartbeat(core: Core, leading: Leading, member: NodeId, progress: Progress) -> None:

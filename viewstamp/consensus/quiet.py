@@ -20,15 +20,18 @@ from typing import Final
 
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import AppendResponse
+from viewstamp.consensus.messages import AppendResponse, HeartbeatRequest, HeartbeatResponse
 from viewstamp.consensus.progress import ProgressState
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.consensus.state import Core, Leading
+from viewstamp.consensus.state import Core, Leading, RaftOptions
 
 __all__ = [
     "LAST_TICKS",
+    "beat_ticks",
     "completion_may_wait",
     "heartbeat_ticks",
+    "is_idle",
+    "is_in_step",
     "is_quiet_longest",
     "probe_patience",
     "quiet_ticks",
@@ -103,9 +106,24 @@ def completion_may_wait(core: Core) -> bool:
 
 def heartbeat_ticks(core: Core, leading: Leading) -> int:
     """Return the ticks from one heartbeat to the next: the setting, or twice the setting while this leader is idle."""
-    ticks = core.options.heartbeat_ticks
-    may_double = 2 * ticks * _HEARTBEATS_A_TIMEOUT <= core.options.election_timeout_ticks
-    return 2 * ticks if may_double and _is_idle(core, leading) else ticks
+    options = core.options
+    return _idle_ticks(options) if _may_double(options) and is_idle(core, leading) else options.heartbeat_ticks
+
+
+def beat_ticks(options: RaftOptions) -> int:
+    """Return the ticks from one call of ``Raft.beat`` to the next, with which no heartbeat of an idle leader is due.
+
+    One tick less than :func:`heartbeat_ticks` of an idle leader, because the timers of the groups differ by a tick.
+    """
+    return max(1, _idle_ticks(options) - 1)
+
+
+def _idle_ticks(options: RaftOptions) -> int:
+    return 2 * options.heartbeat_ticks if _may_double(options) else options.heartbeat_ticks
+
+
+def _may_double(options: RaftOptions) -> bool:
+    return 2 * options.heartbeat_ticks * _HEARTBEATS_A_TIMEOUT <= options.election_timeout_ticks
 
 
 def probe_patience(core: Core) -> int:
@@ -113,7 +131,7 @@ def probe_patience(core: Core) -> int:
     return core.patience.scaled(_PATIENCE_HEARTBEATS * core.options.heartbeat_ticks)
 
 
-def _is_idle(core: Core, leading: Leading) -> bool:
+def is_idle(core: Core, leading: Leading) -> bool:
     """Return whether every member has acknowledged the whole log and was sent its commit end, and no read waits."""
     end = core.log.end
     if core.log.commit_end != end or leading.reads or leading.reads_waiting or leading.transferee is not None:
@@ -123,6 +141,22 @@ def _is_idle(core: Core, leading: Leading) -> bool:
         if not is_up_to_date or progress.state is not ProgressState.REPLICATING:
             return False
     return True
+
+
+def is_in_step(core: Core, message: HeartbeatRequest | HeartbeatResponse) -> bool:
+    """Return whether sender and receiver of a heartbeat have the same committed log by what its sender knows.
+
+    Only such a heartbeat may travel on the connection of another group. While a group has work, a leader whose
+    connections lose everything must lose its heartbeats as well, because its followers would otherwise wait for it for
+    ever. The same holds for a follower whose acknowledgements are lost, because its leader has to step down.
+    """
+    leading, end = core.state, core.log.end
+    if core.log.commit_end != end:
+        return False
+    if not isinstance(leading, Leading):
+        return isinstance(message, HeartbeatResponse) and message.end == end
+    progress = leading.progress.get(message.target)
+    return progress is not None and progress.counted_end == end and not (leading.reads or leading.reads_waiting)
 
 
 def _leaders_ticks(core: Core, leading: Leading) -> int:

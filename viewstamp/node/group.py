@@ -123,6 +123,7 @@ class Group:
             on_failed=self._on_failed,
             repairer=self.repairer,
             hello=self._hello(),
+            beats=self._node.beats,
             log=self._logger,
         )
         self.parts.start(self._host.clock.monotonic)
@@ -361,6 +362,12 @@ class Group:
                 parts.replica.on_response(message, received)
             else:
                 parts.ref.maybe_tell(message)
+
+    def check_source(self, peer: NodeId, incarnation: str) -> None:
+        """Check that messages of a peer with this disk are accepted. Raises as ``PeerPool.check_source``."""
+        parts = self.parts
+        if parts is not None and parts.peers.trusted.get(peer) != incarnation:
+            parts.peers.check_source(peer, incarnation)
 
     def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check the opener of a peer connection; as ``PeerPool.meet``. Raises UnavailableError while starting."""

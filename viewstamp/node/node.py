@@ -7,14 +7,17 @@ with its log is a :class:`~viewstamp.node.group.Group`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from viewstamp.actors import Failure
+from viewstamp.consensus.quiet import beat_ticks
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.beats import Beats
 from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
@@ -55,6 +58,8 @@ class Node:
         self.address = options.advertise or options.listen
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the cause when a part of the node has failed; cancelled by a clean stop."""
+        self.beats = Beats(beat_ticks(options.core) * options.tick_seconds, self._leaders)
+        """Sends the heartbeats of all groups but group 0."""
         self.group: Group
         self._logger = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.group.parts))
         self.group = Group(options, host, machine, node=self, log=self._logger)
@@ -149,6 +154,7 @@ class Node:
             for group in groups:
                 await group.hand_over()
         self._stopping = True
+        self.beats.stop()
         for group in groups:
             group.refuse()
         await self._close_listener()
@@ -196,7 +202,12 @@ class Node:
                 await group.close()
             del self.groups[group.id]
             raise
+        self.beats.start()
         return group
+
+    def _leaders(self) -> list[Callable[[], None]]:
+        replicas = [group.replica for group in self.groups.values() if group.id and not group.failed.done()]
+        return [replica.beat for replica in replicas if replica is not None and replica.is_leading]
 
     def group_of(self, group: GroupId) -> Group:
         """Return a hosted group. Raises UnavailableError if none has this id, or it has failed."""

@@ -31,6 +31,7 @@ from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
 from viewstamp.node.applier import Applier
+from viewstamp.node.beats import Beats
 from viewstamp.node.health.digests import Digests, clock_report
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.inbox import Inbox, Item
@@ -131,6 +132,7 @@ def assemble(
     on_failed: Callable[[Failure], None],
     repairer: Repairer,
     hello: dict[str, object],
+    beats: Beats,
     log: Logger,
 ) -> Parts:
     """Create the parts, in the order of the table above. The replica has its address; nothing else is started.
@@ -143,6 +145,7 @@ def assemble(
       on_failed: called once, with the first failure, after all parts have begun to stop.
       repairer: fetches a lost beginning of the log from other members.
       hello: returns the HELLO of this member when it connects.
+      beats: sends the heartbeats of other groups than 0.
       log: the node's logger.
     """
     me, wal, applier, log_store = recovered.member_id, recovered.wal, recovered.applier, recovered.log_store
@@ -176,6 +179,7 @@ def assemble(
         system,
         hello=hello,
         greeting=partial(clock_report, applier, host.clock),
+        beats=beats,
         inbox=inbox,
         group=group,
         network=host.network,

@@ -13,6 +13,7 @@ from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, NodeId
+from viewstamp.node.beats import Beats
 
 __all__ = ["GroupControl", "LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
 
@@ -23,6 +24,11 @@ class NodeControl(Protocol):
     @property
     def address(self) -> str:
         """Return the address at which other members reach this node."""
+        ...
+
+    @property
+    def beats(self) -> Beats:
+        """Return what sends the heartbeats of all groups of the node but group 0."""
         ...
 
     @property

@@ -81,18 +81,24 @@ class _Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class _Beat:
+    """The leaders of all groups of this node send their heartbeats now."""
+
+
+@dataclass(frozen=True, slots=True)
 class _GoOn:
     """There is more to apply, or to ask for."""
 
 
 _TICK = _Tick()
+_BEAT = _Beat()
 _GO_ON = _GoOn()
 
 _UPKEEP_SECONDS = 1.0
 """Interval in which a leader calls ``StateMachine.upkeep``."""
 
 
-class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
+class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
     """One member's replica of the log.
 
     Invariants:
@@ -155,7 +161,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         """``Applier.placements`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
-        self._unhandled: list[Item | _Durable | _Tick | _GoOn] = []
+        self._unhandled: list[Item | _Durable | _Tick | _Beat | _GoOn] = []
         """Messages that are never handled, because their turn failed or this replica ends; see :meth:`on_stop`."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -166,10 +172,10 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         self._put, self._put_quietly, self._maybe_tell = ref.put, ref.put_quietly, ref.maybe_tell
         self._ticker.plan(1)
 
-    def on_messages(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
+    def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
         self.space.turn_bytes = 0
-        has_ticked, is_resting, rest = False, self._ticker.is_resting, iter(messages)
+        has_ticked, has_beaten, is_resting, rest = False, False, self._ticker.is_resting, iter(messages)
         try:
             if self._has_leases:
                 self.raft.begin_turn(int(self._clock.uptime() * 1e6))
@@ -206,6 +212,9 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
                     case _Tick():
                         has_ticked = True
                         self._on_tick()
+                    case _Beat():
+                        has_beaten = True
+                        self.raft.beat()
                     case _GoOn():
                         pass
         except Exception:
@@ -240,7 +249,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if core.leader == core.me and not self.is_leading:
             self._maybe_begin_leading()
         if has_ticked or is_resting:
-            self._plan_ticks(has_ticked=has_ticked)
+            self._plan_ticks(has_ticked=has_ticked, has_beaten=has_beaten)
 
     def _note_change(self) -> None:
         """Check whether the state that the node reports has changed, after a value that it depends on has."""
@@ -249,7 +258,7 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
         if known != self._known:
             self._on_change(known)
 
-    def on_dropped(self, messages: list[Item | _Durable | _Tick | _GoOn]) -> None:
+    def on_dropped(self, messages: list[Item | _Durable | _Tick | _Beat | _GoOn]) -> None:
         """Keep the messages that arrived too late, for :meth:`on_stop`, which has the cause."""
         self._unhandled += messages
 
@@ -316,6 +325,10 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 
+    def beat(self) -> None:
+        """Send the heartbeats of this leader in its next turn, if it is idle. Never awaits."""
+        self.ref.put(_BEAT)
+
     def _on_message(self, item: FromPeer) -> None:
         message = item.message
         if isinstance(message, AppendRequest) and message.batches:
@@ -379,16 +392,17 @@ class Replica(Actor[Item | _Durable | _Tick | _GoOn]):
             if batch is not None:
                 self._on_proposal(batch, _ignore)
 
-    def _plan_ticks(self, *, has_ticked: bool) -> None:
+    def _plan_ticks(self, *, has_ticked: bool, has_beaten: bool) -> None:
         """Sleep until the next tick in which the core, or another part of a turn, has work.
 
         The timer is never set further ahead than a core can be quiet. So if no tick was counted in this turn, and the
-        core is quiet for that long, the timer need not change.
+        core is quiet for that long, the timer need not change. A beat moves it, because it was set for the heartbeats
+        that have just been sent.
         """
         reads = self._reads
         waits = reads.asked or reads.unasked or self._changes.waiting or self._to_install or self.applier.pending
         if has_ticked or waits or not is_quiet_longest(self.raft.core):
-            self._ticker.plan(1 if waits else self.raft.quiet_ticks())
+            self._ticker.plan(1 if waits else self.raft.quiet_ticks(), moves=has_beaten)
 
     def _on_proposal(self, batch: Batch, answer: Answer, caller: Credentials | None = None) -> None:
         try:

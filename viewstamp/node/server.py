@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,9 +24,10 @@ from viewstamp.errors import (
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import member_fields
+from viewstamp.node.beats import decode_beats
 from viewstamp.node.changes import check_address
 from viewstamp.node.crowd import Complaints, Crowd
 from viewstamp.node.inbox import FromPeer, Join
@@ -104,6 +107,12 @@ class Server:
             if session.group is group:
                 session.tell_members()
 
+    def refuse(self, peer: NodeId, group: GroupService, error: ViewstampError) -> None:
+        """End the connections of a peer in one group because of a heartbeat that arrived on that of another group."""
+        for session in list(self.connections):
+            if session.group is group and session.peer == peer:
+                session.refuse(error)
+
     def close(self, group: GroupService | None = None) -> None:
         """Close the connections of a group; None = all. Pending requests get no answer."""
         for session in list(self.connections):
@@ -151,7 +160,7 @@ class _ServerConnection:
         self.read_lock = asyncio.Lock()
         self._is_closed = False
         self._peer = self._incarnation = ""
-        self._may_read = False
+        self._may_read = self._takes_beats = False
         self._rota: Rota | None = None
         """Limits the share of the event loop; None = not limited: before HELLO, and if the other side is a member."""
         self._failure: BaseException | None = None
@@ -219,6 +228,11 @@ class _ServerConnection:
     def _count_held(self) -> None:
         self._held_bytes = self._decoder.held
         self._server.crowd.count(self, self._held_bytes + self._unsent_bytes)
+
+    @property
+    def peer(self) -> str:
+        """The member id of the other side; "" = it is a client, or has not sent its HELLO."""
+        return self._peer
 
     @property
     def buffered_bytes(self) -> int:
@@ -323,6 +337,7 @@ class _ServerConnection:
         self._told = members if hello.members else None
         if hello.proves and not self._peer:
             self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
+        self._takes_beats = is_link and hello.group > 0
         welcome = Welcome(
             cluster=self._server.cluster,
             node=self.group.me,
@@ -332,6 +347,7 @@ class _ServerConnection:
             members=members,
             identity=self.identity(hello.challenge),
             challenge=self._challenge,
+            takes_beats=self._takes_beats,
         )
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
@@ -366,6 +382,9 @@ class _ServerConnection:
             if message.source != self._peer or message.target != self.group.me:
                 raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
             self.group.step(FromPeer(message, self.refuse), self._incarnation)
+        elif frame.kind == FrameKind.BEATS:
+            self._check_carrier()
+            self._on_beats(frame)
         elif frame.kind == FrameKind.DIGEST:
             self.group.digest(NodeId(self._peer), self._incarnation, frame.body)
         elif frame.kind == AskToJoin.kind:
@@ -381,6 +400,29 @@ class _ServerConnection:
             handler(self, request, asked, frame)
         else:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")
+
+    def _check_carrier(self) -> None:
+        """Check that BEATS frames may arrive on this connection, because none of their entries ends it."""
+        if not self._takes_beats:
+            raise FrameError(f"{self._peer} sent heartbeats of other groups on a connection that does not take them")
+        self.group.check_source(NodeId(self._peer), self._incarnation)
+
+    def _on_beats(self, frame: Frame) -> None:
+        """Take the heartbeats of several groups, each under the checks of its own group; see ``beats``."""
+        refused: dict[GroupId, Callable[[], None]] = {}
+        for group, incarnation, message in decode_beats(frame):
+            if name_of(message.source) != name_of(self._peer):
+                raise PeerError(f"{self._peer} sent a heartbeat from {message.source} to {message.target}")
+            with suppress(UnavailableError):
+                hosted = self.service.group_of(group)
+                if group not in refused and message.target == hosted.me != message.source:
+                    refuse = partial(self._server.refuse, message.source, hosted)
+                    try:
+                        hosted.step(FromPeer(message, refuse), incarnation)
+                    except PeerError as error:
+                        refused[group] = partial(refuse, error)
+        for end in refused.values():
+            end()
 
     def _on_join(self, frame: Frame) -> None:
         try:

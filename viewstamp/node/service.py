@@ -151,6 +151,10 @@ class GroupService(Protocol):
         """Take a consensus message of a peer with this disk. Raises LostDiskError, WrongClusterError."""
         ...
 
+    def check_source(self, peer: NodeId, incarnation: str) -> None:
+        """Check that messages of a peer with this disk are accepted. Raises LostDiskError, WrongClusterError."""
+        ...
+
     def meet(self, peer: NodeId, hello: Hello) -> bool:
         """Check the opener of a peer connection; return whether it may read the log. As ``PeerPool.meet``."""
         ...

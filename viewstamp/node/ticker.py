@@ -72,10 +72,13 @@ class Ticker:
         self._timer = None
         return ticks, now - self._timer_due
 
-    def plan(self, ticks: int) -> None:
-        """Set the timer to fire at most ``ticks`` after ``count``. Called at the end of each turn that counted."""
+    def plan(self, ticks: int, *, moves: bool = False) -> None:
+        """Set the timer to fire at most ``ticks`` after ``count``. Called at the end of each turn that counted.
+
+        With ``moves`` exactly then: a timer that was set for an earlier tick is moved as well.
+        """
         count = self.count + ticks
-        if self._timer is None or not self.count < self._timer_count <= count:
+        if self._timer is None or not self.count < self._timer_count <= count or (moves and self._timer_count < count):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_count = count

@@ -55,7 +55,7 @@ _OUTSIDE = contextvars.Context()
 
 def is_peer_frame(chunk: bytes) -> bool:
     """Return whether a chunk begins with a frame between consensus peers, which may be lost, doubled or late."""
-    return len(chunk) >= FRAME_HEADER_SIZE and chunk[_KIND_AT] == FrameKind.PEER
+    return len(chunk) >= FRAME_HEADER_SIZE and chunk[_KIND_AT] in (FrameKind.PEER, FrameKind.BEATS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +153,14 @@ class SimulatedNetwork:
         for other in others:
             self.partition(node, other)
             self.partition(other, node)
+
+    def mute(self, target: Connection) -> None:
+        """Lose all that the other side of ``target`` sends on this connection, which stays open.
+
+        This is what happens when a firewall or a router between the two has forgotten the connection.
+        """
+        assert isinstance(target, _End), "it is one of this network"
+        target.other.is_mute = True
 
     def is_cut(self, source: str, target: str) -> bool:
         """Return whether there is a partition from ``source`` to ``target``."""
@@ -342,6 +350,8 @@ class _End(Connection):
         self._under_way = 0
         self._between: list[bytes] | None = None
         """Late datagrams that arrived inside a split chunk; they are delivered after it."""
+        self.is_mute = False
+        """Whether all that is sent is lost, and the connection stays open."""
         self._drained: list[asyncio.Future[None]] = []
         network.connections[number] = self
         self._call_off = process.on_death(self._die) if process is not None else None
@@ -353,7 +363,7 @@ class _End(Connection):
         if self._is_closing or self._is_over:
             return
         chunk = b"".join(buffers)
-        if not chunk:
+        if not chunk or self.is_mute:
             return
         if is_peer_frame(chunk):
             self._send_datagram(chunk)

@@ -14,7 +14,7 @@ The checksum covers the length fields, so a damaged length is found at the next 
 memory of a decoder.
 
 Bodies are msgpack maps with short string keys, so that a reader of a capture understands them and a newer release may
-add keys. The body of a PEER frame is a list instead (``node/peers/codec.py``).
+add keys. The bodies of PEER and BEATS frames are lists instead (``node/peers/codec.py``, ``node/beats.py``).
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ _HEAD = 64
 class FrameKind(IntEnum):
     """The kinds of frames; a number never changes its meaning.
 
-    ``wire/handshake.py`` describes HELLO, WELCOME, REFUSED and MEMBERS, ``node/peers/codec.py`` PEER and
-    ``node/health/digests.py`` DIGEST. OK and ERROR answer a request. All other kinds are requests, which
-    ``wire/requests.py`` describes with the fields of their OK.
+    ``wire/handshake.py`` describes HELLO, WELCOME, REFUSED and MEMBERS, ``node/peers/codec.py`` PEER,
+    ``node/health/digests.py`` DIGEST and ``node/beats.py`` BEATS. OK and ERROR answer a request. All other kinds are
+    requests, which ``wire/requests.py`` describes with the fields of their OK.
     """
 
     HELLO = 1
@@ -89,6 +89,7 @@ class FrameKind(IntEnum):
     REFUSED = 3
     PEER = 4
     DIGEST = 5
+    BEATS = 6
     APPEND = 10
     OPEN_SESSION = 11
     OUTCOME = 12

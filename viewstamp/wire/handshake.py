@@ -194,6 +194,8 @@ class Welcome:
     """The answer to the challenge (``identity_fields`` in ``wire/identity_proof.py``); {} = there was none."""
     challenge: bytes = b""
     """Random bytes of this connection, for ``ProveDirectory``; b"" = the client did not ask for them."""
+    takes_beats: bool = False
+    """Whether the node reads BEATS frames on this connection; only said in other groups than 0."""
 
     def to_map(self) -> dict[str, object]:
         """Return the body of WELCOME."""
@@ -206,6 +208,7 @@ class Welcome:
             **(self.members or {}),
             **self.identity,
             **({"challenge": self.challenge} if self.challenge else {}),
+            **({"takes_beats": True} if self.takes_beats else {}),
         }
 
     @classmethod
@@ -240,6 +243,7 @@ class Welcome:
             members=members,
             identity={name: body[name] for name in IDENTITY_FIELDS if name in body},
             challenge=challenge if isinstance(challenge := body.get("challenge"), bytes) else b"",
+            takes_beats=body.get("takes_beats") is True,
         )
 
 

@@ -12,6 +12,7 @@ from viewstamp.consensus.messages import (
     Announcement,
     AppendRequest,
     BatchesRead,
+    HeartbeatRequest,
     HeartbeatResponse,
     HistoryResponse,
     Message,
@@ -24,7 +25,7 @@ from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame, FrameKind, encode_frame
 
-__all__ = ["decode_message", "encode_message"]
+__all__ = ["decode_message", "encode_heartbeat", "encode_message"]
 
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 _PEER_KINDS = [kind for kind in MESSAGES if kind is not BatchesRead]
@@ -60,6 +61,12 @@ def encode_message(message: Message) -> list[Buffer]:
         body = [value.starts if isinstance(value, TermHistory) else value for value in body]
     payload = list(map(_BUFFER_OF, message.batches)) if isinstance(message, AppendRequest) else []
     return encode_frame(FrameKind.PEER, body, payload)
+
+
+def encode_heartbeat(message: HeartbeatRequest | HeartbeatResponse) -> list[object]:
+    """Return the body that a PEER frame of a heartbeat has, for frames with several of them. No field is left out."""
+    kind = type(message)
+    return [_NUMBERS[kind], *_VALUES[kind](message)]
 
 
 def decode_message(frame: Frame) -> Message:

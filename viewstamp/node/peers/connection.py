@@ -69,8 +69,17 @@ class PeerConnection(AsyncActor[None]):
         self._logger = log.bind(peer=peer)
         self.connection: Connection | None = None
         """The open connection; None = messages are dropped."""
+        self.takes_beats = False
+        """Whether the peer reads BEATS frames on the latest connection."""
+        self.beats_number = 0
+        """The number of the latest BEATS frame that this link has carried, of all such frames of this node."""
         self.refusal = ""
         """The reason why the peer refused the latest connection; "" = it did not."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait for the peer; 0 if there is no connection."""
+        return self.connection.unsent_bytes if self.connection is not None else 0
 
     @property
     def is_connected(self) -> bool:
@@ -109,6 +118,7 @@ class PeerConnection(AsyncActor[None]):
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
             self._logger.info("= peer connected", address=address)
             self.connection = connection
+            self.takes_beats = session.takes_beats
             connection.send(self._greeting())
             try:
                 reason = await session.closed
@@ -142,6 +152,11 @@ class _LinkSession:
         self._opening = Opening(hello, peer, refused=refusal_of, is_meant=is_meant)
         self._decoder = FrameDecoder()
         self._connection: Connection | None = None
+
+    @property
+    def takes_beats(self) -> bool:
+        welcome = self._opening.welcome
+        return welcome is not None and welcome.takes_beats
 
     def accept(self, connection: Connection) -> _LinkSession:
         self._connection = connection

@@ -20,16 +20,18 @@ import itertools
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from viewstamp.actors import System
-from viewstamp.consensus.messages import Message
+from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse, Message
+from viewstamp.consensus.quiet import is_in_step
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.interfaces import Buffer, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GroupId, NodeId, name_of
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.beats import Beats, Heartbeat
 from viewstamp.node.inbox import Inbox, LostPeer, RememberPeer
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
@@ -67,6 +69,7 @@ class PeerPool:
         *,
         hello: dict[str, object],
         greeting: Callable[[], dict[str, object]],
+        beats: Beats,
         inbox: Inbox,
         group: GroupControl,
         network: Network,
@@ -81,6 +84,7 @@ class PeerPool:
           system: runs the links.
           hello: returns the HELLO of this member.
           greeting: returns the first report of this member on each connection.
+          beats: sends heartbeats, if this is not group 0.
           inbox: receives the disk of a peer that connects for the first time, and peers whose process seems dead.
           group: receives the report that peers have another disk of this member on record.
           network: for connections.
@@ -92,6 +96,9 @@ class PeerPool:
         self._system = system
         self._hello = hello
         self._greeting = greeting
+        self._beats = beats
+        self._group_id = GroupId(cast(int, hello.get("group", GROUP_0)))
+        self._incarnation = str(hello["incarnation"])
         self._inbox = inbox
         self._group = group
         self.trusted: Mapping[NodeId, str] = {}
@@ -134,7 +141,11 @@ class PeerPool:
             link = self._link(message.target)
         connection = link.connection if link is not None else None
         if link is not None and connection is not None and connection.unsent_bytes <= link.unsent_bytes_max:
-            connection.send(encode_message(message))
+            is_heartbeat = link.takes_beats and isinstance(message, HeartbeatRequest | HeartbeatResponse)
+            if is_heartbeat and is_in_step(self._raft.core, beat := cast("Heartbeat", message)):
+                self._beats.send(name_of(message.target), link, (self._group_id, self._incarnation, beat))
+            else:
+                connection.send(encode_message(message))
 
     def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
         """Send a report on this member's state."""

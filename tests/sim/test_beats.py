@@ -1,0 +1,156 @@
+"""Heartbeats of several groups in shared frames: connections that lose everything, failures, older releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse
+from viewstamp.ids import GroupId, name_of
+from viewstamp.node.beats import Beat, decode_beats
+from viewstamp.node.group import Group
+from viewstamp.sim.cluster import Member
+from viewstamp.sim.groups import GroupWriters
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.world import World
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.handshake import Welcome
+
+FIRST, SECOND = GroupId(1), GroupId(2)
+
+
+@contextmanager
+def idle() -> Iterator[World]:
+    """Yield a world in which groups 1 and 2 are idle, and n3 leads both."""
+    world = World(1, Swarm(nodes=3, groups=3, faults={}, seconds=1.0))
+    try:
+        for member in world.members:
+            world.bring_up(member)
+        leader = world.members[-1]
+        assert world.loop.run_until(
+            lambda: world.has_settled and all(leads(leader, each) for each in (FIRST, SECOND)), seconds=60.0
+        )
+        world.loop.run_until(lambda: False, seconds=1.0)
+        yield world
+    finally:
+        world.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with idle() as world:
+        yield world
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> list[list[Beat]]:
+    """Return a list to which the heartbeats of each received BEATS frame are added."""
+    frames: list[list[Beat]] = []
+
+    def decode(frame: Frame) -> list[Beat]:
+        frames.append(decode_beats(frame))
+        return frames[-1]
+
+    monkeypatch.setattr("viewstamp.node.server.decode_beats", decode)
+    return frames
+
+
+def replica_of(member: Member, group: GroupId) -> Group:
+    hosted = member.group(group)
+    assert hosted is not None
+    return hosted
+
+
+def leads(member: Member, group: GroupId) -> bool:
+    hosted = member.group(group)
+    return hosted is not None and hosted.replica is not None and hosted.replica.is_leading
+
+
+def mute(world: World, group: GroupId, source: Member, target: Member) -> None:
+    """Lose everything that a member sends to another one on its own connection of a group from now on."""
+    assert target.node is not None
+    assert target.node.server is not None
+    for session in target.node.server.connections:
+        if session.group is replica_of(target, group) and name_of(session.peer) == source.name:
+            world.network.mute(session._connection)
+
+
+def terms(world: World, group: GroupId) -> list[int]:
+    return [hosted.replica.raft.core.term for each in world.members if (hosted := replica_of(each, group)).replica]
+
+
+def has_new_leader(world: World, group: GroupId) -> bool:
+    """Write to a group; return whether another member than n3 leads when the first write is acknowledged."""
+    writers = GroupWriters(world)
+    writers.write_to(group)
+    assert world.loop.run_until(lambda: bool(writers.acknowledged[group]), seconds=60.0), world.describe()
+    writers.stop()
+    return not leads(world.members[-1], group)
+
+
+def test_heartbeats_of_other_groups_do_not_keep_a_leader_whose_appends_are_lost(world: World) -> None:
+    *others, leader = world.members
+    for other in others:
+        mute(world, FIRST, leader, other)
+    assert has_new_leader(world, FIRST)
+    assert leads(leader, SECOND)
+
+
+def test_a_connection_that_loses_everything_costs_no_idle_group_its_leader(world: World) -> None:
+    before = terms(world, FIRST), terms(world, SECOND)
+    *others, leader = world.members
+    for other in others:
+        mute(world, FIRST, leader, other)
+        mute(world, FIRST, other, leader)
+    world.loop.run_until(lambda: False, seconds=10.0)
+    assert (terms(world, FIRST), terms(world, SECOND)) == before
+
+
+def test_idle_groups_send_their_heartbeats_together(world: World, frames: list[list[Beat]]) -> None:
+    before = terms(world, FIRST), terms(world, SECOND)
+    world.loop.run_until(lambda: False, seconds=2.0)
+    assert frames
+    assert all([group for group, _, _ in frame] == [FIRST, SECOND] for frame in frames)
+    assert {type(message) for frame in frames for _, _, message in frame} == {HeartbeatRequest, HeartbeatResponse}
+    assert (terms(world, FIRST), terms(world, SECOND)) == before
+
+
+def test_a_group_whose_replica_raises_in_a_beat_leaves_the_others_beating(
+    world: World, frames: list[list[Beat]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, broken = world.members[-1], RuntimeError("broken")
+    failed = replica_of(leader, FIRST)
+    assert failed.replica is not None
+    before = terms(world, SECOND)
+
+    def beat() -> None:
+        raise broken
+
+    monkeypatch.setattr(failed.replica.raft, "beat", beat)
+    assert world.loop.run_until(failed.failed.done, seconds=60.0)
+    assert failed.failed.result() is broken
+    frames.clear()
+    assert world.loop.run_until(lambda: any(leads(each, FIRST) for each in world.members[:-1]), seconds=60.0)
+    assert leads(leader, SECOND)
+    assert terms(world, SECOND) == before
+    assert not any(group == FIRST and leader.name == message.source for frame in frames for group, _, message in frame)
+
+
+def test_a_node_of_an_older_release_gets_each_heartbeat_on_the_connection_of_its_group(
+    frames: list[list[Beat]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The WELCOMEs of n1 do not say that it reads BEATS."""
+    welcome = Welcome.to_map
+
+    def to_map(self: Welcome) -> dict[str, object]:
+        return welcome(replace(self, takes_beats=self.takes_beats and self.node != "n1"))
+
+    monkeypatch.setattr(Welcome, "to_map", to_map)
+    with idle() as world:
+        before = terms(world, FIRST), terms(world, SECOND)
+        world.loop.run_until(lambda: False, seconds=2.0)
+        assert (terms(world, FIRST), terms(world, SECOND)) == before
+        assert {message.target for frame in frames for _, _, message in frame} == {"n2", "n3"}
