@@ -89,7 +89,7 @@ soak-power: $(VENV)/.dev ## the long form of the crash tests: every kill and eve
 explore: $(VENV)/.dev ## visit every state of small groups of real cores (ARGS="t2-crash", ARGS="t2 --mutant announce-early")
 	@$(PY) -u -m tests.explore $(ARGS)
 
-traces: $(VENV)/.dev ## check runs of the simulator against the TLA+ specification; JAR and JAVA name TLC (ARGS="--mutant announce-early")
+traces: $(VENV)/.dev ## check runs of the simulator against the TLA+ specification, with TLC if JAR is set (ARGS="--mutant announce-early")
 	@$(PY) -m tests.traces $(ARGS)
 
 mutants: $(VENV)/.dev ## plant each known mistake and show what finds it (ARGS="--quick")

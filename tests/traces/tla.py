@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.traces.interpreter import Module, State
 from tests.traces.recorder import Step
 
-__all__ = ["Outcome", "check_trace", "module_of", "outcome_of"]
+__all__ = ["Outcome", "check_trace", "follow_trace", "module_of", "outcome_of"]
 
 _SPECIFICATIONS = Path(__file__).parents[2] / "docs" / "design" / "announcement"
 _INVARIANTS = (
     "OneLeader LogSafety LeaderComplete CommittedIsChosen CommittedIsDurable HistoryTrue DurableIsDurable FollowsLeader"
     " AckedIsDurable"
 )
+_MODULES = ("Announcement.tla", "AnnouncementTrace.tla")
 _CONFIGURATION = f"""SPECIFICATION TraceSpec
 CONSTANTS
   Node <- Members
@@ -45,16 +47,26 @@ class Outcome:
 
 def module_of(steps: Sequence[Step]) -> str:
     """Return the text of the module ``Recorded``: the members, the highest term, and the steps."""
-    members = sorted({step["member"] for step in steps})
-    highest = max([1, *(step["term"] for step in steps if "term" in step)])
     lines = ",\n".join(f"  {_literal(step)}" for step in steps)
     return (
         "---- MODULE Recorded ----\n"
-        f"Members == {{{', '.join(map(_literal, members))}}}\n"
-        f"HighestTerm == {highest}\n"
+        f"Members == {{{', '.join(map(_literal, _members(steps)))}}}\n"
+        f"HighestTerm == {_highest_term(steps)}\n"
         f"Steps == <<\n{lines}\n>>\n"
         "====\n"
     )
+
+
+def _frozen(step: Step) -> Step:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in step.items()}
+
+
+def _members(steps: Sequence[Step]) -> list[str]:
+    return sorted({step["member"] for step in steps})
+
+
+def _highest_term(steps: Sequence[Step]) -> int:
+    return max([1, *(step["term"] for step in steps if "term" in step)])
 
 
 def _literal(value: object) -> str:
@@ -73,11 +85,40 @@ def _literal(value: object) -> str:
             raise TypeError(f"no TLA+ value: {value!r}")
 
 
+def follow_trace(steps: Sequence[Step]) -> Outcome:
+    """Check a recorded run as ``check_trace`` does, with an evaluation of the same modules in this process."""
+    constants = {
+        "Node": frozenset(_members(steps)),
+        "None": "",
+        "Value": frozenset[str](),
+        "MaxTerm": _highest_term(steps),
+        "MaxLen": 1_000_000,
+        "MaxCrash": 1_000_000,
+        "Mistakes": frozenset[str](),
+        "Steps": tuple(map(_frozen, steps)),
+    }
+    module = Module([_SPECIFICATIONS / name for name in _MODULES], constants)
+    states = list(module.states("TraceInit"))
+    for reached in range(len(steps) + 1):
+        broken = [name for name in _INVARIANTS.split() for state in states if not module.is_true(name, state)]
+        if broken:
+            return Outcome(is_accepted=False, reached=reached, broken=broken[0])
+        if reached == len(steps):
+            break
+        following: list[State] = []
+        for state in states:
+            following += [new for new in module.states("TraceNext", state) if new not in following]
+        if not following:
+            return Outcome(is_accepted=False, reached=reached)
+        states = following
+    return Outcome(is_accepted=True, reached=len(steps))
+
+
 def check_trace(steps: Sequence[Step], *, jar: str, java: str) -> Outcome:
     """Run TLC on a recorded run. Blocks for some seconds. Raises RuntimeError if TLC fails for another reason."""
     with tempfile.TemporaryDirectory(prefix="viewstamp-trace-") as directory:
         work = Path(directory)
-        for name in ("Announcement.tla", "AnnouncementTrace.tla"):
+        for name in _MODULES:
             shutil.copy(_SPECIFICATIONS / name, work)
         (work / "Recorded.tla").write_text(module_of(steps))
         (work / "AnnouncementTrace.cfg").write_text(_CONFIGURATION)

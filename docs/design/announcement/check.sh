@@ -34,6 +34,6 @@ timeout "${LIMIT:-3600}" "${JAVA:-java}" -Xmx"${MEM:-2g}" -XX:+UseParallelGC -cp
 violated=$(grep -o 'Invariant [A-Za-z]* is violated' out.txt | head -1)
 ended=$(grep -c 'No error has been found' out.txt || true)
 [ -n "$violated" ] || { [ "$ended" = 1 ] && violated="no error, exhausted"; } || violated="UNFINISHED: $(grep -m1 -A2 '^Error' out.txt | tr '\n' ' ')"
-echo "$name | $violated | trace $(grep -c '^State [0-9]*:' out.txt) | $(grep -o '[0-9,]* states generated[^,]*, [0-9,]* distinct states found' out.txt | tail -1) | depth $(grep -o 'search is [0-9]*' out.txt | grep -o '[0-9]*') | $(grep -o 'Finished in [^)]*' out.txt | head -1)"
+echo "$name | $violated | trace $(grep -c '^State [0-9]*:' out.txt) | $(grep -o '[0-9,]* states generated.*, [0-9,]* distinct states found' out.txt | tail -1) | depth $(grep -oE 'search is [0-9]+|Progress\([0-9]+' out.txt | tail -1 | grep -oE '[0-9]+') | $(grep -o 'Finished in [^)]*' out.txt | head -1)"
 [ -z "${SHOW:-}" ] || cat out.txt
 rm -rf "$work"
