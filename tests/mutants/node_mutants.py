@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,19 +12,22 @@ from typing import Any
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus.membership import AddMember, Change, Membership
 from viewstamp.consensus.term_history import TermHistory
-from viewstamp.errors import StorageError, UnavailableError
+from viewstamp.errors import PeerError, StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
-from viewstamp.host.interfaces import File, Host
-from viewstamp.ids import Index, NodeId, Term
-from viewstamp.node import hosting, log_clock, log_store, replica
+from viewstamp.host.interfaces import Disk, File, Host, Network
+from viewstamp.ids import ClusterId, GroupId, Index, NodeId, Term
+from viewstamp.node import cancelled, hosting, log_clock, log_store, placer, replica
+from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.health.headroom import Headroom
+from viewstamp.node.hosting import Hosting
 from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.peers import identity
+from viewstamp.node.peers import identity, probe
 from viewstamp.node.peers.pool import PeerPool
+from viewstamp.node.peers.probe import Unfit
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair import refetch, repair
 from viewstamp.node.repair.refetch import Refetcher
@@ -41,6 +44,7 @@ from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.handshake import Hello, Welcome
 
 __all__ = ["NODE_MUTANTS"]
 
@@ -467,6 +471,54 @@ def report_before_durable() -> AbstractContextManager[None]:
     return patched(hosting, in_thread=report)
 
 
+def place_without_a_probe() -> AbstractContextManager[None]:
+    """The leader places a group without having asked the members for their release."""
+
+    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str]) -> Unfit:
+        return Unfit({}, {})
+
+    return patched(placer, find_unfit=find_unfit)
+
+
+def fit_for_every_answer() -> AbstractContextManager[None]:
+    """A member that refuses the version of a HELLO counts as one that knows groups."""
+    original = probe._answer_to
+
+    async def answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
+        found = await original(network, address, hello)
+        return UnavailableError("") if type(found) is PeerError else found
+
+    return patched(probe, _answer_to=answer_to)
+
+
+def remove_what_has_voted() -> AbstractContextManager[None]:
+    """The directory of a cancelled group is removed although its member has voted."""
+    original = cancelled.read_control_state
+
+    def read(disk: Disk, path: str) -> ControlState | None:
+        state = original(disk, path)
+        return None if state is None else replace(state, term=0, vote="")
+
+    return patched(cancelled, read_control_state=read)
+
+
+def remove_what_holds_records() -> AbstractContextManager[None]:
+    return patched(cancelled, _check_log=lambda disk, path, log_id: None)
+
+
+def remove_what_is_not_placed() -> AbstractContextManager[None]:
+    """A node removes directories of groups that are not in the placement, whether they were cancelled or not."""
+
+    def unplaced(self: Hosting) -> list[GroupId]:
+        if self._group.parts is None:
+            return []
+        path = f"{self._group.options.data_dir}/{GROUPS_NAME}"
+        in_use = {*self._tasks, *self._hosted, *self._swept}
+        return [group for each in self._host.disk.list_directory(path) if (group := GroupId(int(each))) not in in_use]
+
+    return patched(Hosting, _cancelled=property(unplaced))
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -629,6 +681,36 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "report-before-durable",
             "a founder reports a disk that is not stored yet",
             report_before_durable,
+            rule="rule 18",
+        ),
+        Mutant(
+            "place-without-a-probe",
+            "a group is placed although a member may run an older release",
+            place_without_a_probe,
+            rule="§4",
+        ),
+        Mutant(
+            "fit-for-every-answer",
+            "a member of an older release counts as fit",
+            fit_for_every_answer,
+            rule="§4",
+        ),
+        Mutant(
+            "remove-what-has-voted",
+            "the directory of a member that has voted is removed",
+            remove_what_has_voted,
+            rule="rule 18",
+        ),
+        Mutant(
+            "remove-what-holds-records",
+            "the directory of a cancelled group is removed with a log that holds records",
+            remove_what_holds_records,
+            rule="rule 18",
+        ),
+        Mutant(
+            "remove-what-is-not-placed",
+            "a node removes the directory of a group of which it has no cancellation",
+            remove_what_is_not_placed,
             rule="rule 18",
         ),
     )

@@ -632,6 +632,28 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),
     Record(
+        "place-without-a-probe",
+        Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
+    ),
+    Record(
+        "fit-for-every-answer",
+        Case("tests/node/test_placer.py::test_a_member_that_refuses_the_version_runs_an_older_release"),
+    ),
+    Record(
+        "remove-what-has-voted",
+        Case("tests/node/test_cancelled.py::test_a_cancelled_directory_with_anything_else_stays_as_it_is"),
+    ),
+    Record(
+        "remove-what-holds-records",
+        Case("tests/node/test_cancelled.py::test_a_cancelled_directory_with_anything_else_stays_as_it_is"),
+    ),
+    Record(
+        "remove-what-is-not-placed",
+        Case(
+            "tests/sim/test_groups.py::test_a_directory_of_a_cancelled_group_is_removed_at_the_next_start_unless_it_has_voted"
+        ),
+    ),
+    Record(
         "expire-by-oneself",
         Case(
             "tests/streams/test_sessions.py::test_no_session_ends_before_its_record_because_of_a_members_own_settings"
@@ -684,6 +706,14 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "cancel-what-is-established",
         Case("tests/streams/test_placement.py::test_a_placement_can_be_cancelled_until_it_is_established"),
+    ),
+    Record(
+        "place-again-by-a-late-copy",
+        Case("tests/streams/test_placement.py::test_a_late_copy_of_a_placement_does_not_place_a_cancelled_group_again"),
+    ),
+    Record(
+        "forget-cancellations",
+        Case("tests/streams/test_placement.py::test_a_second_copy_of_a_cancellation_changes_nothing"),
     ),
     Record(
         "snapshot-without-groups",

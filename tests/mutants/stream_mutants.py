@@ -9,10 +9,10 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
-from viewstamp.ids import Position
+from viewstamp.ids import Index, Position
 from viewstamp.node.access import Credentials
 from viewstamp.node.state_machine import Admission, Answered, PlacedGroup, Result
-from viewstamp.streams import machine
+from viewstamp.streams import machine, placement
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut
 from viewstamp.streams.machine import Streams
@@ -133,6 +133,27 @@ def cancel_what_is_established() -> AbstractContextManager[None]:
     return patched(Placements, _check_cancel=check)
 
 
+def place_again_by_a_late_copy() -> AbstractContextManager[None]:
+    """A group that was cancelled is placed again by a copy of its request that arrives late."""
+    original = Placements._find
+
+    def find(self: Placements, batch: Batch, members: Any, streams: Any) -> PlacedGroup | None:
+        with patched(placement, decode_optional=lambda batch, name, default: default):
+            return original(self, batch, members, streams)
+
+    return patched(Placements, _find=find)
+
+
+def forget_cancellations() -> AbstractContextManager[None]:
+    original = Placements._cancel
+
+    def cancel(self: Placements, group: PlacedGroup, index: Index) -> None:
+        original(self, group, index)
+        self.cancelled.clear()
+
+    return patched(Placements, _cancel=cancel)
+
+
 def snapshot_without_groups() -> AbstractContextManager[None]:
     return patched(Placements, image=lambda self: [])
 
@@ -189,6 +210,18 @@ STREAM_MUTANTS: dict[str, Mutant] = {
             "cancel-what-is-established",
             "a group that may hold acknowledged records is cancelled",
             cancel_what_is_established,
+            rule="§4",
+        ),
+        Mutant(
+            "place-again-by-a-late-copy",
+            "a late copy of a request places a cancelled group again",
+            place_again_by_a_late_copy,
+            rule="§4",
+        ),
+        Mutant(
+            "forget-cancellations",
+            "a second copy of a cancellation gets an error",
+            forget_cancellations,
             rule="§4",
         ),
         Mutant("snapshot-without-groups", "a snapshot holds no groups", snapshot_without_groups, rule="§4"),

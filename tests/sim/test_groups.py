@@ -319,11 +319,39 @@ def test_a_cancelled_group_is_forgotten_and_its_streams_can_be_placed_again(calm
     assert calm.loop.run_until(lambda: recorded(calm.members[0], group) == {"n1", "n2"}, seconds=60.0)
     for _ in range(2):  # The second time as after an answer that was lost.
         calm.ask(lambda client: client.cancel_group(group))
+    calm.placer.placed.remove(group)
     again = calm.place("s1", "n1", "n2")
     assert again > group
     assert calm.loop.run_until(lambda: len(calm.writers.acknowledged[again]) > 1, seconds=60.0)
     assert recorded(calm.members[0], group) is recorded(calm.members[1], group) is None
     assert [each.group(group) for each in calm.members] == [None] * 3
+    calm.placer.cancelled.append(group)
+    assert calm.loop.run_until(lambda: not calm.placed.leftovers, seconds=60.0)
+    assert [each.node.hosting.kept for each in calm.members if each.node is not None] == [{}] * 3
+
+
+def test_a_directory_of_a_cancelled_group_is_removed_at_the_next_start_unless_it_has_voted(calm: PlacedWorld) -> None:
+    fill(calm)
+    groups = [calm.place(stream) for stream in ("s1", "s2")]
+    for group in groups:
+        assert calm.loop.run_until(lambda group=group: recorded(calm.members[0], group) == {"n1", "n2"}, seconds=60.0)
+    down = next(each for each in calm.members[:2] if each is not calm.leader)
+    calm.take_down(down, power=True)
+    voted = f"{down.data_dir}/groups/{groups[0]}"
+    control = ControlFile.open(down.disk, voted)
+    assert control.state is not None
+    control.write(replace(control.state, term=1))
+    down.disk.volume.make_directory(f"{down.data_dir}/groups/999")
+    for group in groups:
+        calm.ask(lambda client, group=group: client.cancel_group(group))
+    calm.placer.cancelled.extend(groups)
+    calm.bring_up(down)
+    assert calm.loop.run_until(lambda: not calm.placed.leftovers, seconds=60.0), calm.placed.leftovers
+    assert down.node is not None
+    assert list(down.node.hosting.kept) == [groups[0]]
+    assert "has a control file with term 1, which" in down.node.hosting.kept[groups[0]]
+    assert down.disk.volume.exists(voted)
+    assert down.disk.volume.exists(f"{down.data_dir}/groups/999"), "no cancelled group has this id"
 
 
 @pytest.mark.parametrize(

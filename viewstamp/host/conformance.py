@@ -161,7 +161,7 @@ async def removing_takes_the_name_away(disk: Disk, directory: str) -> None:
 
 
 async def directories_are_made_with_parents_and_listed_in_order(disk: Disk, directory: str) -> None:
-    """Twice is harmless; a directory that is not there lists as empty."""
+    """Twice is harmless; a directory that is not there lists as empty, and only an empty one is removed."""
     disk.make_directory(f"{directory}/b/c")
     disk.make_directory(f"{directory}/b/c")
     disk.open(f"{directory}/c", create=True).close()
@@ -171,6 +171,11 @@ async def directories_are_made_with_parents_and_listed_in_order(disk: Disk, dire
     _expect("names of nothing", [], disk.list_directory(f"{directory}/missing"))
     _expect("a directory exists", True, disk.exists(f"{directory}/b"))
     _expect_error("a file in the way", StorageError, lambda: disk.make_directory(f"{directory}/a"))
+    _expect_error("removing one with a name", StorageError, lambda: disk.remove_directory(f"{directory}/b"))
+    disk.remove_directory(f"{directory}/b/c")
+    _expect("names after it", [], disk.list_directory(f"{directory}/b"))
+    _expect_error("removing it again", StorageError, lambda: disk.remove_directory(f"{directory}/b/c"))
+    disk.make_directory(f"{directory}/b/c")
 
 
 async def a_directory_has_one_lock(disk: Disk, directory: str) -> None:

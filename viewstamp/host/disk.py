@@ -396,6 +396,12 @@ class RealDisk:
         with _storage("remove", path):
             os.remove(path)
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; durable on return."""
+        with _storage("remove the directory", path):
+            os.rmdir(path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         with _storage("sync the directory", path):

@@ -115,6 +115,10 @@ class ForwardingDisk(Disk):
         """Remove a file's name."""
         self._disk.remove(path)
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        self._disk.remove_directory(path)
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         self._disk.sync_directory(path)

@@ -212,6 +212,10 @@ class Disk(Protocol):
         """Remove a file's name. Durable only after ``sync_directory``."""
         ...
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; durable on return. Raises StorageError if it has names, or does not exist."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         ...

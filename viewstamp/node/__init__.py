@@ -5,6 +5,7 @@
 | ``node`` | what all groups of a machine share: lock, port, health, failure | replicas, logs |
 | ``group`` | one replica of a group: start, stop, restart; the requests of the server | the work of the parts |
 | ``hosting`` | the groups that were placed on this node: creating and opening them | the work of a group |
+| ``cancelled`` | the removal of the directories of cancelled groups | the placement |
 | ``placer`` | the steps of the leader of group 0 before a group is placed | the record and its rules |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |

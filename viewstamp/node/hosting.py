@@ -14,6 +14,7 @@ joins the group |
 | an established group | of another incarnation, and never voted | gives it a new id, and joins the group |
 | an established group | of another incarnation, and has voted | refuses it, because people must decide |
 | an established group | has a new id already | opens it under that id |
+| the group as cancelled | any | removes it if it holds nothing (``cancelled.py``) |
 
 The control file is written last when a directory is created, so a directory without one holds nothing. A directory with
 one never gets another incarnation here. So a founder's name belongs to one disk for ever (``EstablishedIsNeverNew``).
@@ -31,11 +32,12 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId
+from viewstamp.node.cancelled import remove_cancelled
 from viewstamp.node.data_dir import DataDir
 from viewstamp.node.group import Group
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, StateMachine
+from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, StateMachine
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
@@ -94,6 +96,12 @@ class Hosting:
         """Wakes each of the tasks after a change of the placement."""
         self._incarnations: dict[GroupId, str] = {}
         """The disks of the directories that this process has completed for groups that were not established."""
+        self.kept: dict[GroupId, str] = {}
+        """The directories of cancelled groups that were not removed, each with the reason."""
+        self._swept: set[GroupId] = set()
+        """The cancelled groups that this process has no directory of any more, or has in ``kept``."""
+        self._sweep: asyncio.Task[None] | None = None
+        """Removes directories of cancelled groups; None = there is nothing to remove."""
         self._is_stopping = False
 
     def on_placement(self) -> None:
@@ -106,6 +114,16 @@ class Hosting:
             if placed.id not in self._hosted and placed.id not in self.failures and placed.id not in self._tasks:
                 self._changes[placed.id] = asyncio.Event()
                 self._tasks[placed.id] = asyncio.get_running_loop().create_task(self._bring_up(placed.id))
+        if self._cancelled and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().create_task(self._remove_cancelled())
+
+    @property
+    def _cancelled(self) -> list[GroupId]:
+        """Return the cancelled groups that nothing here uses any more, and whose directories may be left."""
+        if self._group.parts is None:
+            return []
+        in_use = {*self._tasks, *self._hosted, *self._swept}
+        return [group for group in self._group.machine.query(CancelledGroupsQuery()) if group not in in_use]
 
     @property
     def placed(self) -> list[PlacedGroup]:
@@ -137,41 +155,64 @@ class Hosting:
     async def stop(self) -> None:
         """Stop looking, and wait for the end of steps on the disk. Idempotent."""
         self._is_stopping = True
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._sweep] if self._sweep is not None else [])]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     async def _bring_up(self, group: GroupId) -> None:
-        """Take the steps with one group until it is open, or is not placed any more; the root of its task."""
-        change = self._changes[group]
+        """Take the steps with one group; the root of its task."""
         try:
-            while True:
-                change.clear()
-                placed = next((each for each in self.placed if each.id == group), None)
-                if placed is None:
-                    return  # Cancelled; or group 0 starts again, and then reports the placement again.
-                try:
-                    if placed.is_established:
-                        await self._open(placed)
-                        return
-                    is_recorded = self._group.options.node in placed.incarnations
-                    if not is_recorded:
-                        await self._report(placed)
-                except StorageFullError as error:
-                    is_recorded = False  # Try again, because an operator frees space without a restart.
-                    if self.failures.get(group) != str(error):
-                        self._note_failure(group, error)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(None if is_recorded else _REPEAT_SECONDS):
-                        await change.wait()
+            await self._take_steps(group, self._changes[group])
         except ViewstampError as error:
             self._note_failure(group, error)
         except Exception as error:
             self._on_failed(error)
+            return
         finally:
             del self._tasks[group], self._changes[group]
+        self.on_placement()  # A group that was cancelled meanwhile is not in use any more.
+
+    async def _take_steps(self, group: GroupId, change: asyncio.Event) -> None:
+        """Return when the group is open, or is not placed any more."""
+        while True:
+            change.clear()
+            placed = next((each for each in self.placed if each.id == group), None)
+            if placed is None:
+                return  # Cancelled; or group 0 starts again, and then reports the placement again.
+            try:
+                if placed.is_established:
+                    await self._open(placed)
+                    return
+                is_recorded = self._group.options.node in placed.incarnations
+                if not is_recorded:
+                    await self._report(placed)
+            except StorageFullError as error:
+                is_recorded = False  # Try again, because an operator frees space without a restart.
+                if self.failures.get(group) != str(error):
+                    self._note_failure(group, error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_recorded else _REPEAT_SECONDS):
+                    await change.wait()
+
+    async def _remove_cancelled(self) -> None:
+        """Remove the directories of cancelled groups; the root of its task."""
+        try:
+            while group := next(iter(self._cancelled), None):
+                self.failures.pop(group, None)
+                options = self._group.options.of_group(group, {}, learners={})
+                try:
+                    if await in_thread(remove_cancelled, self._host.disk, options):
+                        self._logger.info("= directory of a cancelled group removed", group=group)
+                except ViewstampError as error:
+                    self.kept[group] = str(error)
+                    self._logger.warning("! directory of a cancelled group stays", group=group, reason=str(error))
+                self._swept.add(group)
+        except Exception as error:
+            self._on_failed(error)
+        finally:
+            self._sweep = None
 
     def _note_failure(self, group: GroupId, error: ViewstampError) -> None:
         self.failures[group] = str(error)

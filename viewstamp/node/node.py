@@ -375,6 +375,8 @@ class Node:
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         if len(self.groups) > 1:
             status["hosted"] = [{"group": group.id, **group.status} for group in self.groups.values() if group.id]
+        if kept := self.hosting.kept:
+            status["kept_directories"] = dict(kept)
         if placed := self.hosting.placed:
             failures = self.hosting.failures
             status["placed"] = [{**each.describe(), "failure": failures.get(each.id, "")} for each in placed]

@@ -191,6 +191,13 @@ class SimulatedDisk(Disk):
             self.volume.remove(posixpath.normpath(path))
         self.note("remove", path)
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, durably."""
+        self.enter("remove_directory", path, self._life)
+        with _storage("remove the directory", path):
+            self.volume.remove_directory(posixpath.normpath(path))
+        self.note("remove_directory", path)
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         self.enter("sync", path, self._life)

@@ -73,8 +73,19 @@ class PlacedGroups:
 
     @property
     def is_level(self) -> bool:
-        """Whether all groups are placed, and all members of each have the same log."""
-        return self.placer.is_done and all(is_settled(self._founders(each), each) for each in self.placer.placed)
+        """Whether all groups are placed, all members of each have the same log, and cancelled ones left nothing."""
+        are_settled = all(is_settled(self._founders(each), each) for each in self.placer.placed)
+        return self.placer.is_done and are_settled and not self.leftovers
+
+    @property
+    def leftovers(self) -> list[str]:
+        """The directories of groups whose cancellation was acknowledged, without those of which a node has a reason."""
+        found = []
+        for member in self._world.members:
+            kept = member.node.hosting.kept if member.node is not None else {}
+            paths = [f"{member.data_dir}/groups/{group}" for group in self.placer.cancelled if group not in kept]
+            found += [path for path in paths if member.disk.volume.exists(path)]
+        return found
 
     @property
     def is_done(self) -> bool:

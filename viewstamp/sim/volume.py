@@ -494,6 +494,15 @@ class Volume:
         self.find(path)
         self._change({path: None})
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, durably, with the removals of the names that it had."""
+        if path not in self.directories:
+            raise FileNotFoundError(2, "no such directory", path)
+        if self.list_directory(path):
+            raise OSError(39, "the directory is not empty", path)
+        self.sync_directory(path)
+        del self.directories[path]
+
     def lose(self, path: str) -> None:
         """Lose a name, both from the visible and from the durable state."""
         self.find(path)
