@@ -168,7 +168,7 @@ ROW = Row(
 )
 LARGE = Row(
     name="restart-large",
-    title="all killed to the first write, larger states",
+    title="all killed to the first write, 10 M records on disk",
     unit="s",
     goals=[Goal(subject=f"{Ours.name}, 10,000,000 records", at_most=2.0)],
     measure=_measure_large,
