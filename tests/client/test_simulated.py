@@ -20,11 +20,14 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import NodeId
+from viewstamp.node.state_machine import GroupsQuery
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
 from viewstamp.testing import SimulatedCluster
 from viewstamp.testing.run import Plan, Run
 from viewstamp.testing.watched import WatchedStreams
+from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.requests import CancelGroup
 
 CALLERS = 8
 APPENDS = 12
@@ -156,6 +159,53 @@ async def loss_before_sending(loop: SimulatedLoop) -> None:
 
 def test_a_request_whose_connection_ends_before_it_is_sent_is_certain() -> None:
     simulated(loss_before_sending)
+
+
+async def time_over_between_two_requests(loop: SimulatedLoop) -> None:
+    cluster = Cluster(SimulatedNetwork(loop).view)
+    await cluster.start(3)
+    client = cluster.client()
+    await client.create_topic("orders")
+    cluster.requests.clear()
+    for sent in (client._router.ask, client._router.ask_leader):
+        with pytest.raises(UnavailableError):
+            await sent(CancelGroup(group=7), deadline=loop.time())
+    assert cluster.requests == []
+    await cluster.close()
+
+
+def test_time_that_is_over_between_two_requests_of_a_call_is_no_mistake_of_the_caller() -> None:
+    """The time that is left was given to the second request as its timeout, and 0 s was refused with RequestError."""
+    simulated(time_over_between_two_requests)
+
+
+async def placing_that_may_have_happened(loop: SimulatedLoop) -> None:
+    """The first copy places the group, the second one is refused, and then no node answers."""
+    cluster = Cluster(SimulatedNetwork(loop, options=LinkOptions(delay_min=0.002, delay_mean=0.0)).view)
+    await cluster.start(3)
+    cluster.losses.append(FrameKind.PLACE_GROUP)
+    client = cluster.client()
+    placing = asyncio.create_task(client.place_group("s1", timeout=1.0))
+    await until(lambda: not cluster.losses)
+    nodes = list(cluster.nodes)
+    cluster.nodes.pop()  # Other founders would be chosen now.
+    await until(lambda: cluster.requests.count(("n1", FrameKind.PLACE_GROUP)) == 2)
+    await asyncio.sleep(0.0025)  # The refusal has arrived, and the list of groups has not been asked for.
+    for node in nodes:
+        await node.kill()
+    with pytest.raises(OutcomeUnknownError, match="one before it may have placed the group"):
+        await placing
+    assert len(cluster.log.machine.query(GroupsQuery())) == 1
+    await cluster.close()
+
+
+def test_a_group_that_an_earlier_copy_may_have_placed_is_an_unknown_outcome() -> None:
+    simulated(placing_that_may_have_happened)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in iter(condition, True):
+        await asyncio.sleep(0.0005)
 
 
 def simulated(scenario: Callable[[SimulatedLoop], Awaitable[None]]) -> None:

@@ -21,7 +21,7 @@ from viewstamp.client.results import (
     topic_info,
 )
 from viewstamp.client.router import Router
-from viewstamp.errors import NoQuorumError, RequestError, UnavailableError
+from viewstamp.errors import NoQuorumError, OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.access import Token, check_roles
 from viewstamp.wire.batch import Batch
@@ -224,13 +224,15 @@ class Admin:
             address=address,
             replaces=as_text(replaces, "the name of a member"),
         )
-        frame = await self._ask_leader(request, timeout, "the members are not changed")
+        frame = await self._ask_leader(request, "the members are not changed", timeout=timeout)
         return members_of(frame.body["membership"])
 
-    async def _ask_leader(self, request: RequestBody, timeout: float | None, failed: str) -> Frame:
+    async def _ask_leader(
+        self, request: RequestBody, failed: str, *, timeout: float | None = None, deadline: float | None = None
+    ) -> Frame:
         """Send a request to the leader. If each leader has refused it for the moment, the error has the last reason."""
         try:
-            return await self._router.ask_leader(request, timeout)
+            return await self._router.ask_leader(request, timeout, deadline=deadline)
         except UnavailableError as error:
             refusal = error.__cause__
             is_answered = not isinstance(error, NoQuorumError)
@@ -267,13 +269,20 @@ class Admin:
         names = [as_text(name, "the name of a stream") for name in streams]
         chosen = [as_text(name, "the name of a founder") for name in founders]
         deadline = self._router.deadline(timeout)
-        _, index = await self._groups(self._router.left(deadline))
+        _, index = await self._groups(deadline)
         request = PlaceGroup(streams=names, founders=chosen, since=index)
         try:
-            frame = await self._ask_leader(request, self._router.left(deadline), "the group is not placed")
-        except RequestError:
+            frame = await self._ask_leader(request, "the group is not placed", deadline=deadline)
+        except RequestError as refusal:
             # An earlier copy may have placed it on other members than this one would have, because they have changed.
-            groups, _ = await self._groups(self._router.left(deadline))
+            try:
+                groups, _ = await self._groups(deadline)
+            except UnavailableError as error:
+                raise OutcomeUnknownError(
+                    f"the last copy of the request was refused, and one before it may have placed the group: {refusal}",
+                    token=None,
+                    remedy="look with `viewstamp group list`",
+                ) from error
             for group in groups:
                 if list(group.streams) == names and set(chosen) in (set(), set(group.founders)):
                     return group
@@ -281,7 +290,7 @@ class Admin:
         return group_info(frame.body["group"])
 
     async def cancel_group(self, group: int, *, timeout: float | None = None) -> None:
-        """Cancel a group that is not established. Returns when that is committed; its nodes remove its directories.
+        """Cancel a group that is not established. Returns when that is committed; its directories stay on its nodes.
 
         Nothing was acknowledged in the group. Its id is not used again. The same call again is harmless. Cancelled: the
         group may be cancelled all the same.
@@ -301,12 +310,12 @@ class Admin:
           UnavailableError: no node that has a leader answered in time.
           RequestError: the node runs a release without groups.
         """
-        groups, _ = await self._groups(timeout)
+        groups, _ = await self._groups(self._router.deadline(timeout))
         return groups
 
-    async def _groups(self, timeout: float | None) -> tuple[list[GroupInfo], int]:
+    async def _groups(self, deadline: float) -> tuple[list[GroupInfo], int]:
         """Return the groups, and the index that the node had applied."""
-        body = (await self._router.ask(ListGroups(), timeout)).body
+        body = (await self._router.ask(ListGroups(), deadline=deadline)).body
         return [group_info(each) for each in body["groups"]], body["applied_index"]
 
     # Tokens.
@@ -354,7 +363,10 @@ class Admin:
 
     async def list_tokens(self, *, timeout: float | None = None) -> list[TokenInfo]:
         """List all tokens, those that have ended too. Raises AccessDeniedError, UnavailableError."""
-        frame = await self._router.ask(ListTokens(), timeout)
+        return await self._tokens(self._router.deadline(timeout))
+
+    async def _tokens(self, deadline: float) -> list[TokenInfo]:
+        frame = await self._router.ask(ListTokens(), deadline=deadline)
         return [token_info(each) for each in frame.body["tokens"]]
 
     async def rotate_token(
@@ -372,7 +384,7 @@ class Admin:
           AccessDeniedError, UnavailableError, OutcomeUnknownError: as for :meth:`create_token`; rotate it again.
         """
         deadline = self._router.deadline(timeout)
-        found = await self._find_token(token, self._router.left(deadline))
+        found = await self._find_token(token, deadline)
         new = Token.new(self._entropy.randbytes, id=found.id)
         request = RotateToken(
             token=found.id,
@@ -380,7 +392,7 @@ class Admin:
             hash=new.hash,
             keep_seconds=as_whole(keep_seconds, "the seconds for which the older secret stays valid"),
         )
-        frame = await self._router.ask_leader(request, self._router.left(deadline))
+        frame = await self._router.ask_leader(request, deadline=deadline)
         return token_info(frame.body["token"]), new.text
 
     async def revoke_token(self, token: str, *, only_old: bool = False, timeout: float | None = None) -> TokenInfo:
@@ -398,14 +410,14 @@ class Admin:
           AccessDeniedError, UnavailableError, OutcomeUnknownError: as for :meth:`create_token`; revoke it again.
         """
         deadline = self._router.deadline(timeout)
-        found = await self._find_token(token, self._router.left(deadline))
+        found = await self._find_token(token, deadline)
         request = RevokeToken(token=found.id, only_old=only_old)
-        frame = await self._router.ask_leader(request, self._router.left(deadline))
+        frame = await self._router.ask_leader(request, deadline=deadline)
         return token_info(frame.body["token"])
 
-    async def _find_token(self, token: str, seconds: float) -> TokenInfo:
+    async def _find_token(self, token: str, deadline: float) -> TokenInfo:
         """Return the valid token with this id or name; an ended one only by its id."""
-        tokens = await self.list_tokens(timeout=seconds)
+        tokens = await self._tokens(deadline)
         found = [each for each in tokens if each.id == token or (each.name == token and not each.ended)]
         if not found:
             raise RequestError(

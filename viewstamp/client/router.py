@@ -63,10 +63,17 @@ class Router:
         """Return the seconds until a deadline, at least 0."""
         return max(0.0, deadline - self._runtime.time())
 
-    async def ask(self, request: RequestBody, timeout: float | None = None, *, node: str | None = None) -> Frame:
+    async def ask(
+        self,
+        request: RequestBody,
+        timeout: float | None = None,
+        *,
+        deadline: float | None = None,
+        node: str | None = None,
+    ) -> Frame:
         """Send a request to any node, or to the member ``node``, until one answers; see :meth:`ask_any`."""
-        self.start()
-        _, frame = await self.ask_any(request, seconds=self.seconds(timeout), node=node)
+        deadline = self.deadline(timeout) if deadline is None else deadline
+        _, frame = await self.ask_any(request, seconds=self.left(deadline), node=node)
         return frame
 
     async def ask_any(
