@@ -18,6 +18,7 @@ from viewstamp.host.interfaces import Disk, File, Host, Network
 from viewstamp.ids import ClusterId, GroupId, Index, NodeId, Term
 from viewstamp.node import cancelled, hosting, log_clock, log_store, placer, replica
 from viewstamp.node.data_dir import GROUPS_NAME
+from viewstamp.node.health import headroom
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.hosting import Hosting
 from viewstamp.node.log_clock import LogClock
@@ -395,6 +396,11 @@ def full_with_the_others() -> AbstractContextManager[None]:
     return patched(Headroom, spared_bytes=0)
 
 
+def followers_without_headers() -> AbstractContextManager[None]:
+    """A leader counts the batches that its followers still have to write without their headers."""
+    return patched(headroom, cost_of=lambda size: size)
+
+
 def append_whole_or_not() -> AbstractContextManager[None]:
     """A member takes none of the batches of an append for which it lacks room."""
     return patched(LogSpace, _first_that_fit=lambda _self, _batches: ())
@@ -627,6 +633,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "full-with-the-others",
             "a leader admits records that do not fit into its followers' logs",
             full_with_the_others,
+            rule="§5",
+        ),
+        Mutant(
+            "followers-without-headers",
+            "a leader counts the batches that its followers still have to write without their headers",
+            followers_without_headers,
             rule="§5",
         ),
         Mutant(

@@ -592,6 +592,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_full.py::test_a_leader_is_full_before_followers_whose_logs_have_a_quarter_less_room"),
     ),
     Record(
+        "followers-without-headers",
+        Case(
+            "tests/node/test_headroom.py::test_a_follower_that_writes_each_batch_alone_has_room_for_all_that_its_leader_admits"
+        ),
+    ),
+    Record(
         "append-whole-or-not",
         Case("tests/node/test_full.py::test_of_the_batches_of_an_append_the_first_that_fit_are_taken"),
     ),

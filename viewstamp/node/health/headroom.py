@@ -5,7 +5,9 @@ members take snapshots at different places. A full member accepts nothing, not e
 store. So if a majority were full before the leader is, no record that frees space could be committed any more.
 
 Each member regularly reports its free space and the end of its log to its leader (``digests.py``). Batches that the
-leader admitted after that end are subtracted. Space that the member has freed since is in its next report.
+leader admitted after that end are subtracted, each with the headers that it has if it is written alone: a busy leader
+writes many batches under one header, while a follower may write each under its own. Space that the member has freed
+since is in its next report.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from viewstamp.consensus import standing
 from viewstamp.consensus.raft import Raft
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.wal.budget import cost_of
 
 __all__ = ["Headroom"]
 
@@ -37,7 +40,7 @@ class Headroom:
         self.left = left
         self._raft = raft
         self._admitted: deque[tuple[Index, int]] = deque([(Index(0), 0)], maxlen=_REMEMBERED)
-        """(end of a batch, bytes that had been admitted by then in this term), rising."""
+        """(end of a batch, most bytes that a log takes for all that had been admitted by then in this term), rising."""
         self._told: dict[NodeId, int] = {}
         """For each member the sum of its free bytes and the bytes admitted up to the end of its log."""
         self._term = Term(0)
@@ -63,9 +66,9 @@ class Headroom:
         return left - standing.majority_end(membership, ends)
 
     def admit(self, size: int) -> None:
-        """Count a batch that has been admitted and is now the last of the log."""
+        """Count a batch of ``size`` bytes that has been admitted and is now the last of the log."""
         self._look_at_term()
-        self._admitted.append((self.end, self._admitted[-1][1] + size))
+        self._admitted.append((self.end, self._admitted[-1][1] + cost_of(size)))
 
     def heard(self, member: NodeId, left: int, end: Index) -> None:
         """Note the free bytes of another member at the time when its log ended at ``end``."""
