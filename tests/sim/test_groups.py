@@ -171,6 +171,17 @@ def test_groups_are_cancelled_under_faults_and_stay_gone() -> None:
         world.close()
 
 
+def test_a_cancelled_group_is_watched_no_more_if_a_member_applies_its_placement_later() -> None:
+    """A disk that was lost then would count as damaged for ever, because nobody repairs a cancelled group."""
+    world = PlacedWorld(2, CALM, number=3, cancels=True)
+    try:
+        assert world.loop.run_until(lambda: world.placer.is_done and world.is_level, seconds=60.0)
+        assert len(world.placer.cancelled) == 3
+        assert list(world.damages_of) == [GROUP_0, *world.placer.placed]
+    finally:
+        world.close()
+
+
 @pytest.mark.parametrize("death", range(0, 24, 4))
 def test_a_group_is_established_wherever_a_founder_dies_while_it_is_created(death: int) -> None:
     world = PlacedWorld(death, replace(CALM, seconds=0.0), number=1)

@@ -290,7 +290,7 @@ class Admin:
         return group_info(frame.body["group"])
 
     async def cancel_group(self, group: int, *, timeout: float | None = None) -> None:
-        """Cancel a group that is not established. Returns when that is committed; its directories stay on its nodes.
+        """Cancel a group that is not established. Returns when that is committed; its nodes remove its directories.
 
         Nothing was acknowledged in the group. Its id is not used again. The same call again is harmless. Cancelled: the
         group may be cancelled all the same.

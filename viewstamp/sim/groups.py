@@ -74,7 +74,8 @@ class PlacedGroups:
     @property
     def is_level(self) -> bool:
         """Whether all groups are placed, all members of each have the same log, and cancelled ones left nothing."""
-        are_settled = all(is_settled(self._founders(each), each) for each in self.placer.placed)
+        founders = {each: self._founders(each) for each in self.placer.placed}
+        are_settled = all(members and is_settled(members, each) for each, members in founders.items())
         return self.placer.is_done and are_settled and not self.leftovers
 
     @property
@@ -102,7 +103,7 @@ class PlacedGroups:
         self._world.watch(placed.id, frozenset(placed.members))
 
     def _founders(self, group: GroupId) -> list[Member]:
-        founders = self.placer.founders[group]
+        founders = self.placer.founders.get(group, frozenset())  # Empty = no look has seen the placement yet.
         return [member for member in self._world.members if member.name in founders]
 
 
@@ -410,7 +411,7 @@ class GroupPlacer:
         nodes = [(each.name, each.node) for each in self._cluster.members if each.is_up and each.node is not None]
         for _, node in nodes:
             for placed in node.machine.query(GroupsQuery()) if node.group.parts is not None else ():
-                if placed.id not in self.founders:
+                if placed.id not in self.founders and placed.id not in self.cancelled:
                     self.founders[placed.id] = frozenset(placed.members)
                     self._on_seen(placed)
                 for founder, incarnation in placed.incarnations.items():
