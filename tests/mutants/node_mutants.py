@@ -34,7 +34,7 @@ from viewstamp.node.repair import refetch, repair
 from viewstamp.node.repair.refetch import Refetcher
 from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.repair.scrubber import Scrubber
-from viewstamp.node.snapshots.file import SnapshotWriter
+from viewstamp.node.snapshots.file import SnapshotMeta, SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.state_machine import PlacedGroup
 from viewstamp.node.ticker import Ticker
@@ -497,6 +497,10 @@ def fit_for_every_answer() -> AbstractContextManager[None]:
     return patched(probe, _answer_to=answer_to)
 
 
+def snapshot_of_any_group() -> AbstractContextManager[None]:
+    return patched(SnapshotMeta, is_of=lambda self, group: True)
+
+
 def remove_what_has_voted() -> AbstractContextManager[None]:
     """The directory of a cancelled group is removed although its member has voted."""
     original = cancelled.read_control_state
@@ -706,6 +710,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a member of an older release counts as fit",
             fit_for_every_answer,
             rule="§4",
+        ),
+        Mutant(
+            "snapshot-of-any-group",
+            "a snapshot is loaded in the directory of another group",
+            snapshot_of_any_group,
+            rule="§7",
         ),
         Mutant(
             "remove-what-has-voted",

@@ -646,6 +646,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_placer.py::test_a_member_that_refuses_the_version_runs_an_older_release"),
     ),
     Record(
+        "snapshot-of-any-group",
+        Case("tests/node/test_snapshot_store.py::test_a_snapshot_of_another_group_is_refused"),
+    ),
+    Record(
         "remove-what-has-voted",
         Case("tests/node/test_cancelled.py::test_a_cancelled_directory_with_anything_else_stays_as_it_is"),
     ),

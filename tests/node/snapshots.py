@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewstamp.ids import Index, Term
+from viewstamp.ids import GroupId, Index, Term
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.sim.disk import SimulatedDisk
@@ -13,9 +13,12 @@ DIRECTORY = "/data/snapshots"
 CLUSTER = "c1"
 
 
-def make_meta(end: int, term: int = 1, *, cluster: str = CLUSTER, created_us: int = 0) -> SnapshotMeta:
+def make_meta(
+    end: int, term: int = 1, *, cluster: str = CLUSTER, group: int | None = 0, created_us: int = 0
+) -> SnapshotMeta:
     return SnapshotMeta(
         cluster=cluster,
+        group=group,
         end=Index(end),
         term=Term(term),
         history=((0, 1), (term, 2)),
@@ -32,14 +35,14 @@ def make_pieces(end: int, count: int = 3, size: int = 5000) -> list[bytes]:
     return [b"%d:%d;" % (end, number) * (size // (number + 5)) for number in range(count)]
 
 
-def open_store(disk: SimulatedDisk, cluster: str = CLUSTER) -> SnapshotStore:
-    return SnapshotStore.open(disk, DIRECTORY, cluster)
+def open_store(disk: SimulatedDisk, cluster: str = CLUSTER, group: int = 0) -> SnapshotStore:
+    return SnapshotStore.open(disk, DIRECTORY, cluster, GroupId(group))
 
 
 async def write(
     store: SnapshotStore, end: int, term: int = 1, *, pieces: Iterable[bytes] | None = None, created_us: int = 0
 ) -> StoredSnapshot:
-    new = await store.create(make_meta(end, term, cluster=store.cluster, created_us=created_us))
+    new = await store.create(make_meta(end, term, cluster=store.cluster, group=store.group, created_us=created_us))
     for piece in make_pieces(end) if pieces is None else pieces:
         await new.add(piece)
     return await new.finish()

@@ -14,12 +14,14 @@ import pytest
 
 from tests.node.caller import call
 from tests.node.group import CLUSTER, PATIENCE_SECONDS, SMALL, Group, wait_for
+from tests.node.snapshots import make_meta
 from tests.node.test_address_check import move
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions
 from viewstamp.node.hosting import complete_directory
+from viewstamp.node.snapshots.file import encode_header
 from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
@@ -201,6 +203,16 @@ def test_a_founder_keeps_its_disk_wherever_its_process_dies_while_the_directory_
         log.abandon()
         call_number += 1
     assert call_number > 10
+
+
+def test_a_copied_snapshot_of_another_group_is_refused() -> None:
+    disk = SimulatedDisk("d")
+    disk.make_directory("/n1")
+    complete_directory(host(disk, 1), options())
+    path = f"{PATH}/snapshots/{10:020d}-1.snapshot"
+    disk.open(path, create=True).write(0, [encode_header(make_meta(10))])
+    with pytest.raises(ConfigError, match=f"{path} is of group 0, and its directory is that of group 7"):
+        complete_directory(host(disk, 1), options())
 
 
 def test_an_empty_directory_of_an_established_group_gets_a_new_id() -> None:

@@ -71,10 +71,18 @@ def _data() -> bytes:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.text("aé-1"), st.binary())
-def test_a_written_snapshot_is_read_back(pieces: list[bytes], cluster: str, membership: bytes) -> None:
+@given(
+    st.lists(st.binary(min_size=1, max_size=50), max_size=8),
+    st.text("aé-1"),
+    st.none() | st.integers(0, 2**32 - 2),
+    st.binary(),
+)
+def test_a_written_snapshot_is_read_back(
+    pieces: list[bytes], cluster: str, group: int | None, membership: bytes
+) -> None:
     meta = SnapshotMeta(
         cluster=cluster,
+        group=group,
         end=7,  # type: ignore[arg-type]
         term=3,  # type: ignore[arg-type]
         history=((0, 1), (2, 5), (3, 6)),
@@ -85,6 +93,12 @@ def test_a_written_snapshot_is_read_back(pieces: list[bytes], cluster: str, memb
         created_us=1_700_000_000_000_000,
     )
     assert read(encode(meta, pieces)) == (meta, pieces)
+
+
+def test_releases_that_did_not_read_the_group_read_the_same_body_at_the_same_place() -> None:
+    with_group, without = encode_header(make_meta(7, group=9)), encode_header(make_meta(7, group=None))
+    assert with_group[:4] + with_group[8:12] + with_group[16:] == without[:4] + without[8:12] + without[16:]
+    assert (with_group[12:16], without[12:16]) == (bytes([10, 0, 0, 0]), bytes(4))
 
 
 def test_small_pieces_are_gathered_large_ones_divided_and_all_is_synced_on_the_way() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.node.snapshots import DIRECTORY, make_meta, make_pieces, open_store, send, write
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
 from viewstamp.host.disk import RealDisk
+from viewstamp.node.snapshots.file import TRAILER_SIZE, adapt_trailer, encode_header
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedLoop
@@ -140,6 +141,30 @@ def test_a_snapshot_of_another_cluster_is_refused(disk: SimulatedDisk, run: Run)
     with pytest.raises(ConfigError, match=f"{stored.path} is of cluster c1, this node is of c2") as caught:
         open_store(disk, "c2")
     assert "data_dir" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("own", "other"), [(0, 7), (7, 0), (7, 8), (2**32 + 6, 8)])
+def test_a_snapshot_of_another_group_is_refused(disk: SimulatedDisk, run: Run, own: int, other: int) -> None:
+    stored = run(write(open_store(disk, group=own), 10))
+    assert ends(open_store(disk, group=own)) == [10]
+    with pytest.raises(
+        ConfigError, match=rf"{stored.path} is of group \d+, and its .* that of group {other}"
+    ) as caught:
+        open_store(disk, group=other)
+    assert "nothing was changed" in caught.value.remedy
+    assert ends(open_store(disk, group=own)) == [10]
+
+
+def test_a_snapshot_of_a_release_that_did_not_write_the_group_is_read_in_each(disk: SimulatedDisk, run: Run) -> None:
+    stored = run(write(open_store(disk), 10))
+    header = encode_header(make_meta(10, group=None))
+    file = disk.open(stored.path)
+    trailer, _ = adapt_trailer(file.read(stored.size - TRAILER_SIZE, TRAILER_SIZE), header)
+    file.write(0, [header])
+    file.write(stored.size - TRAILER_SIZE, [trailer])
+    for group in (0, 7):
+        store = open_store(disk, group=group)
+        assert b"".join(store.load(store.stored[0])) == b"".join(make_pieces(10))
 
 
 def test_the_same_viewstamp_again_replaces_the_file(disk: SimulatedDisk, run: Run) -> None:
@@ -321,7 +346,7 @@ def test_a_wrong_bit_on_the_way_is_found_before_anything_is_listed(
         source._disk.flip(stored.path, at, at % 8)  # type: ignore[attr-defined]
 
 
-def test_a_snapshot_of_another_cluster_or_viewstamp_is_not_taken_in(
+def test_a_snapshot_of_another_cluster_group_or_viewstamp_is_not_taken_in(
     disk: SimulatedDisk, run: Run, loop: SimulatedLoop
 ) -> None:
     store = open_store(disk)
@@ -335,6 +360,9 @@ def test_a_snapshot_of_another_cluster_or_viewstamp_is_not_taken_in(
 
     with pytest.raises(ConfigError, match="of cluster c2, this node is of c1"):
         run(transfer(foreign, stored, 10))
+    other = open_store(SimulatedDisk("n5", loop=loop), group=7)
+    with pytest.raises(ConfigError, match="is of group 7, and its directory is that of group 0"):
+        run(transfer(other, run(write(other, 10)), 10))
     mine = open_store(SimulatedDisk("n4", loop=loop))
     with pytest.raises(CorruptionError, match=r"received the snapshot 1\.10 in place of 1\.11"):
         run(transfer(mine, run(write(mine, 10)), 11))

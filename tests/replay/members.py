@@ -200,6 +200,7 @@ def write_snapshot(
         store = SnapshotStore.open(disk, f"/{name}/snapshots", "c")
         meta = SnapshotMeta(
             cluster="c",
+            group=0,
             end=Index(log.end),
             term=log.batches[-1].term,
             history=tuple(history) if history is not None else log.history,

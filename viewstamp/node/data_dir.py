@@ -76,7 +76,7 @@ class DataDir:
                 f"{path} holds group {state.group}, and group {group} should be there",
                 remedy="put the directories of the groups back to their places; nothing was changed",
             )
-        snapshots = SnapshotStore.open(disk, f"{path}/snapshots", cluster)
+        snapshots = SnapshotStore.open(disk, f"{path}/snapshots", cluster, group)
         log_id = state.log_id if state is not None else NO_LOG_ID
         is_without_id = log_id == NO_LOG_ID
         if is_without_id:

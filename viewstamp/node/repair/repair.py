@@ -336,7 +336,7 @@ class Repairer:
         disk = self._host.disk
         control = ControlFile.open(disk, self._data_dir)
         assert control.state is not None, "it is not lost"
-        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
+        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster, self._group)
         snapshot = _newest_whole(store)
         begin = snapshot.end if snapshot is not None else 1
         finish_truncation(disk, self._wal, control.state.log_id)
@@ -449,7 +449,7 @@ class Repairer:
         refuses it, and if a majority has lost its control files, no peer would.
         """
         disk = self._host.disk
-        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster)
+        store = SnapshotStore.open(disk, f"{self._data_dir}/snapshots", self._cluster, self._group)
         found = assess(disk, self._wal)
         has_control = any(disk.exists(f"{self._data_dir}/{name}") for name in CONTROL_NAMES)
         if not has_control and not found.parts and not store.stored and not store.damaged:

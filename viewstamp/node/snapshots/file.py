@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import AsyncFile, Buffer, File
-from viewstamp.ids import Index, Term
+from viewstamp.ids import GroupId, Index, Term
 from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = [
@@ -43,12 +43,14 @@ FORMAT_VERSION = 1
 
 _MAGIC = b"VSN"
 _END_MAGIC = b"VSNEND\0\0"
-_HEADER = struct.Struct("<4sI I4x")
+_HEADER = struct.Struct("<4sI II")
 _PIECE = struct.Struct("<II")
 _LENGTH = struct.Struct("<I")
 _TRAILER = struct.Struct("<II QQ II 8s")
 TRAILER_SIZE = _TRAILER.size
 
+_GROUPS = 2**32 - 1
+"""The header has 1 + the id of the group modulo this number. 0 is in the files of releases that did not write it."""
 _META_BYTES_MAX = 16 * 1024 * 1024
 """A header that gives a larger size is damaged."""
 _WRITE_BYTES = 256 * 1024
@@ -68,10 +70,13 @@ class SnapshotMeta:
 
     ``history`` is the term history up to ``end``, (term, first index) pairs (protocol rule 19). ``membership`` is the
     packed one in force at ``end``; the record it came from has ``membership_index`` and ``membership_term`` (0 = none).
-    ``log_time`` is that of the last record; ``created_us`` is the wall clock when the file was begun.
+    ``log_time`` is that of the last record; ``created_us`` is the wall clock when the file was begun. ``group`` is in
+    the header and not in the body, because earlier releases refuse a body with another key; None = one of them wrote
+    the file. A reader gets the remainder of an id from 4,294,967,295 on.
     """
 
     cluster: str
+    group: int | None
     end: Index
     term: Term
     history: tuple[tuple[int, int], ...]
@@ -80,6 +85,10 @@ class SnapshotMeta:
     membership_term: int
     log_time: int
     created_us: int
+
+    def is_of(self, group: GroupId) -> bool:
+        """Return whether the snapshot may be one of ``group``: its file names this group, or none."""
+        return self.group is None or self.group % _GROUPS == group % _GROUPS
 
     def encode(self) -> bytes:
         """Return the body of a header."""
@@ -99,7 +108,7 @@ class SnapshotMeta:
         return packed
 
     @classmethod
-    def decode(cls, body: bytes) -> SnapshotMeta:
+    def decode(cls, body: bytes, group: int | None) -> SnapshotMeta:
         """Read the body of an intact header. Raises ValueError or TypeError if it is not a description."""
         fields: Any = msgpack.unpackb(body)
         if type(fields) is not dict or {name: type(value) for name, value in fields.items()} != _TYPES:
@@ -107,7 +116,7 @@ class SnapshotMeta:
         if not all([*map(type, pair)] == [int, int] for pair in fields["history"]):
             raise TypeError(f"{brief_repr(fields['history'])} is no term history")
         fields["history"] = tuple(map(tuple, fields["history"]))
-        return cls(**fields)
+        return cls(group=group, **fields)
 
 
 _TYPES = {
@@ -157,8 +166,9 @@ def encode_header(meta: SnapshotMeta) -> bytes:
     """Return the header of a file."""
     body = meta.encode()
     magic = _MAGIC + bytes([FORMAT_VERSION])
-    unchecked = _HEADER.pack(magic, 0, len(body)) + body
-    return _HEADER.pack(magic, _header_checksum(unchecked), len(body)) + body
+    group = 0 if meta.group is None else 1 + meta.group % _GROUPS
+    unchecked = _HEADER.pack(magic, 0, len(body), group) + body
+    return _HEADER.pack(magic, _header_checksum(unchecked), len(body), group) + body
 
 
 def adapt_trailer(trailer: bytes, header: bytes) -> tuple[bytes, int]:
@@ -178,7 +188,7 @@ def read_header(file: _Readable) -> SnapshotHeader:
     start = file.read(0, _HEADER.size)
     if len(start) < _HEADER.size or start[: len(_MAGIC)] != _MAGIC:
         raise _damage(file, 0, "a snapshot's header", start[:4].hex(" ") or "nothing")
-    magic, checksum, length = _HEADER.unpack(start)
+    magic, checksum, length, group = _HEADER.unpack(start)
     size = _HEADER.size + length
     # The length is not verified yet, so it must not cause a read beyond the end of the file.
     data = start + file.read(_HEADER.size, length) if size <= file.size() else start
@@ -190,7 +200,7 @@ def read_header(file: _Readable) -> SnapshotHeader:
             remedy="run the version of viewstamp that wrote it, or a newer one",
         )
     try:
-        meta = SnapshotMeta.decode(data[_HEADER.size :])
+        meta = SnapshotMeta.decode(data[_HEADER.size :], group - 1 if group else None)
     except (ValueError, TypeError) as error:
         raise _damage(file, _HEADER.size, "a snapshot's description", repr(error)) from error
     return SnapshotHeader(meta, checksum, size)

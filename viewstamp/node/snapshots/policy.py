@@ -387,6 +387,7 @@ class Snapshotter(AsyncActor[None]):
             return None
         return SnapshotMeta(
             cluster=self._cluster,
+            group=self.store.group,
             end=end,
             term=applier.applied_term,
             history=core.history.advertised(end).starts,

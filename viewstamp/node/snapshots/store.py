@@ -28,7 +28,7 @@ from viewstamp.errors import ConfigError, CorruptionError, StorageError, Storage
 from viewstamp.host.blocking import in_thread, to_the_end
 from viewstamp.host.garbage import Garbage, create_anew
 from viewstamp.host.interfaces import AsyncFile, Disk
-from viewstamp.ids import Index, Term
+from viewstamp.ids import GROUP_0, GroupId, Index, Term
 from viewstamp.node.snapshots.choice import choose_base, choose_dropped
 from viewstamp.node.snapshots.file import (
     SYNC_BYTES,
@@ -90,12 +90,13 @@ class SnapshotStore:
 
     Invariants:
       * ``stored`` is newest first; every file in it was whole, and durable with its name, when it was listed
-      * all are of one cluster
+      * all are of one cluster, and of one group, as far as their files name it
     """
 
-    def __init__(self, disk: Disk, directory: str, cluster: str) -> None:
+    def __init__(self, disk: Disk, directory: str, cluster: str, group: GroupId) -> None:
         self.directory = directory
         self.cluster = cluster
+        self.group = group
         self.stored: list[StoredSnapshot] = []
         self.damaged: list[DamagedSnapshot] = []
         """Damaged snapshots that are not removed yet; for the log, and for ``status``."""
@@ -105,14 +106,14 @@ class SnapshotStore:
         self._garbage = Garbage(disk)
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, cluster: str) -> SnapshotStore:
+    def open(cls, disk: Disk, directory: str, cluster: str, group: GroupId = GROUP_0) -> SnapshotStore:
         """Read header and trailer of each snapshot, and remove leftovers. Blocks.
 
         Raises:
-          ConfigError: a snapshot is of another cluster, or of a newer format.
+          ConfigError: a snapshot is of another cluster or group, or of a newer format.
           StorageError: the disk failed.
         """
-        store = cls(disk, directory, cluster)
+        store = cls(disk, directory, cluster, group)
         disk.make_directory(directory)
         for name in disk.list_directory(directory):
             match = _NAME.fullmatch(name)
@@ -184,7 +185,7 @@ class SnapshotStore:
         Raises:
           StorageFullError: there is no room; nothing is left.
         """
-        assert meta.cluster == self.cluster, f"a snapshot of {meta.cluster} in a store of {self.cluster}"
+        assert (meta.cluster, meta.group) == (self.cluster, self.group), f"{meta} in {self.directory}"
         path = self._path(meta.end, meta.term, "temporary")
         return NewSnapshot(self, await self._begin_anew(path), meta)
 
@@ -258,7 +259,7 @@ class SnapshotStore:
         file = self._disk.open_read(path)
         try:
             header = read_header(file)
-            self._check_cluster(header, path)
+            self._check_home(header.meta, path)
             meta = header.meta
             if (meta.end, meta.term) != (end, term):
                 raise CorruptionError(
@@ -275,11 +276,16 @@ class SnapshotStore:
         finally:
             file.close()
 
-    def _check_cluster(self, header: SnapshotHeader, path: str) -> None:
-        if header.meta.cluster != self.cluster:
+    def _check_home(self, meta: SnapshotMeta, path: str) -> None:
+        if meta.cluster != self.cluster:
             raise ConfigError(
-                f"the snapshot {path} is of cluster {header.meta.cluster}, this node is of {self.cluster}",
+                f"the snapshot {path} is of cluster {meta.cluster}, this node is of {self.cluster}",
                 remedy="move it out of the way, or give this node its own [node] data_dir",
+            )
+        if not meta.is_of(self.group):
+            raise ConfigError(
+                f"the snapshot {path} is of group {meta.group}, and its directory is that of group {self.group}",
+                remedy="move it out of the way, because it has the state of other topics; nothing was changed",
             )
 
     def _resume(self, path: str) -> tuple[int, SnapshotHeader | None]:
@@ -349,7 +355,7 @@ class SnapshotStore:
         file = self._disk.open_read(path)
         try:
             header = read_header(file)
-            self._check_cluster(header, path)
+            self._check_home(header.meta, path)
             for _ in read_pieces(file, header):
                 pass
             return header, file.size()
@@ -478,7 +484,7 @@ class IncomingSnapshot:
 
         Raises:
           CorruptionError: its bytes are wrong. The damage may be here, on the way, or at the sender. Nothing is left.
-          ConfigError: it is of another cluster, or of a newer format. Nothing is left.
+          ConfigError: it is of another cluster or group, or of a newer format. Nothing is left.
           StorageError: the disk failed. Nothing is left.
         """
         path = self._file.path
