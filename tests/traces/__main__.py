@@ -38,12 +38,12 @@ def main() -> int:
             with CATALOGUE[arguments.mutant].plant() if arguments.mutant else contextlib.nullcontext():
                 run = record(swarm, seed, steps_max=arguments.steps)
             if arguments.module:
-                arguments.module.write_text(module_of(run.steps), encoding="utf-8")
+                arguments.module.write_text(module_of(run), encoding="utf-8")
             began = time.monotonic()
-            outcome = follow_trace(run.steps)
+            outcome = follow_trace(run)
             verdict = _verdict(run, outcome)
             if jar := os.environ.get("JAR"):
-                other = check_trace(run.steps, jar=jar, java=os.environ.get("JAVA", "java"))
+                other = check_trace(run, jar=jar, java=os.environ.get("JAVA", "java"))
                 verdict += "; TLC agrees" if other == outcome else f"; TLC DOES NOT AGREE: {_verdict(run, other)}"
                 disagreements += other != outcome
             sys.stdout.write(f"{swarm}, seed {seed}: {verdict} ({time.monotonic() - began:.1f} s)\n")

@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 _COMMENT = re.compile(r"\(\*.*?\*\)|\\\*[^\n]*|^(?:----|====)[^\n]*", re.DOTALL | re.MULTILINE)
 _INFIX = {
     "=>": 1, "/\\": 3, "\\/": 3, "=": 5, "#": 5, "<": 5, ">": 5, "<=": 5, ">=": 5, "\\in": 5, "\\notin": 5,
-    "\\cup": 8, "\\": 8, "..": 9, "+": 10, "-": 10, "*": 13, "\\o": 13,
+    "\\cup": 8, "\\cap": 8, "\\": 8, "..": 9, "+": 10, "-": 10, "*": 13, "\\o": 13,
 }  # fmt: skip
 _NOT = 4
 
@@ -325,6 +325,8 @@ class Module:
         self._constants = constants
         self._definitions: dict[str, _Definition] = {}
         self._variables: list[str] = []
+        self._used: dict[str, list[str]] = {}
+        self._last: dict[str, tuple[list[Any], bool]] = {}
         for file in files:
             self._read(file.read_text(encoding="utf-8"))
 
@@ -344,8 +346,25 @@ class Module:
             yield following
 
     def is_true(self, name: str, state: State) -> bool:
-        """Evaluate an invariant."""
-        return bool(self._value_of(name)({}, state, {}))
+        """Evaluate an invariant, unless its variables are the same objects as in the last evaluation."""
+        if name not in self._used:
+            self._used[name] = self._variables_of(("name", name), set())
+        seen = [state[variable] for variable in self._used[name]]
+        if name not in self._last or any(one is not two for one, two in zip(seen, self._last[name][0], strict=True)):
+            self._last[name] = seen, bool(self._value_of(name)({}, state, {}))
+        return self._last[name][1]
+
+    def _variables_of(self, node: Any, visited: set[str]) -> list[str]:
+        """Return the variables that an expression uses, also through definitions; perhaps more than once."""
+        if isinstance(node, tuple) and node and node[0] == "name":
+            if node[1] in self._variables:
+                return [node[1]]
+            if node[1] in self._definitions and node[1] not in visited:
+                visited.add(node[1])
+                node = (*node, self._definitions[node[1]].body)
+        if not isinstance(node, tuple | list):
+            return []
+        return [variable for part in node for variable in self._variables_of(part, visited)]
 
     # -- Modules
 
@@ -705,6 +724,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "\\in": lambda left, right: left in right,
     "\\notin": lambda left, right: left not in right,
     "\\cup": lambda left, right: frozenset(left) | frozenset(right),
+    "\\cap": lambda left, right: frozenset(left) & frozenset(right),
     "\\": lambda left, right: frozenset(left) - frozenset(right),
     "..": lambda left, right: range(left, right + 1),
     "+": lambda left, right: left + right,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from viewstamp.consensus.invariants import BatchIdentity
+from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
@@ -23,9 +24,10 @@ from viewstamp.consensus.messages import (
 )
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.state import Campaign, CampaignPhase, Core, Leading
-from viewstamp.ids import Index
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId
 from viewstamp.node.group import Group
-from viewstamp.sim.cluster import Cluster, Member
+from viewstamp.sim.cluster import Cluster
+from viewstamp.wire.batch import Kind
 
 __all__ = ["Recorder", "Step"]
 
@@ -51,12 +53,15 @@ class _Observed:
 
 
 class Recorder:
-    """Records group 0 of a cluster, up to ``steps_max`` steps."""
+    """Records a group of a cluster, up to ``steps_max`` steps."""
 
-    def __init__(self, cluster: Cluster, steps_max: int) -> None:
+    def __init__(self, cluster: Cluster, steps_max: int, group: GroupId = GROUP_0) -> None:
         self.steps: list[Step] = []
+        self.founders: frozenset[NodeId] = frozenset()
+        """The voters before the first record."""
         self.steps_max = steps_max
         self._cluster = cluster
+        self._group = group
         self._observed: dict[str, _Observed] = {}
         self._lives: dict[str, Raft] = {}
 
@@ -68,17 +73,19 @@ class Recorder:
     def after_event(self) -> None:
         """Look at all members."""
         for member in self._cluster.members:
-            group = member.node.groups.get(0) if member.node is not None else None  # type: ignore[call-overload]
+            group = member.node.groups.get(self._group) if member.node is not None else None
             if group is None or group.parts is None or group.wal is None or group.replica is None:
                 continue
             raft = group.parts.raft
-            if self._lives.get(member.name) is not raft:
-                self._lives[member.name] = raft
-                self._attach(member, group, raft)
-            self._look(member.name)
+            name = raft.core.me
+            if self._lives.get(name) is not raft:
+                self._lives[name] = raft
+                self._attach(name, group, raft)
+            self._look(name)
 
-    def _attach(self, member: Member, group: Group, raft: Raft) -> None:
-        name, core = member.name, raft.core
+    def _attach(self, name: NodeId, group: Group, raft: Raft) -> None:
+        core = raft.core
+        self.founders = self.founders or frozenset(core.membership.voters)
         seen = _core(core)
         disk = {key: seen[key] for key in ("term", "vote", "hist", "end")}
         self._observed[name] = _Observed(group, raft, seen, disk)
@@ -133,15 +140,15 @@ class Recorder:
             return
         seen.core = core
         first = {**core, "commit": before["commit"]}
-        new: list[int] = []
+        new: Step = {}
         if core["end"] > before["end"]:
-            new = _values(seen.raft.core, before["end"])
+            new = _records(seen.raft.core, before["end"])
             first["end"] = before["end"]
             first["durable"] = min(core["durable"], before["end"])
         if first != before:
             self._add("core", name, **{key: value for key, value in first.items() if key != "commit"})
         if new:
-            self._add("append", name, values=new, end=core["end"])
+            self._add("append", name, **new, end=core["end"])
         if core["commit"] > before["commit"]:
             self._add("commit", name, end=core["commit"])
 
@@ -197,10 +204,16 @@ def _disk(group: Group) -> Step:
     return {"term": state.term, "vote": state.vote, "hist": state.history, "end": group.wal.durable_end}
 
 
-def _values(core: Core, start: Index) -> list[int]:
-    """Return a number for each record from ``start`` on, which depends on its content and on its term."""
-    values = []
+def _records(core: Core, start: Index) -> Step:
+    """Return the records from ``start`` on: a number for each, from its content and its term, and its membership."""
+    values: list[int] = []
+    memberships: list[tuple[frozenset[NodeId], ...]] = []
     for batch in core.log.since(start):
         values += [BatchIdentity.of(batch).checksum % _VALUE_MAX] * batch.count
-    assert len(values) == core.log.end - start, "records are observed before they leave memory"
-    return values
+        if batch.kind is Kind.MEMBERSHIP:
+            membership = Membership.decode(batch.values()[0])
+            memberships.append((frozenset(membership.voters), frozenset(membership.outgoing)))
+        else:
+            memberships += [()] * batch.count
+    assert len(values) == len(memberships) == core.log.end - start, "records are observed before they leave memory"
+    return {"values": values, "memberships": memberships}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tests.mutants.aims import AIMS
 from tests.traces.recorder import Recorder, Step
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.groups import GroupWriters
 from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.workload import Workload
@@ -36,19 +37,23 @@ _MIXED = Swarm(
 )
 
 SWARMS: dict[str, Swarm] = {
-    **{name: _aimed(name) for name in ("diverging tails", "fallen leaders", "late appends", "late messages")},
+    **{
+        name: _aimed(name)
+        for name in ("diverging tails", "fallen leaders", "late appends", "late messages", "changing members")
+    },
     "mixed": _MIXED,
     "mixed, five members": replace(_MIXED, nodes=5),
+    "mixed, the second group": replace(_MIXED, groups=2),
 }
-"""Swarms without what the specification leaves out: snapshots, changes of membership, damaged disks."""
+"""Swarms without what the specification leaves out: snapshots, damaged and lost disks. The last group is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The steps of one run; ``failure`` is the error of a node that ended it ("" = none)."""
+    """The steps of a run, and the voters before its first record. ``failure``: the error that ended it ("" = none)."""
 
     steps: list[Step]
-    faults: dict[str, int]
+    founders: frozenset[str]
     failure: str = ""
 
 
@@ -58,20 +63,21 @@ def record(swarm: str, seed: int, *, steps_max: int) -> Run:
     The simulator's own checkers do not run, so that a mistake in the product has to be found by its steps.
     """
     world = World(seed, SWARMS[swarm])
-    recorder = Recorder(world, steps_max)
+    recorder = Recorder(world, steps_max, world.groups[-1])
     world.loop.after_event = recorder.after_event
     workload = Workload(world, world.loop.entropy("workload"))
+    writers = GroupWriters(world)
     faults = Faults(world, world.loop.entropy("faults"))
     failure = ""
     try:
         for member in world.members:
             world.bring_up(member)
         workload.start()
+        writers.start()
         faults.start()
         world.loop.run_until(lambda: recorder.is_full, seconds=world.swarm.seconds)
     except Exception as error:  # A mistake in the product may end a node; the steps before have to show it.
         failure = f"{type(error).__name__}: {error}"
-    counts = dict(faults.counts)
     with suppress(Exception):
         world.close()
-    return Run(recorder.steps, counts, failure)
+    return Run(recorder.steps, recorder.founders, failure)

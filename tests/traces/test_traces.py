@@ -5,23 +5,30 @@
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
 from tests.mutants.mutants import MUTANTS
 from tests.traces.recorder import Step
-from tests.traces.runs import record
+from tests.traces.runs import Run, record
 from tests.traces.tla import Outcome, check_trace, follow_trace, module_of, outcome_of
 
 _STEPS = 70
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Step]:
+def first_run() -> Run:
     """The first steps of one run."""
     run = record("diverging tails", 0, steps_max=_STEPS)
     assert run.failure == ""
-    return run.steps
+    return run
+
+
+@pytest.fixture(scope="module")
+def steps(first_run: Run) -> list[Step]:
+    """Its steps."""
+    return first_run.steps
 
 
 def test_a_run_is_recorded_from_the_first_start_to_a_commit(steps: list[Step]) -> None:
@@ -52,8 +59,8 @@ def _asks_early(steps: list[Step]) -> bool:
     return False
 
 
-def test_the_module_has_one_line_for_each_step(steps: list[Step]) -> None:
-    text = module_of(steps)
+def test_the_module_has_one_line_for_each_step(first_run: Run) -> None:
+    text = module_of(first_run)
     assert 'Members == {"n1", "n2", "n3"}\n' in text
     lines = re.findall(r'^  \[kind \|-> "\w+", member \|-> "n\d", .*\],?$', text, re.MULTILINE)
     assert len(lines) == _STEPS
@@ -86,11 +93,21 @@ def test_another_failure_of_tlc_is_no_verdict() -> None:
         outcome_of("Parsing or semantic analysis failed.", 9)
 
 
-@pytest.mark.parametrize("swarm", ["diverging tails", "fallen leaders", "late messages", "mixed, five members"])
+@pytest.mark.parametrize(
+    "swarm",
+    ["diverging tails", "fallen leaders", "late messages", "mixed, five members", "mixed, the second group"],
+)
 def test_a_run_is_a_behaviour_of_the_specification(swarm: str) -> None:
     run = record(swarm, 0, steps_max=100)
     assert run.failure == ""
-    assert follow_trace(run.steps) == Outcome(is_accepted=True, reached=100)
+    assert follow_trace(run) == Outcome(is_accepted=True, reached=100)
+
+
+def test_a_run_with_a_change_of_the_voters_is_a_behaviour_of_the_specification() -> None:
+    run = record("changing members", 2, steps_max=160)
+    assert follow_trace(run) == Outcome(is_accepted=True, reached=160)
+    memberships = [each for step in run.steps for each in step.get("memberships", ()) if each]
+    assert (frozenset({"n1", "n3", "n4"}), run.founders) in memberships, "a joint one"
 
 
 @pytest.mark.parametrize(
@@ -106,25 +123,26 @@ def test_a_run_is_a_behaviour_of_the_specification(swarm: str) -> None:
 def test_a_run_with_a_planted_mistake_is_none(mutant: str, swarm: str, kind: str) -> None:
     with MUTANTS[mutant].plant():
         run = record(swarm, 0, steps_max=100)
-    outcome = follow_trace(run.steps)
+    outcome = follow_trace(run)
     assert not outcome.is_accepted
     assert run.steps[outcome.reached]["kind"] == kind
 
 
-def _with_a_longer_disk(steps: list[Step]) -> tuple[list[Step], int]:
-    at = next(at for at, step in enumerate(steps) if step["kind"] == "disk" and step["end"] > 1)
-    return [*steps[:at], {**steps[at], "end": steps[at]["end"] + 1}, *steps[at + 1 :]], at
+def _with_a_longer_disk(run: Run) -> tuple[Run, int]:
+    at = next(at for at, step in enumerate(run.steps) if step["kind"] == "disk" and step["end"] > 1)
+    changed = {**run.steps[at], "end": run.steps[at]["end"] + 1}
+    return replace(run, steps=[*run.steps[:at], changed, *run.steps[at + 1 :]]), at
 
 
-def test_a_disk_that_holds_too_much_is_not_explained(steps: list[Step]) -> None:
-    changed, at = _with_a_longer_disk(steps)
+def test_a_disk_that_holds_too_much_is_not_explained(first_run: Run) -> None:
+    changed, at = _with_a_longer_disk(first_run)
     assert follow_trace(changed) == Outcome(is_accepted=False, reached=at)
 
 
 @pytest.mark.slow
-def test_tlc_has_the_same_verdicts(steps: list[Step]) -> None:
+def test_tlc_has_the_same_verdicts(first_run: Run) -> None:
     jar, java = os.environ.get("JAR"), os.environ.get("JAVA", "java")
     if not jar:
         pytest.skip("JAR does not name tla2tools.jar; docs/design/0023 says how to get it")
-    for run in (steps, _with_a_longer_disk(steps)[0]):
+    for run in (first_run, _with_a_longer_disk(first_run)[0]):
         assert check_trace(run, jar=jar, java=java) == follow_trace(run)

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.traces.interpreter import Module, State
 from tests.traces.recorder import Step
+from tests.traces.runs import Run
 
 __all__ = ["Outcome", "check_trace", "follow_trace", "module_of", "outcome_of"]
 
@@ -25,6 +26,8 @@ _CONFIGURATION = f"""SPECIFICATION TraceSpec
 CONSTANTS
   Node <- Members
   None = ""
+  Founders <- FirstVoters
+  Changes = {{}}
   Value = {{}}
   MaxTerm <- HighestTerm
   MaxLen = 1000000
@@ -45,13 +48,14 @@ class Outcome:
     """The invariant of the specification that does not hold after them; "" = none."""
 
 
-def module_of(steps: Sequence[Step]) -> str:
+def module_of(run: Run) -> str:
     """Return the text of the module ``Recorded``: the members, the highest term, and the steps."""
-    lines = ",\n".join(f"  {_literal(step)}" for step in steps)
+    lines = ",\n".join(f"  {_literal(step)}" for step in run.steps)
     return (
         "---- MODULE Recorded ----\n"
-        f"Members == {{{', '.join(map(_literal, _members(steps)))}}}\n"
-        f"HighestTerm == {_highest_term(steps)}\n"
+        f"Members == {_literal(frozenset(_members(run)))}\n"
+        f"FirstVoters == {_literal(run.founders)}\n"
+        f"HighestTerm == {_highest_term(run)}\n"
         f"Steps == <<\n{lines}\n>>\n"
         "====\n"
     )
@@ -61,12 +65,12 @@ def _frozen(step: Step) -> Step:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in step.items()}
 
 
-def _members(steps: Sequence[Step]) -> list[str]:
-    return sorted({step["member"] for step in steps})
+def _members(run: Run) -> list[str]:
+    return sorted({step["member"] for step in run.steps})
 
 
-def _highest_term(steps: Sequence[Step]) -> int:
-    return max([1, *(step["term"] for step in steps if "term" in step)])
+def _highest_term(run: Run) -> int:
+    return max([1, *(step["term"] for step in run.steps if "term" in step)])
 
 
 def _literal(value: object) -> str:
@@ -77,6 +81,8 @@ def _literal(value: object) -> str:
             return str(int(value))
         case str():
             return f'"{value}"'
+        case frozenset():
+            return f"{{{', '.join(sorted(map(_literal, value)))}}}"
         case Mapping():
             return f"[{', '.join(f'{key} |-> {_literal(each)}' for key, each in value.items())}]"
         case Iterable():
@@ -85,25 +91,27 @@ def _literal(value: object) -> str:
             raise TypeError(f"no TLA+ value: {value!r}")
 
 
-def follow_trace(steps: Sequence[Step]) -> Outcome:
+def follow_trace(run: Run) -> Outcome:
     """Check a recorded run as ``check_trace`` does, with an evaluation of the same modules in this process."""
     constants = {
-        "Node": frozenset(_members(steps)),
+        "Node": frozenset(_members(run)),
         "None": "",
+        "Founders": run.founders,
+        "Changes": frozenset[str](),
         "Value": frozenset[str](),
-        "MaxTerm": _highest_term(steps),
+        "MaxTerm": _highest_term(run),
         "MaxLen": 1_000_000,
         "MaxCrash": 1_000_000,
         "Mistakes": frozenset[str](),
-        "Steps": tuple(map(_frozen, steps)),
+        "Steps": tuple(map(_frozen, run.steps)),
     }
     module = Module([_SPECIFICATIONS / name for name in _MODULES], constants)
     states = list(module.states("TraceInit"))
-    for reached in range(len(steps) + 1):
+    for reached in range(len(run.steps) + 1):
         broken = [name for name in _INVARIANTS.split() for state in states if not module.is_true(name, state)]
         if broken:
             return Outcome(is_accepted=False, reached=reached, broken=broken[0])
-        if reached == len(steps):
+        if reached == len(run.steps):
             break
         following: list[State] = []
         for state in states:
@@ -111,22 +119,22 @@ def follow_trace(steps: Sequence[Step]) -> Outcome:
         if not following:
             return Outcome(is_accepted=False, reached=reached)
         states = following
-    return Outcome(is_accepted=True, reached=len(steps))
+    return Outcome(is_accepted=True, reached=len(run.steps))
 
 
-def check_trace(steps: Sequence[Step], *, jar: str, java: str) -> Outcome:
+def check_trace(run: Run, *, jar: str, java: str) -> Outcome:
     """Run TLC on a recorded run. Blocks for some seconds. Raises RuntimeError if TLC fails for another reason."""
     with tempfile.TemporaryDirectory(prefix="viewstamp-trace-") as directory:
         work = Path(directory)
         for name in _MODULES:
             shutil.copy(_SPECIFICATIONS / name, work)
-        (work / "Recorded.tla").write_text(module_of(steps))
+        (work / "Recorded.tla").write_text(module_of(run))
         (work / "AnnouncementTrace.cfg").write_text(_CONFIGURATION)
         options = ["-deadlock", "-workers", "1", "-config", "AnnouncementTrace.cfg", "AnnouncementTrace.tla"]
         memory = ["-Xmx2g", "-Xss64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command = [java, *memory, "-cp", jar, "tlc2.TLC", *options]
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-    return outcome_of(done.stdout, len(steps))
+    return outcome_of(done.stdout, len(run.steps))
 
 
 def outcome_of(output: str, count: int) -> Outcome:

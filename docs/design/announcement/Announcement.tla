@@ -1,20 +1,25 @@
 ---------------------------- MODULE Announcement ----------------------------
-(* Elections, the announcement, replication and commit of one group with a  *)
-(* fixed membership: docs/protocol.md. A member is a core in memory, a disk, *)
-(* and the queue of writes between them, which arrive in order.             *)
+(* Elections, the announcement, replication, commit and changes of the      *)
+(* voters of one group: docs/protocol.md. A member is a core in memory, a   *)
+(* disk, and the queue of writes between them, which arrive in order.       *)
 (*                                                                          *)
-(* - Ends are exclusive: the end of a log is its length + 1. A record is    *)
-(*   <<term, value>>; a history is a sequence of <<term, begin>>.           *)
+(* - Ends are exclusive: the end of a log is its length + 1. A history is a *)
+(*   sequence of <<term, begin>>. A record is <<term, value, membership>>.  *)
+(*   A membership is <<voters, outgoing voters>>, or <<>> if the record has *)
+(*   none. It is in force while it is the last one in a log. Outgoing voters *)
+(*   are {} unless it is joint; then a majority of both is needed.          *)
 (* - Messages are derived from what their senders published: `asked`,       *)
 (*   `voted`, `published`, `records`, `committed`, `acked`. These only      *)
 (*   grow, and each may be used at any time, again, or never. So messages   *)
 (*   are lost, delayed, doubled and reordered.                              *)
-(* - Not here: snapshots, changes of membership, damaged disks, reads, and  *)
-(*   pre-votes, which change nothing.                                       *)
+(* - Not here: snapshots, damaged disks, reads, learners (no rule depends   *)
+(*   on them), and pre-votes, which change nothing.                         *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
-  Node, None,              \* the members; no member
+  Node, None,              \* the members, also those of later memberships; no member
+  Founders,                \* the voters before the first record
+  Changes,                 \* memberships that a leader may propose
   Value,                   \* what a client may append
   MaxTerm, MaxLen, MaxCrash,
   Mistakes                 \* deliberate mistakes, to see that the check can fail
@@ -38,10 +43,18 @@ Wrong(mistake) == mistake \in Mistakes
 Terms == 1..MaxTerm
 Max(a, b) == IF a > b THEN a ELSE b
 Min(a, b) == IF a < b THEN a ELSE b
-IsMajority(members) == 2 * Cardinality(members) > Cardinality(Node)
 End(log) == Len(log) + 1
 Upto(log, end) == SubSeq(log, 1, end - 1)
 IsPrefix(a, b) == Len(a) <= Len(b) /\ SubSeq(b, 1, Len(a)) = a
+
+InForce(log) ==
+  LET found == SelectSeq(log, LAMBDA record : record[3] # <<>>)
+  IN IF found = <<>> THEN <<Founders, {}>> ELSE found[Len(found)][3]
+
+IsMajority(members, voters) == 2 * Cardinality(members \cap voters) > Cardinality(voters)
+IsQuorum(members, membership) ==
+  /\ IsMajority(members, membership[1])
+  /\ membership[2] = {} \/ IsMajority(members, membership[2]) \/ Wrong("newonly")
 
 ---------------------------------------------------------------------------
 (* Histories *)
@@ -121,6 +134,7 @@ Init ==
 Stand(n) ==                \* a quorum granted the pre-vote
   LET m == mem[n]   t == m.term + 1 IN
   /\ m.role # "leader" /\ ~m.installing /\ IsSynced(m) /\ m.term < MaxTerm
+  /\ n \in InForce(m.log)[1] \cup InForce(m.log)[2]
   /\ mem' = [mem EXCEPT ![n].term = t, ![n].vote = n, ![n].role = "candidate", ![n].announced = FALSE]
   /\ queue' = [queue EXCEPT ![n] = Append(@, WriteTerm(t, n))]
   /\ top' = Max(top, t)
@@ -147,7 +161,7 @@ Elect(n) ==                \* the winner extends what it advertises, and announc
   LET m == mem[n]
       hist == Append(Advertised(m.hist, m.durable), <<m.term, End(m.log)>>) IN
   /\ m.role = "candidate" /\ IsSynced(m)
-  /\ IsMajority({v \in Node : MayGrant(v, n, m.term)})
+  /\ IsQuorum({v \in Node : MayGrant(v, n, m.term)}, InForce(m.log))
   /\ mem' = [mem EXCEPT ![n].role = "leader", ![n].hist = hist, ![n].installing = ~Wrong("announceearly")]
   /\ queue' = [queue EXCEPT ![n] = Append(@, WriteHistory(hist))]
   /\ leaders' = [leaders EXCEPT ![m.term] = @ \cup {n}]
@@ -209,10 +223,20 @@ Installed(n) ==            \* the writes of an announcement, or of the own histo
 ---------------------------------------------------------------------------
 (* Replication *)
 
-Propose(n, values) ==
+MayChange(n, membership) ==   \* one change at a time; the same voters may be recorded at any time
   LET m == mem[n]
-      new == [k \in 1..Len(values) |-> <<m.term, values[k]>>] IN
+      present == InForce(m.log)
+      start == m.hist[Len(m.hist)][2] IN
+  \/ membership = present
+  \/ /\ m.commit >= start \/ Wrong("unguarded")
+     /\ InForce(Upto(m.log, m.commit)) = present \/ Wrong("twochanges")
+     /\ IF present[2] = {} THEN membership[2] = present[1] ELSE membership = <<present[1], {}>>
+
+Propose(n, values, memberships) ==
+  LET m == mem[n]
+      new == [k \in 1..Len(values) |-> <<m.term, values[k], memberships[k]>>] IN
   /\ m.role = "leader" /\ ~m.installing /\ Len(m.log) + Len(new) <= MaxLen
+  /\ \A k \in 1..Len(memberships) : memberships[k] # <<>> => MayChange(n, memberships[k])
   /\ mem' = [mem EXCEPT ![n].log = @ \o new]
   /\ queue' = [queue EXCEPT ![n] = Append(@, Write(new))]
   /\ records' = [records EXCEPT ![m.term] = m.log \o new]
@@ -248,7 +272,7 @@ Commit(n, end) ==          \* a quorum has reached the start of the term, and ho
   /\ m.role = "leader" /\ ~m.installing
   /\ m.commit < end /\ end <= End(m.log)
   /\ end >= start \/ Wrong("anycommit")
-  /\ IsMajority(own \cup {v \in Node \ {n} : acked[m.term][v] >= end})
+  /\ IsQuorum(own \cup {v \in Node \ {n} : acked[m.term][v] >= end}, InForce(m.log))
   /\ mem' = [mem EXCEPT ![n].commit = end]
   /\ committed' = [committed EXCEPT ![m.term] = Max(@, end)]
   /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, acked, crashes>>
@@ -276,7 +300,8 @@ Next ==
   \E n \in Node :
     \/ Persist(n) \/ Stand(n) \/ Elect(n) \/ StepDown(n) \/ Installed(n) \/ Acknowledge(n)
     \/ Restart(n, Min(mem[n].commit, End(disk[n].log)))
-    \/ \E v \in Value : Propose(n, <<v>>)
+    \/ \E v \in Value : Propose(n, <<v>>, <<<<>>>>)
+    \/ \E membership \in Changes : Propose(n, <<"membership">>, <<membership>>)
     \/ \E end \in 1..(MaxLen + 1) : Synced(n, end) \/ Commit(n, end) \/ LearnCommit(n, end)
     \/ \E t \in Terms :
          \/ \E c \in Node : Vote(n, c, t) \/ NoteTerm(n, t, c) \/ FixVote(n, c)
@@ -302,7 +327,10 @@ CommittedIsChosen ==
     /\ \E t \in Terms : IsPrefix(Upto(mem[n].log, mem[n].commit), Chosen(t))
 
 CommittedIsDurable ==      \* a power cut of all members at this moment loses nothing committed
-  \A t \in Terms : IsMajority({n \in Node : IsPrefix(Chosen(t), disk[n].log)})
+  \A t \in Terms :
+    LET holders == {n \in Node : IsPrefix(Chosen(t), disk[n].log)} IN
+    \/ IsQuorum(holders, InForce(Chosen(t)))
+    \/ \E u \in Terms : IsPrefix(Chosen(t), Chosen(u)) /\ IsQuorum(holders, InForce(records[u]))
 
 Describes(hist, log) == \A i \in 1..Len(log) : TermAt(hist, i) = log[i][1]
 

@@ -69,11 +69,13 @@ CoreMoves(n) ==
      \/ Step.term > 0 /\ Announce(n, Step.term)
   /\ Shows(mem'[n])
 
-Appends(n) ==              \* Step.values: the records that are new in the log
-  /\ \/ Propose(n, Step.values)
+Appends(n) ==              \* Step.values and Step.memberships: the records that are new in the log
+  /\ \/ Propose(n, Step.values, Step.memberships)
      \/ /\ mem[n].role = "follower" /\ mem[n].term > 0
         /\ Receive(n, mem[n].term, Len(Step.values))
-        /\ \A k \in 1..Len(Step.values) : records[mem[n].term][Len(mem[n].log) + k][2] = Step.values[k]
+        /\ \A k \in 1..Len(Step.values) :
+             LET record == records[mem[n].term][Len(mem[n].log) + k]
+             IN record[2] = Step.values[k] /\ record[3] = Step.memberships[k]
   /\ End(mem'[n].log) = Step.end
 
 (* Sent messages: the step is that the specification allows to send them now. *)

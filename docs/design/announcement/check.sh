@@ -1,6 +1,7 @@
 #!/bin/sh
 # check.sh NAME ["mistake mistake"]: check Announcement.tla with TLC, with these mistakes in it, and print the result on one line.
 # Environment: JAR (tla2tools.jar), JAVA (java), and the bounds TERMS LEN CRASHES. SHOW=1 prints the whole output.
+# With changes of the voters: SYMMETRY= FOUNDERS='{n1, n2}' CHANGES='{<<{n1, n2, n3}, {n1, n2}>>, <<{n1, n2, n3}, {}>>}'
 set -eu
 name=$1
 mistakes=$(printf '%s' "${2:-}" | sed 's/[^ ][^ ]*/"&"/g; s/ /, /g')
@@ -10,6 +11,9 @@ cp "$here/Announcement.tla" "$work"
 cat >"$work/Bounded.tla" <<END
 ---- MODULE Bounded ----
 EXTENDS Announcement, TLC
+CONSTANTS n1, n2, n3
+Voters == ${FOUNDERS:-{n1, n2, n3\}}
+Memberships == ${CHANGES:-{\}}
 Symmetry == Permutations(Node)
 ====
 END
@@ -21,12 +25,14 @@ CONSTANTS
   n3 = n3
   None = None
   Node = {n1, n2, n3}
+  Founders <- Voters
+  Changes <- Memberships
   Value = {"x"}
   MaxTerm = ${TERMS:-2}
   MaxLen = ${LEN:-1}
   MaxCrash = ${CRASHES:-1}
   Mistakes = {$mistakes}
-SYMMETRY Symmetry
+${SYMMETRY-SYMMETRY Symmetry}
 INVARIANTS OneLeader LogSafety LeaderComplete CommittedIsChosen CommittedIsDurable HistoryTrue DurableIsDurable FollowsLeader AckedIsDurable
 END
 cd "$work"
