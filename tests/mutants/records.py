@@ -840,6 +840,21 @@ RECORDS: tuple[Record, ...] = (
         "dead-without-leader", Case("tests/node/test_health.py::test_node_without_a_majority_is_alive_and_not_ready")
     ),
     Record(
+        "refuse-because-of-others",
+        Case("tests/node/test_shares.py::test_appends_of_a_group_without_answers_leave_the_others_their_share"),
+    ),
+    Record(
+        "take-the-shares-of-others",
+        Case("tests/node/test_shares.py::test_appends_of_a_group_without_answers_leave_the_others_their_share"),
+    ),
+    Record(
+        "crowd-out-a-group", Case("tests/node/test_crowd.py::test_surplus_connections_of_peers_keep_no_only_link_out")
+    ),
+    Record(
+        "share-nothing",
+        Case("tests/node/test_shares.py::test_the_groups_of_a_node_divide_its_memory_and_its_scrub_rate"),
+    ),
+    Record(
         "hold-every-probe", Case("tests/node/test_health.py::test_connections_that_send_nothing_do_not_hide_the_node")
     ),
     Record(

@@ -9,9 +9,13 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.actors import Failure
 from viewstamp.actors.replicated import ActorHost
+from viewstamp.errors import OverloadedError
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import GroupId, Position
+from viewstamp.node.budget import AppendBudget
+from viewstamp.node.crowd import Crowd
+from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.node import Node
@@ -102,6 +106,33 @@ def hold_every_probe() -> AbstractContextManager[None]:
     return patched(HealthPort, accept=accept)
 
 
+def refuse_because_of_others() -> AbstractContextManager[None]:
+    """All groups together have one limit, so one group whose appends are not answered keeps out those of the others."""
+
+    def divide(self: AppendBudget) -> None:
+        self.share_bytes = 0
+
+    return patched(AppendBudget, divide=divide)
+
+
+def take_the_shares_of_others() -> AbstractContextManager[None]:
+    return patched(AppendBudget, check=lambda self, group, size: None)
+
+
+def crowd_out_a_group() -> AbstractContextManager[None]:
+    """Several connections of one peer in one group keep the only link of a peer out of another group."""
+
+    def make_room_for(self: Crowd, side: tuple[str, int]) -> None:
+        raise OverloadedError(f"{len(self._peers)} connections of peers are open")
+
+    return patched(Crowd, _make_room_for=make_room_for)
+
+
+def share_nothing() -> AbstractContextManager[None]:
+    """Each group uses the whole memory of the node."""
+    return patched(Group, take_share=lambda self, groups: None)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -127,6 +158,25 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("log-before-failed", "a failure is logged before it is final", log_before_failed, rule="§10"),
         Mutant("dead-without-leader", "/livez fails while there is no leader", dead_without_leader, rule="§10"),
+        Mutant(
+            "refuse-because-of-others",
+            "appends of a group are refused because those of another one wait",
+            refuse_because_of_others,
+            rule="§7",
+        ),
+        Mutant(
+            "take-the-shares-of-others",
+            "waiting appends of a group take more than the limit",
+            take_the_shares_of_others,
+            rule="§7",
+        ),
+        Mutant(
+            "crowd-out-a-group",
+            "surplus connections of a peer keep the link of a peer out of another group",
+            crowd_out_a_group,
+            rule="§7",
+        ),
+        Mutant("share-nothing", "each group uses the whole memory of the node", share_nothing, rule="§7"),
         Mutant("hold-every-probe", "the health port holds any number of connections", hold_every_probe, rule="§10"),
     )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -13,6 +14,7 @@ from crc32c import crc32c
 
 from tests.node.caller import HELLO, body_of, call
 from tests.node.group import Group, wait_for
+from viewstamp.errors import OverloadedError
 from viewstamp.ids import NodeId
 from viewstamp.node.crowd import Crowd, CrowdLimits
 from viewstamp.node.server import Server
@@ -184,6 +186,25 @@ def test_the_links_of_a_peer_are_counted_in_each_group() -> None:
     assert [link for link in links if link.reason] == [links[1]]
 
 
+def test_surplus_connections_of_peers_keep_no_only_link_out() -> None:
+    crowd = Crowd(replace(CROWD, peers_max=4))
+
+    def greet(peer: str, group: int) -> Link:
+        link = Link()
+        crowd.arrived(link)
+        crowd.greeted(link, peer, group)
+        return link
+
+    only, *surplus = greet("n2", 0), greet("n3", 1), greet("n3", 1), greet("n2", 1)
+    late = greet("n3", 0)
+    assert [link.reason != "" for link in (only, *surplus, late)] == [False, True, False, False, False]
+    with pytest.raises(OverloadedError, match="4 connections of peers are open, each of another peer or group"):
+        greet("n4", 0)
+    assert late.reason == ""
+    assert greet("n2", 0).reason == ""
+    assert only.reason
+
+
 @pytest.mark.parametrize("field", ["version", "cluster", "node", "incarnation"])
 async def test_a_long_value_in_a_hello_makes_no_long_line_in_the_log(group: Group, field: str) -> None:
     value = "x" * 3500
@@ -197,4 +218,11 @@ async def test_a_long_value_in_a_hello_makes_no_long_line_in_the_log(group: Grou
 def test_the_limits_leave_descriptors_for_the_log_and_the_peers(descriptors: int, clients: int) -> None:
     limits = CrowdLimits.within(descriptors, connections_max=8192, buffered_bytes_max=1)
     assert limits.clients_max == clients
-    assert limits.clients_max + limits.handshakes_max + min(256, descriptors // 2) <= descriptors
+    kept = min(256, descriptors // 2) + max(0, limits.peers_max - 64)
+    assert limits.clients_max + limits.handshakes_max + kept <= descriptors
+
+
+@pytest.mark.parametrize(("descriptors", "peers"), [(80, 8), (1024, 64), (4096, 256), (65_536, 2048)])
+def test_more_descriptors_are_for_the_links_of_more_groups(descriptors: int, peers: int) -> None:
+    limits = CrowdLimits.within(descriptors, connections_max=8192, buffered_bytes_max=1)
+    assert limits.peers_max == peers

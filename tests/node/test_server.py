@@ -372,10 +372,10 @@ async def test_the_bytes_that_wait_for_an_answer_are_bounded(tmp_path: Path) -> 
             caller.send(FrameKind.APPEND, {"id": 100}, records(session, 1, 7000).buffer)
             assert await caller.refusal(FrameKind.APPEND, records(session, 2, 7000).buffer) == "OverloadedError"
             assert leader.server is not None
-            assert 7000 < leader.server.in_flight_bytes < LIMITS.in_flight_bytes_max
+            assert 7000 < leader.server.budget.used < LIMITS.in_flight_bytes_max
             answer = await caller.frame()
             assert (answer.body["id"], answer.body["error"]) == (100, "OutcomeUnknownError")
-            assert leader.server.in_flight_bytes == 0
+            assert leader.server.budget.used == 0
 
 
 async def test_an_append_goes_on_when_its_connection_ends(group: Group) -> None:
@@ -392,7 +392,7 @@ async def test_an_append_goes_on_when_its_connection_ends(group: Group) -> None:
         assert answer["receipt"] is None or answer["receipt"][0] == 1
         again = body_of(await caller.ask(FrameKind.OUTCOME, session=session, sequence=1))
         assert again["receipt"] == answer["receipt"], "a retry gets the first receipt"
-    assert server.in_flight_bytes == 0
+    assert server.budget.used == 0
 
 
 # -- Peers ------------------------------------------------------------------------------------------------------

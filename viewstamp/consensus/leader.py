@@ -244,7 +244,7 @@ def send_appends(core: Core, leading: Leading) -> None:
         if progress.next_end < core.first_index:
             _ask(core, member, progress)  # The log was trimmed: the records that it lacks are only in a snapshot.
             continue
-        while progress.next_end < log.end and progress.has_room(core.options.in_flight_bytes_max):
+        while progress.next_end < log.end and progress.has_room(core.window_bytes):
             if progress.next_end != start:  # The slice is kept, because the members usually lack the same batches.
                 start = progress.next_end
                 batches = log.slice(start, core.options.append_bytes_max)

@@ -17,7 +17,7 @@ from viewstamp.errors import BrokenRuleError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.wire.batch import Batch
 
-__all__ = ["DISPATCH", "Raft", "describe_dispatch", "ignored", "impossible"]
+__all__ = ["DISPATCH", "Raft", "describe_dispatch", "ignored", "impossible", "share_of"]
 
 _FROM_A_LEADER = (
     m.HistoryRequest,
@@ -133,6 +133,11 @@ def _describe(handler: Handler) -> str:
 # -- The core --------------------------------------------------------------------------------------------------
 
 
+def share_of(total: int, groups: int, least: int) -> int:
+    """Return an equal share of ``total``, but not less than ``least`` while that is within ``total``."""
+    return max(min(least, total), total // groups)
+
+
 class Raft:
     """One member of a group: call its inputs, then take one :meth:`ready` and carry it out.
 
@@ -185,6 +190,15 @@ class Raft:
         leading = core.state
         if isinstance(leading, Leading) and not core.installing and quiet.is_idle(core, leading):
             leader.send_heartbeats(core, leading)
+
+    def share(self, groups: int) -> None:
+        """Use an equal share of the memory for cached batches and for appends in flight, because ``groups`` use it.
+
+        The share is at least ``append_bytes_max``. What is above it is dropped, or acknowledged, in later turns.
+        """
+        core, options = self.core, self.core.options
+        core.window_bytes = share_of(options.in_flight_bytes_max, groups, options.append_bytes_max)
+        core.log.cache_bytes_max = share_of(options.cache_bytes_max, groups, options.append_bytes_max)
 
     def begin_turn(self, uptime_us: int) -> None:
         """Note the uptime of the machine, which was read after the inputs of this turn had arrived. Only for leases."""

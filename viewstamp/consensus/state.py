@@ -67,7 +67,8 @@ class RaftOptions:
     append_bytes_max: int = 1024 * 1024
     """Limit of bytes of batches in one AppendRequest; a larger single batch is sent alone."""
     in_flight_bytes_max: int = 16 * 1024 * 1024
-    """A member with this many unacknowledged bytes is sent no append. The bound is this plus one AppendRequest."""
+    """A member with this many unacknowledged bytes is sent no append. The bound is this plus one AppendRequest.
+    A node with several groups sets ``Core.window_bytes`` lower."""
     uncommitted_bytes_max: int = 64 * 1024 * 1024
     """A leader refuses proposals above this many bytes that are not committed."""
     cache_bytes_max: int = 16 * 1024 * 1024
@@ -231,6 +232,8 @@ class Core:
     def __init__(self, me: NodeId, options: RaftOptions, stored: Stored, entropy: Entropy) -> None:
         self.me = me
         self.options = options
+        self.window_bytes = options.in_flight_bytes_max
+        """The share of ``in_flight_bytes_max`` that this group has; only :meth:`Raft.share` changes it."""
         self.entropy = entropy
         self.state: Following | Campaign | Leading = Following()
         """The state of the present role; only :meth:`become` replaces it."""

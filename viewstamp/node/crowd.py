@@ -5,16 +5,20 @@
 | connections that have not sent a HELLO | the oldest of them ends |
 | connections of clients | a HELLO is refused, with OverloadedError |
 | connections of one peer in one group | the oldest of them ends, because after a network failure old ones look alive |
-| connections of all peers | the HELLO is refused with OverloadedError too |
+| connections of all peers, in all groups | the oldest of the peer with most connections in one group ends; if each \
+has only one, the HELLO is refused with OverloadedError |
 | bytes of unfinished frames, and of unread answers, of clients | the connection that holds most ends |
 | requests that wait | a request is refused, with OverloadedError |
 
-Peers have limits of their own, because a member must reach the others however many clients are connected.
+Peers have limits of their own, because a member must reach the others however many clients are connected. A node with
+many groups needs a link to each peer in each of them, so surplus connections in one group, for example those of nodes
+that ask to join, never keep the only link of a peer out of another group.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,7 +37,7 @@ class CrowdLimits:
     clients_max: int = 8192
     """Connections of clients."""
     peers_max: int = 64
-    """Connections of peers."""
+    """Connections of peers, in all groups together."""
     one_peer_max: int = 8
     """Connections of one peer in one group: its link, and those for repairs and snapshots."""
     handshakes_max: int = 128
@@ -51,13 +55,15 @@ class CrowdLimits:
     def within(cls, descriptors: int, *, connections_max: int, buffered_bytes_max: int) -> CrowdLimits:
         """Return limits with which a process with at most ``descriptors`` file descriptors never runs out of them.
 
-        Up to half, at most 256, are kept for the log, the snapshots, the peers and connections being accepted.
+        Up to half, at most 256, are kept for the logs, the snapshots, 64 peers and connections being accepted. With
+        more than 1,024 descriptors a 16th of them, at most 2,048, is for peers, for the links of many groups.
         """
-        left = descriptors - min(256, descriptors // 2)
+        peers = max(4, min(64, descriptors // 10), min(2048, descriptors // 16))
+        left = descriptors - min(256, descriptors // 2) - max(0, peers - 64)
         handshakes = max(2, min(128, left // 8))
         return cls(
             clients_max=max(1, min(connections_max, left - handshakes)),
-            peers_max=max(4, min(64, descriptors // 10)),
+            peers_max=peers,
             handshakes_max=handshakes,
             buffered_bytes_max=buffered_bytes_max,
         )
@@ -120,7 +126,7 @@ class Crowd:
                 self.left(own[0])
                 own[0].cut(f"{peer} has {len(own)} other connections here")
             if len(self._peers) >= limits.peers_max:
-                raise OverloadedError(f"{len(self._peers)} connections of peers are open", remedy="try again later")
+                self._make_room_for((peer, group))
         elif len(self._clients) >= limits.clients_max:
             raise OverloadedError(
                 f"{len(self._clients)} clients are connected, as many as this node takes",
@@ -134,6 +140,19 @@ class Crowd:
             guest.counted_bytes = 0
         else:
             self._clients[guest] = None
+
+    def _make_room_for(self, side: tuple[str, int]) -> None:
+        """End the oldest connection of the peer that has most of them in one group, if that is more than one."""
+        counts = Counter([side, *self._peers.values()])  # Of equal ones the first counts, so no other peer loses one.
+        largest, count = counts.most_common(1)[0]
+        if count == 1:
+            raise OverloadedError(
+                f"{len(self._peers)} connections of peers are open, each of another peer or group",
+                remedy="raise the limit of file descriptors (ulimit -n, LimitNOFILE=) of the node",
+            )
+        oldest = next(guest for guest, each in self._peers.items() if each == largest)
+        self.left(oldest)
+        oldest.cut(f"the node has {self.limits.peers_max} connections of peers, and most of them are of this one")
 
     def left(self, guest: Guest) -> None:
         """Forget a connection that has ended. Idempotent."""

@@ -18,6 +18,7 @@ from viewstamp.actors import Failure
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import AppendResponse
+from viewstamp.consensus.raft import share_of
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
     ClosedError,
@@ -101,6 +102,8 @@ class Group:
         self.repairer = self._recovery.repairer
         self._restarting: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self.in_flight_bytes = 0
+        """Bytes of the clients' batches that are not answered; only the server changes it."""
         self._watchdog = Watchdog(self._has_lost_replica, self._on_lost_replica)
 
     # -- Start and stop -------------------------------------------------------------------------------------
@@ -126,9 +129,22 @@ class Group:
             beats=self._node.beats,
             log=self._logger,
         )
+        self.take_share(self._node.group_count)
         self.parts.start(self._host.clock.monotonic)
         self.on_change()
         self._watchdog.start()
+
+    def take_share(self, groups: int) -> None:
+        """Use an equal share of the node's memory and of its scrub rate, because it hosts this number of groups.
+
+        The shares are fixed, so that a group that uses all of its own, for example because a member of it does not
+        acknowledge, takes nothing from the others.
+        """
+        parts, options = self.parts, self.options
+        if parts is not None:
+            parts.raft.share(groups)
+            parts.peers.limit_unsent(share_of(options.peer_unsent_bytes_max, groups, 2 * options.core.append_bytes_max))
+            parts.scrubber.groups = groups
 
     def refuse(self) -> None:
         """Refuse restarts from now on, because the node is stopping."""

@@ -192,6 +192,7 @@ class Node:
         assert not self._stopping, "and it is not being stopped"
         log = self._logger.bind(group=options.group, term=CurrentTerm(lambda: group.parts))
         group = self.groups[options.group] = Group(options, self.host, machine, node=self, log=log)
+        self._share()
         try:
             await group.start()
         except BaseException:
@@ -201,9 +202,22 @@ class Node:
             with suppress(StorageError):
                 await group.close()
             del self.groups[group.id]
+            self._share()
             raise
         self.beats.start()
         return group
+
+    def _share(self) -> None:
+        """Divide the memory of the node among its groups."""
+        for group in self.groups.values():
+            group.take_share(self.group_count)
+        if self.server is not None:
+            self.server.budget.divide()
+
+    @property
+    def group_count(self) -> int:
+        """Return the number of hosted groups."""
+        return len(self.groups)
 
     def _leaders(self) -> list[Callable[[], None]]:
         replicas = [group.replica for group in self.groups.values() if group.id and not group.failed.done()]

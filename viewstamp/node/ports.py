@@ -32,6 +32,11 @@ class NodeControl(Protocol):
         ...
 
     @property
+    def group_count(self) -> int:
+        """Return the number of groups that the node hosts; they share its memory."""
+        ...
+
+    @property
     def hands_over(self) -> bool:
         """Return whether a leader hands over before it stops."""
         ...

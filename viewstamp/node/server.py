@@ -28,6 +28,7 @@ from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import member_fields
 from viewstamp.node.beats import decode_beats
+from viewstamp.node.budget import AppendBudget
 from viewstamp.node.changes import check_address
 from viewstamp.node.crowd import Complaints, Crowd
 from viewstamp.node.inbox import FromPeer, Join
@@ -64,11 +65,7 @@ _REQUESTS_MAX = 1024
 
 
 class Server:
-    """Accepts connections and owns them.
-
-    Invariants:
-      * the batches of clients that wait for an answer take at most ``in_flight_bytes_max`` bytes
-    """
+    """Accepts connections and owns them."""
 
     def __init__(
         self,
@@ -89,7 +86,7 @@ class Server:
         self.limits = limits
         self.log = log
         self.complaints = Complaints(log)
-        self.in_flight_bytes = 0
+        self.budget = AppendBudget(limits.in_flight_bytes_max, service.groups)
         self.connections: dict[_ServerConnection, None] = {}
         self.crowd = Crowd(limits.crowd)
         self.rota = Rota(monotonic)
@@ -494,17 +491,13 @@ class _ServerConnection:
 
     def propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
         """Propose a batch; as :meth:`Caller.propose`."""
-        server = self._server
-        size = batch.size
-        if server.in_flight_bytes + size > server.limits.in_flight_bytes_max and server.in_flight_bytes:
-            raise OverloadedError(
-                f"{server.in_flight_bytes} bytes of appends wait on this node,"
-                f" the limit is {server.limits.in_flight_bytes_max}",
-                remedy="try again a little later",
-            )
+        group = self.group
+        size, waiting = batch.size, group.in_flight_bytes
+        if waiting and waiting + size > self._server.budget.share_bytes:
+            self._server.budget.check(group, size)
 
         def answer(result: Result | ViewstampError) -> None:
-            server.in_flight_bytes -= size
+            group.in_flight_bytes -= size
             if type(result) is Placement:  # As `outcome_fields` and `ok`, without further calls for each batch.
                 placed = [result.first_position, result.count, result.term, result.first_index, result.log_time]
                 self._send(encode_frame(FrameKind.OK, {"id": request, "receipt": placed}))
@@ -515,8 +508,8 @@ class _ServerConnection:
             else:
                 self.ok(request, fields(result))
 
-        self.group.propose(batch, answer, self.credentials)
-        server.in_flight_bytes += size
+        group.propose(batch, answer, self.credentials)
+        group.in_flight_bytes += size
 
     def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
         """Answer a linearizable query without a task; as :meth:`Caller.read`."""

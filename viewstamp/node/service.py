@@ -20,6 +20,7 @@ from viewstamp.host.interfaces import Lock
 from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import outcome_fields, result_fields
+from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.reading import Reading
@@ -113,14 +114,14 @@ class Limits:
     batch_bytes_max: int = 8 * 1024 * 1024
     frame_bytes_max: int = 64 * 1024 * 1024
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Batches of all clients that are not answered yet."""
+    """Batches of all clients that are not answered yet; of several groups each has a share (``budget.py``)."""
     staged_keep_bytes: int = 0
     """Staged records of a sink are dropped after this many further bytes of the log; 0 = no such limit."""
     crowd: CrowdLimits = field(default_factory=CrowdLimits)
     """Limits of all connections together."""
 
 
-class GroupService(Protocol):
+class GroupService(Appending, Protocol):
     """The requests that one group of a node answers."""
 
     def propose(
@@ -247,6 +248,11 @@ class Service(Protocol):
     @property
     def group(self) -> GroupService:
         """Return group 0."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[GroupId, GroupService]:
+        """Return all hosted groups."""
         ...
 
     def group_of(self, group: GroupId) -> GroupService:

@@ -130,6 +130,12 @@ class PeerPool:
                 self._note(peer, met.incarnation)
             self._link(peer)
 
+    def limit_unsent(self, unsent_bytes_max: int) -> None:
+        """Set the limit of unsent bytes of each link; links that hold more drop messages until they hold less."""
+        self._unsent_bytes_max = unsent_bytes_max
+        for link in self._links.values():
+            link.unsent_bytes_max = unsent_bytes_max
+
     def send(self, message: Message) -> None:
         """Send a message to its target; it is dropped if the address is unknown.
 

@@ -90,6 +90,8 @@ class Scrubber(AsyncActor[None]):
         self._wal = wal
         self._store = store
         self._options = options
+        self.groups = 1
+        """The number of groups on this node, which share the rate."""
         self._clock = clock
         self._group = group
         self._snapshots = snapshots
@@ -185,9 +187,8 @@ class Scrubber(AsyncActor[None]):
                     return
                 self._bytes += size
                 taken = self._clock.monotonic() - started
-                await asyncio.sleep(
-                    max(size / (self._options.bytes_per_second or _SUSPECT_BYTES_PER_SECOND), _DUTY * taken) - taken
-                )
+                rate = self._options.bytes_per_second / self.groups or _SUSPECT_BYTES_PER_SECOND
+                await asyncio.sleep(max(size / rate, _DUTY * taken) - taken)
 
 
 def _missing(segment: Segment) -> CorruptionError:
