@@ -25,6 +25,7 @@ from viewstamp.node.log_clock import LogClock
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
+from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers import identity, probe
 from viewstamp.node.peers.pool import PeerPool
@@ -529,6 +530,18 @@ def remove_what_is_not_placed() -> AbstractContextManager[None]:
     return patched(Hosting, _cancelled=property(unplaced))
 
 
+def name_by_numbers() -> AbstractContextManager[None]:
+    """The status has the kept directories as a map by group id, which no client decodes."""
+    original: Any = Node.__dict__["status"].fget
+
+    def status(self: Node) -> dict[str, object]:
+        found = original(self)
+        kept = {each["group"]: each["reason"] for each in found.get("kept_directories", [])}
+        return {**found, "kept_directories": kept} if kept else found  # type: ignore[no-any-return]
+
+    return patched(Node, status=property(status))
+
+
 NODE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -734,6 +747,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a node removes the directory of a group of which it has no cancellation",
             remove_what_is_not_placed,
             rule="rule 18",
+        ),
+        Mutant(
+            "name-by-numbers",
+            "the status of a node that keeps the directory of a cancelled group cannot be decoded",
+            name_by_numbers,
+            rule="§10",
         ),
     )
 }

@@ -664,6 +664,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "name-by-numbers",
+        Case(
+            "tests/sim/test_groups.py::test_a_directory_of_a_cancelled_group_is_removed_at_the_next_start_unless_it_has_voted"
+        ),
+    ),
+    Record(
         "expire-by-oneself",
         Case(
             "tests/streams/test_sessions.py::test_no_session_ends_before_its_record_because_of_a_members_own_settings"

@@ -363,6 +363,9 @@ def test_a_directory_of_a_cancelled_group_is_removed_at_the_next_start_unless_it
     assert "has a control file with term 1, which" in down.node.hosting.kept[groups[0]]
     assert down.disk.volume.exists(voted)
     assert down.disk.volume.exists(f"{down.data_dir}/groups/999"), "no cancelled group has this id"
+    status = next(each for each in calm.ask(lambda client: client.status()) if each["address"] == down.address)
+    assert status["reachable"], status
+    assert [each["group"] for each in status["kept_directories"]] == [groups[0]]
 
 
 @pytest.mark.parametrize(

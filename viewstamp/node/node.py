@@ -390,7 +390,7 @@ class Node:
         if len(self.groups) > 1:
             status["hosted"] = [{"group": group.id, **group.status} for group in self.groups.values() if group.id]
         if kept := self.hosting.kept:
-            status["kept_directories"] = dict(kept)
+            status["kept_directories"] = [{"group": group, "reason": reason} for group, reason in kept.items()]
         if placed := self.hosting.placed:
             failures = self.hosting.failures
             status["placed"] = [{**each.describe(), "failure": failures.get(each.id, "")} for each in placed]
