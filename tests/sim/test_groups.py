@@ -233,6 +233,34 @@ def test_a_machine_that_lost_its_whole_disk_joins_each_group_under_another_id() 
         world.close()
 
 
+def test_all_machines_move_one_after_the_other_and_one_then_loses_its_disk(calm: PlacedWorld) -> None:
+    """The records of the group have the old addresses for ever; the new disk has to join at the new ones."""
+    group = calm.place("s1")
+    acknowledged = calm.writers.acknowledged[group]
+    for number, member in enumerate(calm.members):
+        calm.ask(
+            lambda client, member=member, number=number: client.add_member(member.id, f"127.0.0.1:{8000 + number}")
+        )
+        assert calm.loop.run_until(lambda: calm.has_settled, seconds=60.0), "each member has the new address"
+        calm.take_down(member, power=True)
+        member.address = f"127.0.0.1:{8000 + number}"
+        calm.bring_up(member)
+        other = calm.members[number - 1]
+        calm.take_down(other, power=True)
+        seen = len(acknowledged) + 1
+        assert calm.loop.run_until(lambda seen=seen: len(acknowledged) > seen, seconds=60.0), calm.describe()
+        calm.bring_up(other)
+    assert calm.loop.run_until(lambda: calm.has_settled and calm.is_level, seconds=60.0), calm.describe()
+    victim = calm.members[0]
+    calm.take_down(victim, power=False)
+    assert calm.damages.do("lost-disk", victim, calm.loop.entropy("lost disk"))
+    calm.bring_up(victim)
+    calm.finish(names_min=1)
+    hosted = victim.group(group)
+    assert hosted is not None
+    assert name_of(hosted.me) == victim.name != hosted.me
+
+
 @pytest.fixture
 def calm() -> Iterator[PlacedWorld]:
     """Yield a world without faults, whose groups the test places."""
