@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,6 +16,7 @@ from viewstamp.ids import Index, NodeId
 from viewstamp.node import running_mark
 from viewstamp.node.group import Group
 from viewstamp.node.health import digests
+from viewstamp.node.health.digests import Digests
 from viewstamp.node.parts import Parts
 from viewstamp.wal import writer
 from viewstamp.wal.control_file import ControlState
@@ -94,6 +95,16 @@ def judge_at_once() -> AbstractContextManager[None]:
     return patched(digests, _PATIENCE_LOOKS=0)
 
 
+def confirm_by_old_agreements() -> AbstractContextManager[None]:
+    """A member that agreed before the state of the leader became wrong confirms that state."""
+    confirmed = Digests._is_confirmed
+
+    def is_confirmed(self: Digests, membership: Membership, agreeing: Mapping[NodeId, Index], end: Index) -> bool:
+        return confirmed(self, membership, agreeing, Index(0))
+
+    return patched(Digests, _is_confirmed=is_confirmed)
+
+
 INTERVAL_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -144,6 +155,12 @@ INTERVAL_MUTANTS: dict[str, Mutant] = {
             "judge-at-once",
             "a leader decides alone about a member that differs, before others have reported",
             judge_at_once,
+            rule="digests",
+        ),
+        Mutant(
+            "confirm-by-old-agreements",
+            "a member that agreed before the leader's state became wrong confirms that state",
+            confirm_by_old_agreements,
             rule="digests",
         ),
     )

@@ -975,6 +975,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "confirm-by-old-agreements",
+        Case(
+            "tests/node/test_digests.py::test_a_member_that_agreed_before_the_command_that_differed_does_not_confirm_the_leaders_state"
+        ),
+    ),
+    Record(
         "backup-of-a-late-member",
         Case("tests/sim/test_backups.py::test_a_restored_backup_holds_what_was_acknowledged_and_nothing_else"),
     ),

@@ -130,6 +130,18 @@ def test_members_that_agree_are_left_alone() -> None:
     assert members.failures == {}
 
 
+def test_a_member_that_agreed_before_the_command_that_differed_does_not_confirm_the_leaders_state() -> None:
+    """Otherwise a diverged leader stops its correct followers one after the other, in the order of their reports."""
+    members = Members()
+    members.run(1, 10)
+    members.compare()
+    members.run(2, 10, skewed=("n1",))
+    members.compare("n2")
+    assert members.failures == {}
+    members.compare()
+    assert list(members.failures) == ["n1"]
+
+
 def test_the_odd_member_stops_and_names_the_first_command_that_differed() -> None:
     members = Members()
     members.run(1, 10)

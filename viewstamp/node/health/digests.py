@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,25 +150,31 @@ class Digests(AsyncActor[None]):
         """
         self._note_replaced_state()
         differing: dict[NodeId, _Peer] = {}
-        agreeing = [self._me]
+        agreeing: dict[NodeId, Index] = {}
         for member, peer in self._peers.items():
             found = self._chain_at(peer.end)
             if found is None or found[1] != peer.lineage:
                 continue
             if found[0] == peer.chain:
                 peer.looks_differing = 0
-                agreeing.append(member)
+                agreeing[member] = peer.end
             else:
                 peer.looks_differing += 1
                 differing[member] = peer
         is_odd_here = standing.is_majority(membership, differing)
-        is_confirmed = standing.is_majority(membership, agreeing)
         for member, peer in differing.items():
             # Members that differ are not compared with each other, because under load their reports have other ends.
             if is_odd_here:
                 self._accuse(member, odd=self._me)
-            elif is_confirmed or peer.looks_differing > _PATIENCE_LOOKS:
+            elif self._is_confirmed(membership, agreeing, peer.end) or peer.looks_differing > _PATIENCE_LOOKS:
                 self._accuse(member, odd=member)
+
+    def _is_confirmed(self, membership: Membership, agreeing: Mapping[NodeId, Index], end: Index) -> bool:
+        """Return whether a majority with this member has the state here at ``end``.
+
+        A member that agreed at an earlier end does not count, because the state here may have become wrong since.
+        """
+        return standing.is_majority(membership, [self._me, *(each for each in agreeing if agreeing[each] >= end)])
 
     def on_frame(self, source: NodeId, body: Any) -> None:
         """Take a report or a verdict of ``source``, a member.
