@@ -219,6 +219,19 @@ def test_directories_with_other_groups_are_refused_because_a_fork_keeps_group_0_
     assert members.replayed(disk) == members.visible(members.orders())
 
 
+def test_a_fork_names_the_groups_that_it_leaves_behind_on_other_machines() -> None:
+    log = members.orders()
+    founders = {"n1": "127.0.0.1:7000"}
+    placed = [
+        log.command(Kind.PLACE_GROUP, members=founders, streams=[stream], since=0).first_index
+        for stream in ("s1", "s2")
+    ]
+    log.command(Kind.HOSTED, group=placed[0], node="n1", incarnation="a" * 16)
+    result = forked(members.cluster(log), "/n2", "/n3")
+    text = f"the cluster also has group {placed[0]} on n1, whose records are not read"
+    assert [(finding.kind, finding.text) for finding in result.findings] == [("other group", text)]
+
+
 def fork_into(disk: SimulatedDisk, source: ForkSource, to: Sequence[str]) -> ForkResult:
     return fork(disk, source, cluster="d", members=new_members(to), entropy=random.Random(1))
 

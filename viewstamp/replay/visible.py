@@ -177,6 +177,12 @@ class _Planner:
             if chain.link(place).end <= chain.commit_end:
                 known = len(plan)
         plan.topics = {int(id_): topic.name for id_, topic in state.topics.items()}
+        for group in state.placements.groups.values():
+            if group.is_established:  # Its members may be other machines than those whose directories were named.
+                text = (
+                    f"the cluster also has group {group.id} on {', '.join(group.members)}, whose records are not read"
+                )
+                self._find("other group", chain.replicas[0].directory, text)
         below = list(self._below(state, next_positions, begin, start))[::-1]
         return self._kept(state, below, known)
 
