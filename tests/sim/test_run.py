@@ -32,6 +32,7 @@ FALLEN_LEADERS = Swarm(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # Two processor minutes, of which a busy machine gives a small part at a time.
 def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
     verdicts = list(run_many(SEEDS, jobs=JOBS, steps=2500))
     assert wrong(verdicts) == []

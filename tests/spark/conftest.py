@@ -35,6 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/spark/" in item.path.as_posix():
             item.add_marker("spark")
+            item.add_marker(pytest.mark.timeout(600))  # On a busy machine the start of a worker takes ten seconds.
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["finish", "put_file", "read_files", "save", "start"]
 
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 
 
 def save(rows: DataFrame, cluster: str, **options: object) -> None:

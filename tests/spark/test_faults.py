@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 AT_LENGTH = pytest.mark.skipif(not os.environ.get("VIEWSTAMP_SOAK"), reason="VIEWSTAMP_SOAK=1 runs all")
 ATTEMPTS_MAX = 4
 """Number of attempts at a task in a session of the tests."""
-SECONDS_MAX = 180
+SECONDS_MAX = 300
 PADDING = "." * ROW_BYTES
 REPOSITORY = Path(__file__).parents[2]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NewTopic = Callable[[], str]
 ALL = ReadAllAvailable()
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 
 
 def reader(cluster: RunningCluster, topic: str, **options: object) -> StreamReader:
