@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client import identity, pool, routing, unsent
+from viewstamp.client.admin import Admin
 from viewstamp.client.connection import NodeConnection
 from viewstamp.client.link import Link
+from viewstamp.client.results import GroupInfo
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
 from viewstamp.client.unsent import OpenBatches
+from viewstamp.errors import OutcomeUnknownError
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
@@ -95,6 +99,19 @@ def grow_commands() -> AbstractContextManager[None]:
     return patched(unsent, COMMANDS=object())
 
 
+def forget_the_first_copy() -> AbstractContextManager[None]:
+    """The refusal of the last copy of a PLACE_GROUP counts for all copies."""
+    original = Admin.place_group
+
+    async def place_group(self: Admin, *streams: str, **options: Any) -> GroupInfo:
+        try:
+            return await original(self, *streams, **options)
+        except OutcomeUnknownError as error:
+            raise error.__cause__ or error from None
+
+    return patched(Admin, place_group=place_group)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -147,6 +164,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
         Mutant("keep-a-dead-link", "a link to a dead node is used by the next client", keep_a_dead_link, rule="§10"),
         Mutant(
             "keep-no-place", "one session uses all waiting requests of a shared connection", keep_no_place, rule="§10"
+        ),
+        Mutant(
+            "forget-the-first-copy",
+            "a group that an earlier copy of the request may have placed counts as not placed",
+            forget_the_first_copy,
+            rule="§10",
         ),
         Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),
         Mutant("grow-commands", "batches of commands for a far leader grow", grow_commands, rule="§10"),

@@ -821,6 +821,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/replay/test_visible.py::test_kept_records_below_a_log_that_begins_at_its_snapshot_are_missed"),
     ),
     Record(
+        "leave-groups-behind",
+        Case("tests/fork/test_fork.py::test_a_fork_names_the_groups_that_it_leaves_behind_on_other_machines"),
+    ),
+    Record(
         "log-that-raises",
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),
@@ -902,6 +906,10 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "keep-no-place",
         Case("tests/client/test_connection.py::test_one_session_cannot_use_up_the_requests_that_a_node_lets_wait"),
+    ),
+    Record(
+        "forget-the-first-copy",
+        Case("tests/client/test_simulated.py::test_a_group_that_an_earlier_copy_may_have_placed_is_an_unknown_outcome"),
     ),
     Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
     Record(

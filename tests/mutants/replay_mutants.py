@@ -61,6 +61,17 @@ def replay_misses_silently() -> AbstractContextManager[None]:
     return patched(visible._Counts, missing=lambda self: [])
 
 
+def leave_groups_behind() -> AbstractContextManager[None]:
+    """The groups whose records are not read are not named."""
+    original = visible._Planner._find
+
+    def find(self: visible._Planner, kind: str, path: str, text: str, location: int = 0) -> None:
+        if kind != "other group":
+            original(self, kind, path, text, location)
+
+    return patched(visible._Planner, _find=find)
+
+
 REPLAY_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -92,6 +103,12 @@ REPLAY_MUTANTS = {
             "replay-misses-silently",
             "the replay shows less than the topics keep, without an error",
             replay_misses_silently,
+            rule="replay",
+        ),
+        Mutant(
+            "leave-groups-behind",
+            "a fork does not name the groups that it leaves behind",
+            leave_groups_behind,
             rule="replay",
         ),
     )
