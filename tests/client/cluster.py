@@ -74,6 +74,9 @@ FOR_THE_LEADER = (
     FrameKind.TRIM_TOPIC,
     FrameKind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP,
+    FrameKind.ARCHIVE_TOPIC,
+    FrameKind.CHECK_RUN,
+    FrameKind.FIND_ORPHANS,
     FrameKind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN,
@@ -388,6 +391,14 @@ class Peer:
         elif frame.kind == FrameKind.LIST_GROUPS:
             groups = [group.describe() for group in cluster.log.machine.query(GroupsQuery())]
             self.ok(request, {"groups": groups, "applied_index": cluster.log.next_index - 1})
+        elif frame.kind == FrameKind.ARCHIVE_TOPIC:
+            self.ok(request, {"archived_end": body["end"], "is_running": False})
+        elif frame.kind == FrameKind.CHECK_RUN:
+            self.ok(request, {"is_running": False, "damage": ""})
+        elif frame.kind == FrameKind.FIND_ORPHANS:
+            self.ok(request, {"is_running": False, "orphans": [[9, 100]]})
+        elif frame.kind == FrameKind.LIST_RUNS:
+            self.ok(request, {"runs": []})
         elif frame.kind == FrameKind.LIST_TOKENS:
             self.ok(request, {"tokens": cluster.log.machine.query(TokensQuery()), "is_on": False})
         elif frame.kind == FrameKind.LIST_AUDIT:

@@ -84,6 +84,15 @@ async def use_everything(cluster: Cluster) -> None:
     group = await client.place_group("s3", founders=["n2"])
     await client.list_groups()
     await client.cancel_group(group.id)
+    for call in (
+        client.archive_topic("orders", 5),
+        client.archive_topic("orders"),
+        client.check_run(9),
+        client.find_orphans(),
+        client.find_orphans(remove=True),
+        client.list_runs(),
+    ):
+        await call
     await client.add_member("n4", "127.0.0.1:4", voter=False)
     await client.add_member("n5", "127.0.0.1:5")
     await client.remove_member("n5")

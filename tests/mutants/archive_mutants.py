@@ -1,13 +1,19 @@
-"""Planted mistakes in the catalogue of runs."""
+"""Planted mistakes in the catalogue of runs, and in the steps of the archivist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.ids import Position
+from viewstamp.archive import run_store
+from viewstamp.archive.run_store import RunObjects
+from viewstamp.ids import Position, RunId, TopicId
+from viewstamp.node import archivist
+from viewstamp.node.archivist import Archivist
+from viewstamp.node.state_machine import ArchivableTopic
 from viewstamp.streams import runs
 from viewstamp.streams.runs import RunCatalogue, RunRule, RunState, TopicRun
 from viewstamp.wire.batch import Batch, Kind
@@ -91,6 +97,72 @@ def fork_owns_the_objects() -> AbstractContextManager[None]:
     return patched(RunCatalogue, fork=lambda self, source: None)
 
 
+def commit_unread() -> AbstractContextManager[None]:
+    async def pass_over(self: Archivist, pieces: Any) -> None:
+        pieces.close()
+
+    return patched(Archivist, _go_through=pass_over)
+
+
+def archive_unprobed() -> AbstractContextManager[None]:
+    async def probe(self: Archivist) -> None:
+        pass
+
+    return patched(Archivist, _probe=probe)
+
+
+def probe_for_groups_only() -> AbstractContextManager[None]:
+    """Releases with groups and without runs pass the probe."""
+    original = archivist.find_unfit
+    return patched(archivist, find_unfit=lambda network, cluster, members, _: original(network, cluster, members))
+
+
+def keep_prepared_runs() -> AbstractContextManager[None]:
+    """The run of an earlier leader stays PREPARED, so the topic cannot be archived any more."""
+    original = Archivist._clean
+
+    async def clean(self: Archivist, topic: ArchivableTopic) -> None:
+        runs = tuple(run for run in topic.runs if run.state != "prepared")
+        await original(self, replace(topic, runs=runs))
+
+    return patched(Archivist, _clean=clean)
+
+
+def forget_what_is_there() -> AbstractContextManager[None]:
+    """A run is forgotten although its object could not be removed."""
+    original = Archivist._remove
+
+    async def remove(self: Archivist, run: RunId) -> bool:
+        await original(self, run)
+        return True
+
+    return patched(Archivist, _remove=remove)
+
+
+def write_when_deposed() -> AbstractContextManager[None]:
+    return patched(Archivist, _check_leads=lambda self, term: None)
+
+
+def replace_objects() -> AbstractContextManager[None]:
+    """An object of the same name is replaced."""
+    original = RunObjects.begin
+
+    def begin(self: RunObjects, run: RunId, topic: TopicId, first: Position) -> Any:
+        RunObjects.remove(self, run)
+        return original(self, run, topic, first)
+
+    return patched(RunObjects, begin=begin)
+
+
+def run_with_a_gap() -> AbstractContextManager[None]:
+    """Batches are written as they come, so the positions in the file are not those of the records."""
+
+    def add(self: Any, batch: Batch, end: int) -> None:
+        self._writer.add(batch.term, batch.first_index, batch.log_time, batch.columns())
+
+    return patched(run_store._RunObject, _add=add)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -131,6 +203,14 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("read-while-prepared", "a run is read before it is committed", read_while_prepared, rule="B4 2"),
         Mutant("end-by-prepare", "the archived end moves before the object is durable", end_by_prepare, rule="§5a"),
+        Mutant("commit-unread", "a run is committed that was not read back", commit_unread, rule="§5a"),
+        Mutant("archive-unprobed", "a record is proposed that a member cannot read", archive_unprobed, rule="§5a"),
+        Mutant("probe-for-groups", "the probe does not look for runs", probe_for_groups_only, rule="§5a"),
+        Mutant("keep-prepared-runs", "the run of an earlier leader stays prepared", keep_prepared_runs, rule="B4 2"),
+        Mutant("forget-what-is-there", "a run is forgotten whose object is there", forget_what_is_there, rule="B4 3"),
+        Mutant("write-when-deposed", "a deposed leader goes on writing", write_when_deposed, rule="B4 2"),
+        Mutant("replace-objects", "the object of another run is replaced", replace_objects, rule="B4 6"),
+        Mutant("run-with-a-gap", "records of a run have other positions", run_with_a_gap, rule="B4 9"),
         Mutant("end-falls-with-drop", "the archived end moves back", end_falls_with_drop, rule="§5a"),
         Mutant("remove-what-is-known", "the object of a known run is an orphan", remove_what_is_known, rule="B4 11"),
         Mutant("remove-what-comes", "the object of a later run is an orphan", remove_what_comes, rule="B4 11"),

@@ -1100,6 +1100,35 @@ RECORDS: tuple[Record, ...] = (
         "end-by-prepare",
         Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
     ),
+    Record("commit-unread", Case("tests/node/test_archivist.py::test_a_store_that_lies_gets_no_commit")),
+    Record(
+        "archive-unprobed",
+        Case("tests/node/test_archivist.py::test_a_member_of_an_older_release_gets_no_record_about_runs"),
+    ),
+    Record(
+        "probe-for-groups",
+        Case("tests/node/test_archivist.py::test_a_member_of_an_older_release_gets_no_record_about_runs"),
+    ),
+    Record(
+        "keep-prepared-runs",
+        Case(
+            "tests/node/test_archivist.py::test_a_node_that_dies_at_any_step_leaves_a_run_that_the_next_request_removes"
+        ),
+    ),
+    Record(
+        "forget-what-is-there",
+        Case("tests/node/test_archivist.py::test_runs_of_deleted_records_are_dropped_and_their_objects_removed"),
+    ),
+    Record(
+        "write-when-deposed",
+        Case(
+            "tests/node/test_archivist.py::test_a_deposed_leader_leaves_an_orphan_and_never_changes_the_run_of_the_next_one"
+        ),
+    ),
+    Record(
+        "replace-objects", Case("tests/node/test_archivist.py::test_an_object_that_is_there_already_is_not_changed")
+    ),
+    Record("run-with-a-gap", Case("tests/archive/test_run_store.py::test_a_batch_that_is_not_the_next_one_is_refused")),
     Record(
         "end-falls-with-drop", Case("tests/streams/test_runs.py::test_the_catalogue_is_as_large_as_the_runs_that_live")
     ),

@@ -21,6 +21,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, NodeOptions
+from viewstamp.node.archivist import RunStore
 from viewstamp.streams import Streams
 from viewstamp.wal.budget import WalOptions
 
@@ -90,6 +91,7 @@ class Group:
         *,
         disks: Callable[[NodeId], Disk] | None = None,
         seed: int = 1,
+        run_stores: Callable[[NodeId], RunStore | None] = lambda _: None,
         **options: Any,
     ) -> None:
         """Describe a group; no member is started.
@@ -99,6 +101,7 @@ class Group:
           size: number of members; the first one is the hinted leader.
           disks: returns each member's disk; None = real disks that fail when they are used on the event loop.
           seed: seeds elections and clients.
+          run_stores: returns each member's store of archived records; None = it has none.
           options: node options that replace the tests' defaults, for every node.
         """
         self.directory = directory
@@ -108,6 +111,7 @@ class Group:
         self.entropy = random.Random(seed)
         self.nodes: dict[NodeId, Node] = {}
         self._disks = disks or (lambda _: HookedDisk(RealDisk(), not_on_the_loop))
+        self._run_stores = run_stores
         self._options = options
         self._clients: list[Client] = []
 
@@ -157,6 +161,7 @@ class Group:
             self.machine(NodeId(name)),
             self.journal.logger(),
             machine_of=lambda _: self.machine(NodeId(name)),
+            run_store=self._run_stores(NodeId(name)),
         )
 
     def machine(self, node: NodeId) -> Streams:

@@ -14,8 +14,10 @@ Modules
     `columns.py`   columns of batches as Arrow arrays, without copies of the bytes
     `store.py`     the store of runs, and the store in a directory, which targets of backups use too
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
+    `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
 
-The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read.
+The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read. ``node/archivist.py``
+has the steps of the leader that writes them.
 
-Deliberately lacking: object stores, and the program that writes runs (see the landings in the design note).
+Deliberately lacking: object stores, and reads of archived records by clients (see the landings in the design note).
 """

@@ -24,12 +24,32 @@ from viewstamp.errors import ConfigError, CorruptionError, StorageError, Storage
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Buffer, Disk
 
-__all__ = ["DirectoryObjects", "ObjectFile", "ObjectStore"]
+__all__ = ["DirectoryObjects", "ObjectCreation", "ObjectFile", "ObjectStore"]
 
 _SYNC_BYTES = 4 * 1024 * 1024
 """Limit of unsynced bytes: the syncs of a log on the same device wait for all bytes that the device got before."""
 _WRITE_BYTES = 1024 * 1024
 _TEMPORARY = ".temporary"
+
+
+class ObjectCreation(Protocol):
+    """An object that is being created. It appears by :meth:`finish`, or not at all; the calls raise as the store's."""
+
+    def write(self, piece: Buffer) -> None:
+        """Add bytes."""
+        ...
+
+    def finish(self) -> None:
+        """Make the object durable, and give it its name. If it fails, the object is absent, or appears whole.
+
+        Raises:
+          FileNotFoundError: another process has removed the name and what was written.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Remove what was written, and the name. Never raises StorageError; it is no error if nothing is there."""
+        ...
 
 
 class ObjectStore(Protocol):
@@ -40,6 +60,14 @@ class ObjectStore(Protocol):
     """
 
     where: str
+
+    def begin(self, name: str) -> ObjectCreation:
+        """Begin to create an object in pieces, if its name is not in use.
+
+        Raises:
+          FileExistsError: the name is in use. The object of this name was not changed.
+        """
+        ...
 
     def create(self, name: str, pieces: Iterable[Buffer]) -> None:
         """Store an object, durably, if its name is not in use.
@@ -84,19 +112,29 @@ class DirectoryObjects:
         self._disk = disk
         self._folders: set[str] = set()
 
-    def create(self, name: str, pieces: Iterable[Buffer]) -> None:
-        """Store an object if its name is not in use; as :class:`ObjectStore`."""
+    def begin(self, name: str) -> ObjectCreation:
+        """Reserve a name, and begin to create its object; as :class:`ObjectStore`."""
         path = self._path(name)
         with self._errors():
             self._disk.open(path, create=True).close()
             self._disk.sync_directory(path.rpartition("/")[0])
         try:
-            self._write(path, pieces)
+            return _DirectoryCreation(self, path)
         except BaseException:
             with suppress(StorageError):
                 self._disk.remove(path)
             raise
-        self._rename(path)
+
+    def create(self, name: str, pieces: Iterable[Buffer]) -> None:
+        """Store an object if its name is not in use; as :class:`ObjectStore`."""
+        creation = self.begin(name)
+        try:
+            for piece in pieces:
+                creation.write(piece)
+        except BaseException:
+            creation.abandon()
+            raise
+        creation.finish()
 
     def list_sizes(self, folder: str) -> dict[str, int]:
         """Return the size of each object in a folder; as :class:`ObjectStore`."""
@@ -142,29 +180,14 @@ class DirectoryObjects:
 
     def _write(self, path: str, pieces: Iterable[Buffer]) -> None:
         """Write and sync the temporary file of an object; if that fails, it is removed."""
-        with self._errors():
-            file = create_anew(self._disk, path + _TEMPORARY)
+        file = _TemporaryFile(self, path)
         try:
-            at = unsynced = 0
             for piece in pieces:
-                view = memoryview(piece).cast("B")
-                for start in range(0, len(view), _WRITE_BYTES):
-                    part = view[start : start + _WRITE_BYTES]
-                    with self._errors():
-                        file.write(at, [part])
-                        at += len(part)
-                        unsynced += len(part)
-                        if unsynced >= _SYNC_BYTES:
-                            file.sync()
-                            unsynced = 0
-            with self._errors():
-                file.sync()
+                file.write(piece)
         except BaseException:
-            file.close()
-            with suppress(StorageError):  # A full disk gets its room back.
-                self._disk.remove(path + _TEMPORARY)
+            file.abandon()
             raise
-        file.close()
+        file.complete()
 
     def _rename(self, path: str) -> None:
         """Give the temporary file of an object its name."""
@@ -191,6 +214,72 @@ class DirectoryObjects:
                 f"the store of archived records cannot be used: {error.message}",
                 remedy="let this user read and write there, or name another directory",
             ) from error
+
+
+class _TemporaryFile:
+    """The temporary file of an object; if a call fails, it is removed."""
+
+    def __init__(self, objects: DirectoryObjects, path: str) -> None:
+        self._objects = objects
+        self._path = path + _TEMPORARY
+        self._at = self._unsynced = 0
+        with objects._errors():
+            self._file = create_anew(objects._disk, self._path)
+
+    def write(self, piece: Buffer) -> None:
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), _WRITE_BYTES):
+            part = view[start : start + _WRITE_BYTES]
+            with self._objects._errors():
+                self._file.write(self._at, [part])
+                self._at += len(part)
+                self._unsynced += len(part)
+                if self._unsynced >= _SYNC_BYTES:
+                    self._file.sync()
+                    self._unsynced = 0
+
+    def complete(self) -> None:
+        """Sync and close the file; if that fails, it is removed."""
+        try:
+            with self._objects._errors():
+                self._file.sync()
+        except BaseException:
+            self.abandon()
+            raise
+        self._file.close()
+
+    def abandon(self) -> None:
+        self._file.close()
+        with suppress(StorageError, FileNotFoundError):  # A full disk gets its room back.
+            self._objects._disk.remove(self._path)
+
+
+class _DirectoryCreation:
+    """An object of a directory that is being created; as :class:`ObjectCreation`."""
+
+    def __init__(self, objects: DirectoryObjects, path: str) -> None:
+        self._objects = objects
+        self._path = path
+        self._temporary = _TemporaryFile(objects, path)
+
+    def write(self, piece: Buffer) -> None:
+        self._temporary.write(piece)
+
+    def finish(self) -> None:
+        try:
+            self._temporary.complete()
+        except BaseException:
+            self._remove_name()
+            raise
+        self._objects._rename(self._path)
+
+    def abandon(self) -> None:
+        self._temporary.abandon()
+        self._remove_name()
+
+    def _remove_name(self) -> None:
+        with suppress(StorageError, FileNotFoundError):
+            self._objects._disk.remove(self._path)
 
 
 class ObjectFile(io.RawIOBase):

@@ -11,7 +11,8 @@ Promises
 
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
 class of each group; ``options.py`` holds the shared options; then one file for each command or
-group of commands: ``actor.py``, ``append.py``, ``audit.py``, ``backup.py``, ``bench``, ``chaos.py``, ``cluster.py``,
+group of commands: ``actor.py``, ``append.py``, ``archive.py``, ``audit.py``, ``backup.py``, ``bench``, ``chaos.py``,
+``cluster.py``,
 ``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``fork.py``, ``groups.py``, ``leader.py``,
 ``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``, ``sim.py``, ``sink.py``, ``snapshot.py``,
 ``status.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``.

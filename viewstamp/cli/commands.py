@@ -34,6 +34,7 @@ _COMMANDS: Final = {
     "token": "token",
     "audit": "audit:audit",
     "backup": "backup",
+    "archive": "archive",
     "status": "status:status",
     "doctor": "doctor:doctor",
     "wal": "wal",
@@ -49,7 +50,7 @@ _COMMANDS: Final = {
 def command_tree(first: str = "") -> typer.Typer:
     """Return the commands; if ``first`` is the name of one, or of a group, only that one.
 
-    The whole tree imports every module of this package and makes a parser for each of 88 commands, which takes longer
+    The whole tree imports every module of this package and makes a parser for each of 92 commands, which takes longer
     than most commands do.
     """
     app = typer.Typer(

@@ -1,8 +1,8 @@
-"""A client's administrative calls: topics, snapshots, members, groups and tokens."""
+"""A client's administrative calls: topics, snapshots, members, groups, the archive and tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -11,11 +11,13 @@ from viewstamp.client.results import (
     AuditEntry,
     GroupInfo,
     Members,
+    RunInfo,
     SnapshotInfo,
     TokenInfo,
     TopicInfo,
     group_info,
     members_of,
+    run_info,
     snapshot_info,
     token_info,
     topic_info,
@@ -29,8 +31,10 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import (
+    ArchiveTopic,
     CancelGroup,
     ChangeMembership,
+    CheckRun,
     ConfigureTopic,
     CopyLog,
     CopySnapshot,
@@ -39,9 +43,11 @@ from viewstamp.wire.requests import (
     CreateTopic,
     DescribeLog,
     DescribeTopic,
+    FindOrphans,
     FindTime,
     ListAudit,
     ListGroups,
+    ListRuns,
     ListSnapshots,
     ListTokens,
     ListTopics,
@@ -58,7 +64,7 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Describes and changes topics, snapshots, members, groups and tokens. Appends no records."""
+    """Describes and changes topics, snapshots, members, groups, the archive and tokens. Appends no records."""
 
     def __init__(self, router: Router, entropy: Random) -> None:
         """``entropy`` draws the secrets of tokens, so a real client passes the operating system's entropy."""
@@ -317,6 +323,79 @@ class Admin:
         """Return the groups, and the index that the node had applied."""
         body = (await self._router.ask(ListGroups(), deadline=deadline)).body
         return [group_info(each) for each in body["groups"]], body["applied_index"]
+
+    # The archive.
+
+    async def archive_topic(self, name: str, before: int | None = None, *, timeout: float | None = None) -> int:
+        """Write the records of a topic into the archive. Returns the archived end, when they are archived.
+
+        All kept records before the archived end are in committed runs then, and in the log too. The same call again
+        goes on where the last one ended. Cancelled or timed out: the leader goes on.
+
+        Example::
+
+            archived_end = await client.archive_topic("orders", timeout=600)
+
+        Args:
+          name: the topic.
+          before: archive the records before this position; None = all records that the topic has now.
+          timeout: seconds from now; None = the client's default. A processor writes about 50 MB a second.
+
+        Raises:
+          RequestError: the leader has no directory for the archive, or no pyarrow; a member runs an older release, or
+            acknowledges before it syncs. UnknownTopicError: there is no such topic.
+          AccessDeniedError: access control is on, and the client is no administrator.
+          UnavailableError: not all is archived; there is no leader, the time is over, a member does not answer, or the
+            store has failed. The log has the records.
+          OutcomeUnknownError: it may go on (``token`` is None); call again, which is harmless.
+        """
+        check_topic(name)
+        deadline = self._router.deadline(timeout)
+        if before is None:
+            before = (await self.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
+        request = ArchiveTopic(name=name, end=as_whole(before, "a position"))
+        body = await self._await_job(request, deadline, f"topic {name!r} is not archived yet")
+        return int(body["archived_end"])
+
+    async def list_runs(self, *, timeout: float | None = None) -> list[RunInfo]:
+        """List the runs of archived records that are known, in the order of their ids; linearizable.
+
+        Raises:
+          AccessDeniedError: access control is on, and the client is no administrator.
+          UnavailableError: no node that has a leader answered in time.
+          RequestError: the node runs a release without runs.
+        """
+        return [run_info(each) for each in (await self._router.ask(ListRuns(), timeout)).body["runs"]]
+
+    async def check_run(self, run: int, *, timeout: float | None = None) -> str:
+        """Read the file of a committed run and compare it with the catalogue; return its damage, "" = it is intact.
+
+        Raises: as :meth:`archive_topic`; RequestError: there is no committed run of this id.
+        """
+        deadline = self._router.deadline(timeout)
+        request = CheckRun(run=as_whole(run, "the id of a run"))
+        return str((await self._await_job(request, deadline, f"run {run} is not checked yet"))["damage"])
+
+    async def find_orphans(self, *, remove: bool = False, timeout: float | None = None) -> dict[int, int]:
+        """Return the files of this cluster in the archive that belong to no run: the size in bytes, by id.
+
+        A leader that was stopped leaves them. They are never read. ``remove`` removes them.
+
+        Raises: as :meth:`archive_topic`.
+        """
+        deadline = self._router.deadline(timeout)
+        body = await self._await_job(FindOrphans(remove=remove), deadline, "the archive is not listed yet")
+        return dict(body["orphans"])
+
+    async def _await_job(self, request: RequestBody, deadline: float, late: str) -> Mapping[str, Any]:
+        """Send a request again until the leader has done its work. Raises UnavailableError ``late`` at the deadline."""
+        while True:
+            frame = await self._ask_leader(request, late, deadline=deadline)
+            body: Mapping[str, Any] = frame.body
+            if not body["is_running"]:
+                return body
+            if self._router.left(deadline) <= 0:
+                raise UnavailableError(f"{late}; the leader goes on", remedy="call again, with a longer timeout")
 
     # Tokens.
 

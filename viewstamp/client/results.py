@@ -21,6 +21,7 @@ __all__ = [
     "Members",
     "Outcome",
     "Receipt",
+    "RunInfo",
     "SnapshotInfo",
     "TokenInfo",
     "TopicInfo",
@@ -30,6 +31,7 @@ __all__ = [
     "new_tuple",
     "receipts_of",
     "result_or_error",
+    "run_info",
     "snapshot_info",
     "token_info",
     "topic_info",
@@ -213,6 +215,36 @@ class GroupInfo:
         return tuple(name for name in self.founders if name not in self.hosted)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run of archived records: an immutable file with consecutive records of one topic.
+
+    Attributes:
+      id: its id, which is never used again.
+      topic: the name of its topic.
+      first_position: the position of its first record.
+      last_position: the position of its last record.
+      state: "committed" = its file is complete and was read back; "prepared" = it is being written, or was abandoned;
+        "dropped" = it is not needed any more.
+      origin: the id of the cluster that wrote the file; "" = this one.
+      bytes: the size of its file; 0 until it is committed.
+      digest: the digest of its records, in hexadecimal digits; "" until it is committed.
+      first_time: the log time of its earliest record, in microseconds since 1970; 0 until it is committed.
+      last_time: the log time of its latest record; 0 until it is committed.
+    """
+
+    id: int
+    topic: str
+    first_position: int
+    last_position: int
+    state: str
+    origin: str
+    bytes: int
+    digest: str
+    first_time: int
+    last_time: int
+
+
 class AuditEntry(NamedTuple):
     """An administrative action.
 
@@ -393,6 +425,22 @@ def token_info(token: Mapping[str, Any]) -> TokenInfo:
     numbers = {name: int(token[name]) for name in ("created", "expires", "ended", "old_until", "rotation")}
     return TokenInfo(
         id=token["id"], name=token["name"], roles=tuple(token["roles"]), is_on=bool(token["is_on"]), **numbers
+    )
+
+
+def run_info(run: Mapping[str, Any]) -> RunInfo:
+    """Return the run that a node described."""
+    return RunInfo(
+        id=run["id"],
+        topic=run["topic"],
+        first_position=run["first"],
+        last_position=run["last"],
+        state=run["state"],
+        origin=run["origin"],
+        bytes=run.get("size", 0),
+        digest=run.get("digest", ""),
+        first_time=run.get("first_time", 0),
+        last_time=run.get("last_time", 0),
     )
 
 

@@ -32,7 +32,8 @@ user's own keys: ``inventory = "shop.stock:Inventory"``; in the environment they
 Invariants
   * ``NodeSettings`` from ``load_settings`` have passed ``NodeSettings.check``, which lists the invariants. A program
     that builds settings by itself must call it.
-  * ``data_dir`` and the files of ``[tls]`` are absolute, and ``advertise`` is not empty once loaded.
+  * ``data_dir``, the files of ``[tls]`` and the directory of ``[archive]`` are absolute, and ``advertise`` is not empty
+    once loaded.
   * This package does not know the effect of a setting: every part of the system has ``Options`` of its own, and
     ``embed`` builds them from these values. The classes of ``[actors]`` are imported there too, never here.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from viewstamp.config.model import (
+    ArchiveSection,
     ClusterSection,
     Key,
     LimitsSection,
@@ -273,7 +274,8 @@ def _shown(value: Any) -> str:
 
 def _complete(values: dict[tuple[str, str], Any], origins: dict[tuple[str, str], str], file: str) -> None:
     """Fill in the values that follow from others: absolute paths, the advertised address, the origins."""
-    for at in (("node", "data_dir"), ("tls", "authority"), ("tls", "certificate"), ("tls", "key")):
+    tls = (("tls", "authority"), ("tls", "certificate"), ("tls", "key"))
+    for at in (("node", "data_dir"), *tls, ("archive", "directory")):
         from_file = origins[at].startswith("file ")
         base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
         if values[at]:
@@ -297,5 +299,6 @@ def _build(values: Mapping[tuple[str, str], Any]) -> NodeSettings:
         snapshots=SnapshotsSection(**of("snapshots")),
         logging=LoggingSection(**of("logging")),
         tls=TlsSection(**of("tls")),
+        archive=ArchiveSection(**of("archive")),
         actors=of(_ACTORS),
     )

@@ -24,6 +24,7 @@ from viewstamp.quantities import DURATION_UNITS, parse_duration, parse_size, sho
 __all__ = [
     "INTERVAL",
     "SYNC",
+    "ArchiveSection",
     "ClusterSection",
     "Key",
     "LimitsSection",
@@ -379,6 +380,16 @@ class TlsSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSection:
+    """``[archive]``: the files of archived records."""
+
+    directory: str = field(
+        default="", metadata=_text('a directory, relative to this file, or "" (no archive)', lambda _: True)
+    )
+    """The directory into which ``viewstamp archive`` writes records. All nodes need to reach the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """All settings of ``node run`` and ``open_node``.
 
@@ -400,6 +411,7 @@ class NodeSettings:
     snapshots: SnapshotsSection = field(default_factory=SnapshotsSection)
     logging: LoggingSection = field(default_factory=LoggingSection)
     tls: TlsSection = field(default_factory=TlsSection)
+    archive: ArchiveSection = field(default_factory=ArchiveSection)
     actors: Mapping[str, str] = field(default_factory=dict)
     """``[actors]``: the name of each replicated actor, and the class that runs it, as ``module:Class``."""
 
@@ -538,6 +550,7 @@ _SECTIONS: Final[dict[str, Any]] = {
     "snapshots": SnapshotsSection,
     "logging": LoggingSection,
     "tls": TlsSection,
+    "archive": ArchiveSection,
 }
 
 

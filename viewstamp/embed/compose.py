@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from viewstamp.archive.run_store import RunObjects
+from viewstamp.archive.store import DirectoryObjects
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus.state import RaftOptions
@@ -179,7 +181,9 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
             call_result_bytes_max=settings.limits.result_bytes_max,
         )
 
-    return Node(node_options(settings), host, machine(), log, machine_of=lambda _: machine())
+    archive = settings.archive.directory
+    run_store = RunObjects(DirectoryObjects(RealDisk(), archive), settings.cluster.id) if archive else None
+    return Node(node_options(settings), host, machine(), log, machine_of=lambda _: machine(), run_store=run_store)
 
 
 def _staging_quota(settings: NodeSettings) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.archivist import Archivist, RunStore
 from viewstamp.node.beats import Beats
 from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
@@ -42,7 +43,14 @@ class Node:
     """
 
     def __init__(
-        self, options: NodeOptions, host: Host, machine: StateMachine, log: Logger, *, machine_of: MachineFactory
+        self,
+        options: NodeOptions,
+        host: Host,
+        machine: StateMachine,
+        log: Logger,
+        *,
+        machine_of: MachineFactory,
+        run_store: RunStore | None = None,
     ) -> None:
         """Prepare the node; nothing is read yet.
 
@@ -52,6 +60,7 @@ class Node:
           machine: the state machine of group 0, to which nothing has been applied.
           log: for the lines of the node.
           machine_of: returns the state machine of another group that is placed on this node.
+          run_store: the store of archived records; None = this node has none.
         """
         self.options = options
         self.host = host
@@ -78,6 +87,8 @@ class Node:
         """Opens the groups that are placed on this node."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
+        self.archivist = Archivist(self.group, host.network, run_store, host.clock, self._logger)
+        """Archives topics, if this node leads group 0."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -148,6 +159,7 @@ class Node:
 
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
+        await self.archivist.stop()
         await self.hosting.stop()
         groups = list(reversed(self.groups.values()))
         if not self._stopping:

@@ -1,5 +1,7 @@
 """The interfaces through which the replica and the parts around it call their neighbours: one Protocol for each.
 
+``ArchivingService`` is that of the requests about the archive.
+
 ``parts`` creates the neighbours and passes them in; nothing is assigned to a part after it was created. In the other
 direction every neighbour writes to the replica's :class:`~viewstamp.node.inbox.Inbox`.
 """
@@ -12,10 +14,18 @@ from viewstamp.actors import Failure
 from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
-from viewstamp.ids import GroupId, NodeId
+from viewstamp.ids import GroupId, NodeId, Position
 from viewstamp.node.beats import Beats
 
-__all__ = ["GroupControl", "LogFetchPort", "NodeControl", "PeerPort", "SnapshotOfferPort", "SnapshotPort"]
+__all__ = [
+    "ArchivingService",
+    "GroupControl",
+    "LogFetchPort",
+    "NodeControl",
+    "PeerPort",
+    "SnapshotOfferPort",
+    "SnapshotPort",
+]
 
 
 class NodeControl(Protocol):
@@ -140,4 +150,24 @@ class LogFetchPort(Protocol):
 
     def begin(self, fetch: Fetch) -> None:
         """Begin to read. Never awaits; the answer comes as ``BatchesRead``, in a ``FromPeer``."""
+        ...
+
+
+class ArchivingService(Protocol):
+    """The archiving of topics by the leader of group 0. The calls raise as those of ``Archivist``."""
+
+    async def archive(self, name: str, end: int) -> tuple[Position, bool]:
+        """Archive the records of a topic before ``end``; return the archived end, and whether it goes on."""
+        ...
+
+    def is_begun(self, name: str, end: int) -> bool:
+        """Return whether this is being done already."""
+        ...
+
+    async def check(self, run: int) -> str | None:
+        """Check the object of a run; return its damage, "" = none, None = it is being read."""
+        ...
+
+    async def find_orphans(self, *, remove: bool) -> dict[int, int] | None:
+        """Return the sizes of objects that belong to no run, by id; None = not done yet."""
         ...

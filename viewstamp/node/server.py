@@ -39,7 +39,7 @@ from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, GroupService, Limits, Service
 from viewstamp.node.state_machine import Placement, Query, Result
 from viewstamp.wire.answers import error_fields
-from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES, administrator_proof, identity_fields
@@ -345,6 +345,7 @@ class _ServerConnection:
             identity=self.identity(hello.challenge),
             challenge=self._challenge,
             takes_beats=self._takes_beats,
+            kinds=max(Kind),
         )
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()

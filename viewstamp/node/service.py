@@ -23,6 +23,7 @@ from viewstamp.node.answers import outcome_fields, result_fields
 from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
+from viewstamp.node.ports import ArchivingService
 from viewstamp.node.reading import Reading
 from viewstamp.node.state_machine import (
     ActorQuery,
@@ -102,6 +103,7 @@ __all__ = [
     "Service",
     "in_a_task",
     "name_of_caller",
+    "note_action",
     "proposes",
 ]
 
@@ -239,6 +241,11 @@ class PlacingService(Protocol):
 
 class Service(Protocol):
     """The calls of the server to its node."""
+
+    @property
+    def archivist(self) -> ArchivingService:
+        """Return the part that archives topics."""
+        ...
 
     @property
     def placer(self) -> PlacingService:
@@ -614,7 +621,7 @@ def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: F
 @in_a_task(CreateSnapshot)
 async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) -> None:
     with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
-        await _note(caller, "snapshot create", "")
+        await note_action(caller, "snapshot create", "")
     caller.check(asked)
     caller.ok(request, {"snapshot": await caller.group.create_snapshot()})
 
@@ -622,7 +629,7 @@ async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) 
 @in_a_task(ChangeMembership)
 async def _change_members(caller: Caller, request: int, asked: ChangeMembership) -> None:
     detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
-    await _note(caller, "members change", detail)
+    await note_action(caller, "members change", detail)
     caller.check(asked)
     changed = caller.group.change_members(asked.action, asked.node, asked.address, asked.replaces)
     caller.ok(request, await changed)
@@ -630,12 +637,12 @@ async def _change_members(caller: Caller, request: int, asked: ChangeMembership)
 
 @in_a_task(TransferLeadership)
 async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
-    await _note(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
+    await note_action(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
     caller.check(asked)
     caller.ok(request, await caller.group.transfer_leadership(asked.node))
 
 
-async def _note(caller: Caller, action: str, detail: str) -> None:
+async def note_action(caller: Caller, action: str, detail: str) -> None:
     """Write an action into the audit log before it is begun, if access control is on.
 
     So the log may have an action that failed, and lacks none that had an effect. The caller checks the right again

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, RunId, Sequence, SessionId, Term, TopicId
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
 
@@ -22,6 +22,9 @@ __all__ = [
     "Admission",
     "AnswerT",
     "Answered",
+    "ArchivableTopic",
+    "ArchiveQuery",
+    "ArchivedRun",
     "AuditQuery",
     "CancelledGroupsQuery",
     "CommandResults",
@@ -31,12 +34,15 @@ __all__ = [
     "InterfaceQuery",
     "LastPositionQuery",
     "LocationQuery",
+    "OrphansQuery",
     "OutcomeQuery",
     "PlacedGroup",
     "Placement",
     "PlacementQuery",
     "Query",
     "Result",
+    "RunQuery",
+    "RunsQuery",
     "SinkQuery",
     "SinksQuery",
     "SnapshotView",
@@ -203,6 +209,70 @@ class PlacementQuery(Query[PlacedGroup | None]):
     """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
 
     record: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRun:
+    """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
+
+    ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed.
+    """
+
+    id: RunId
+    topic: TopicId
+    first: Position
+    end: Position
+    state: str
+    origin: str
+    size: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivableTopic:
+    """A topic and its runs.
+
+    Attributes:
+      id: the id of the topic.
+      first_position: the first position that the topic keeps.
+      next_position: the position of its next record.
+      next_first: the position at which its next run begins.
+      runs: its runs in any state, by their ids.
+      is_archive_used: whether any topic has a run, or had a committed one.
+    """
+
+    id: TopicId
+    first_position: Position
+    next_position: Position
+    next_first: Position
+    runs: tuple[ArchivedRun, ...]
+    is_archive_used: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveQuery(Query[ArchivableTopic]):
+    """A topic with its runs. Raises UnknownTopicError."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery(Query[ArchivedRun | None]):
+    """The run with an id; None = it is unknown."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsQuery(Query[list[dict[str, object]]]):
+    """All runs as maps, by their ids, with the name of the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansQuery(Query[list[int]]):
+    """Those of the ids of this cluster's objects that no run has, or will ever have; rising."""
+
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -549,7 +549,7 @@ class Streams:
             case ActorChangesQuery(name, instance, index):
                 return self._actors.changes(name, instance, index)
             case _:
-                return state.placements.answer(query)
+                return state.answer(query)
 
     def _split(self, name: str, start: int, end: int, size: int) -> list[int]:
         topic = self._state.named(name)

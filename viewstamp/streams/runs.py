@@ -34,6 +34,7 @@ import msgpack
 
 from viewstamp.errors import OutdatedCodeError, RequestError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
@@ -132,6 +133,14 @@ class TopicRun(NamedTuple):
             **content,
         }
 
+    @property
+    def archived(self) -> ArchivedRun:
+        """The run as the archivist gets it."""
+        size, digest = (0, b"") if self.content is None else self.content[:2]
+        return ArchivedRun(
+            self.id, self.topic, self.first, self.end, self.state.name.lower(), self.origin, size, digest
+        )
+
 
 class RunCatalogue:
     """All runs that are not forgotten. Never awaits.
@@ -176,6 +185,17 @@ class RunCatalogue:
     def next_first(self, topic: Topic) -> Position:
         """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""
         return max(self.ends.get(topic.id, Position(1)), topic.first_position)
+
+    def archivable(self, topic: Topic) -> ArchivableTopic:
+        """Return a topic with its runs, for the archivist."""
+        return ArchivableTopic(
+            id=topic.id,
+            first_position=topic.first_position,
+            next_position=topic.next_position,
+            next_first=self.next_first(topic),
+            runs=tuple(run.archived for run in self.runs.values() if run.topic == topic.id),
+            is_archive_used=self.is_used,
+        )
 
     def orphans(self, ids: Collection[int], applied_end: int) -> list[int]:
         """Return those of the ids of this cluster's objects that no run will ever have, rising.

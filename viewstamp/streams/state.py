@@ -8,7 +8,8 @@ from typing import Any
 from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import Index, Position, TopicId
+from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.node.state_machine import ArchiveQuery, OrphansQuery, Query, RunQuery, RunsQuery
 from viewstamp.streams.access import Access
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
@@ -111,6 +112,21 @@ class State:
         if topic is None:
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
+
+    def answer(self, query: Query[Any]) -> object:
+        """Return the answer to a query about runs or groups. Raises UnknownTopicError, RequestError."""
+        match query:
+            case ArchiveQuery(name):
+                return self.runs.archivable(self.named(name))
+            case RunQuery(run_id):
+                run = self.runs.runs.get(RunId(run_id))
+                return run.archived if run is not None else None
+            case RunsQuery():
+                return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.runs.runs.values()]
+            case OrphansQuery(ids):
+                return self.runs.orphans(ids, self.end)
+            case _:
+                return self.placements.answer(query)
 
     def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
         """Return the existing topic that a CREATE_TOPIC finds; None = it creates one.

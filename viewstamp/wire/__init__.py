@@ -2,6 +2,7 @@
 
 - ``batch``: the record batch, the unit of everything
 - ``columns``: columns of batches, cut and joined
+- ``archiving``: the records about runs of archived records
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks

@@ -246,6 +246,15 @@ def _is_group(value: object) -> bool:
     return _has(value, {**checks, **dict.fromkeys(("streams", "hosted"), lambda names: _is_list_of(names, _is_text))})
 
 
+def _is_run(value: object) -> bool:
+    numbers = dict.fromkeys(("id", "first", "last", "changed_at"), _is_int)
+    return _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)})
+
+
+def _is_orphan(value: object) -> bool:
+    return _is_list_of(value, _is_int) and len(value) == 2  # type: ignore[arg-type]
+
+
 def _is_token(value: object) -> bool:
     numbers = ("created", "expires", "ended", "old_until", "rotation")
     checks = {"id": _is_text, "name": _is_text, "roles": lambda roles: _is_list_of(roles, _is_text), "is_on": _is_bool}
@@ -300,6 +309,10 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.PLACE_GROUP: {"group": _is_group},
     FrameKind.CANCEL_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
+    FrameKind.ARCHIVE_TOPIC: {"archived_end": _is_int, "is_running": _is_bool},
+    FrameKind.CHECK_RUN: {"is_running": _is_bool, "damage": _is_text},
+    FrameKind.FIND_ORPHANS: {"is_running": _is_bool, "orphans": lambda value: _is_list_of(value, _is_orphan)},
+    FrameKind.LIST_RUNS: {"runs": lambda value: _is_list_of(value, _is_run)},
     FrameKind.CREATE_TOKEN: {"token": _is_token},
     FrameKind.ROTATE_TOKEN: {"token": _is_token},
     FrameKind.REVOKE_TOKEN: {"token": _is_token},

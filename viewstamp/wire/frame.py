@@ -137,6 +137,10 @@ class FrameKind(IntEnum):
     PLACE_GROUP = 70
     CANCEL_GROUP = 71
     LIST_GROUPS = 72
+    ARCHIVE_TOPIC = 73
+    CHECK_RUN = 74
+    FIND_ORPHANS = 75
+    LIST_RUNS = 76
     OK = 30
     ERROR = 31
 

@@ -196,6 +196,8 @@ class Welcome:
     """Random bytes of this connection, for ``ProveDirectory``; b"" = the client did not ask for them."""
     takes_beats: bool = False
     """Whether the node reads BEATS frames on this connection; only said in other groups than 0."""
+    kinds: int = 0
+    """The highest number of a kind of record that the node can read; 0 = a release before runs, which does not say."""
 
     def to_map(self) -> dict[str, object]:
         """Return the body of WELCOME."""
@@ -209,6 +211,7 @@ class Welcome:
             **self.identity,
             **({"challenge": self.challenge} if self.challenge else {}),
             **({"takes_beats": True} if self.takes_beats else {}),
+            **({"kinds": self.kinds} if self.kinds else {}),
         }
 
     @classmethod
@@ -244,6 +247,7 @@ class Welcome:
             identity={name: body[name] for name in IDENTITY_FIELDS if name in body},
             challenge=challenge if isinstance(challenge := body.get("challenge"), bytes) else b"",
             takes_beats=body.get("takes_beats") is True,
+            kinds=kinds if type(kinds := body.get("kinds")) is int else 0,
         )
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "AbortAttempts",
     "AppendBatch",
     "AppendBatchAt",
+    "ArchiveTopic",
     "AskOutcome",
     "AskStatus",
     "AskToJoin",
@@ -36,6 +37,7 @@ __all__ = [
     "CallActors",
     "CancelGroup",
     "ChangeMembership",
+    "CheckRun",
     "CommitAttempts",
     "ConfigureTopic",
     "CopyLog",
@@ -47,11 +49,13 @@ __all__ = [
     "DescribeLog",
     "DescribeSink",
     "DescribeTopic",
+    "FindOrphans",
     "FindTime",
     "ForgetSink",
     "ListActors",
     "ListAudit",
     "ListGroups",
+    "ListRuns",
     "ListSinks",
     "ListSnapshots",
     "ListTokens",
@@ -449,6 +453,55 @@ class ListGroups(RequestBody):
     """List the groups that are placed. OK: ``groups``, a list of the maps that PlaceGroup returns; ``applied_index``.
 
     ``applied_index``: what ``since`` of a PlaceGroup has to be.
+    """
+
+
+# -- The archive ----------------------------------------------------------------------------------------------
+
+
+@request(FrameKind.ARCHIVE_TOPIC, needs=_ADMINISTER)
+class ArchiveTopic(RequestBody):
+    """Archive the records of a topic before position ``end``. The leader answers within a second, and goes on.
+
+    The same request again reports how far it is. A second copy changes nothing: if the records are archived, there is
+    nothing to do.
+
+    OK: ``archived_end``, a position: all kept records before it are archived; ``is_running``: whether more is to come.
+    ERROR: the archiving has failed; the next request begins it again.
+    """
+
+    name: str
+    end: Annotated[int, _POSITION]
+
+
+@request(FrameKind.CHECK_RUN, needs=_ADMINISTER)
+class CheckRun(RequestBody):
+    """Read the object of a committed run, and compare it with the catalogue. The leader answers within a second.
+
+    OK: ``is_running``: it is still being read; send the request again. ``damage``: why it is not intact; "" = it is.
+    """
+
+    run: int
+
+
+@request(FrameKind.FIND_ORPHANS, needs=_ADMINISTER)
+class FindOrphans(RequestBody):
+    """Find the objects of this cluster in the store that belong to no run. The leader answers within a second.
+
+    OK: ``is_running``: it is not done; send the request again. ``orphans``: a list of [id, size in bytes]; if
+    ``remove``, they have been removed.
+    """
+
+    remove: bool
+
+
+@request(FrameKind.LIST_RUNS, needs=_ADMINISTER)
+class ListRuns(RequestBody):
+    """List the runs that are known, by their ids.
+
+    OK: ``runs``, a list of {id, topic (its name), first, last, state (prepared, committed, dropped), changed_at (log
+    time in microseconds), origin (the id of the cluster that wrote it; "" = this one)}, and of a committed run size,
+    digest, first_index, end_index, first_time, last_time.
     """
 
 

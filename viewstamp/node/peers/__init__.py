@@ -5,7 +5,7 @@
 | ``pool`` | the connections to members, their addresses, the accepted sources of messages | the content of messages |
 | ``connection`` | one outgoing connection to another member: dialling, handshake, sending | the content of messages |
 | ``peer_client`` | a request to another member on a connection of its own | the purpose of the request |
-| ``probe`` | whether the members run a release that knows groups | the purpose of the question |
+| ``probe`` | whether the members run a release that can read a kind of record | the purpose of the question |
 | ``codec`` | consensus messages as frames | connections |
 | ``identity`` | the id of a node in its group, also after its disk was lost | connections |
 """

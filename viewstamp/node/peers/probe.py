@@ -1,4 +1,7 @@
-"""The probe of members before a group is placed: whether each runs a release that can read records about groups.
+"""The probe of members before a record of a newer release is proposed: whether each runs a release that can read it.
+
+A WELCOME has the highest kind of record that the member can read; releases before runs do not send it, and are probed
+for groups in another way.
 
 Two connections are opened to each member, by the HELLO of a client, which changes nothing. The answer to the first one
 has the id of the member and its durability. The second one names a group that no cluster has, so its HELLO has another
@@ -26,6 +29,7 @@ from viewstamp.host.interfaces import Connection, Network
 from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
 from viewstamp.node.running_mark import INTERVAL
 from viewstamp.wire.answers import error_from
+from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameDecoder
 from viewstamp.wire.handshake import Hello, Opening, Welcome
 
@@ -38,7 +42,7 @@ _NO_GROUP = GroupId((1 << 63) - 1)
 
 
 class Unfit(NamedTuple):
-    """The members because of which no group may be placed, each with the reason."""
+    """The members because of which the record may not be proposed, each with the reason."""
 
     refusing: dict[NodeId, str]
     """They cannot take part until an operator changes them."""
@@ -46,15 +50,20 @@ class Unfit(NamedTuple):
     """They did not answer in time, or another node answered."""
 
 
-async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str]) -> Unfit:
-    """Probe members at their addresses, all at once, within 1.5 s. Changes nothing; cancellable."""
+async def find_unfit(
+    network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind = Kind.PLACE_GROUP
+) -> Unfit:
+    """Probe members at their addresses, all at once, within 1.5 s. Changes nothing; cancellable.
+
+    ``kind`` is that of the record to propose: one about groups, or a newer one.
+    """
     unfit = Unfit({}, {})
-    probes = [_probe(network, cluster, member, address, unfit) for member, address in members.items()]
+    probes = [_probe(network, cluster, member, address, kind, unfit) for member, address in members.items()]
     await asyncio.gather(*probes)
     return unfit
 
 
-async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: str, unfit: Unfit) -> None:
+async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: str, kind: Kind, unfit: Unfit) -> None:
     """Probe one member, and put it into ``unfit`` if it is not fit."""
     try:
         async with asyncio.timeout(_SECONDS):
@@ -72,6 +81,8 @@ async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: 
         unfit.silent[member] = f"no answer from {address}: {failed}"
     elif name_of(welcome.node) != name_of(member):
         unfit.silent[member] = f"{welcome.node} answers at {address}"
+    elif kind > Kind.CANCEL_GROUP and welcome.kinds < kind:
+        unfit.refusing[member] = f"runs a release that cannot read records of kind {kind}"
     elif welcome.durability == INTERVAL:
         unfit.refusing[member] = "acknowledges before it syncs ([wal] durability)"
 

@@ -1,0 +1,184 @@
+"""The objects of the runs of one cluster in a store: written from batches of the log, checked, listed and removed.
+
+The object of a run is ``CLUSTER/ID.parquet``, with the id in 20 digits, so that a list is in the order of the ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+
+from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.run_file import RunReader, RunWriter
+from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
+from viewstamp.errors import CorruptionError, FrameError, UnavailableError
+from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
+from viewstamp.node.archivist import WrittenRun
+from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.columns import slice_columns
+
+__all__ = ["RunObjects"]
+
+_NAME = re.compile(r"(\d{20})\.parquet")
+
+
+class RunObjects:
+    """The objects of one cluster. It has the calls of ``node.archivist.RunStore``, and all of them block."""
+
+    def __init__(self, store: ObjectStore, cluster: ClusterId) -> None:
+        """Use the folder of ``cluster`` in ``store``."""
+        self.where = store.where
+        self._store = store
+        self._cluster = cluster
+
+    def check_usable(self) -> None:
+        """Check that pyarrow can be used. Raises ConfigError."""
+        load_arrow()
+
+    def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
+        """Begin to write the object of a run; as ``RunStore``."""
+        name = _name(self._cluster, run)
+        try:
+            creation = self._store.begin(name)
+        except FileExistsError as error:
+            # For example of records that a recovery without a majority has lost. The next attempt has another id.
+            raise UnavailableError(
+                f"{self.where} has an object {name} already; it was not changed", remedy="try again"
+            ) from error
+        return _RunObject(creation, self._cluster, run, topic, first)
+
+    def check(self, run: ArchivedRun) -> Generator[int, None, None]:
+        """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
+        cluster = ClusterId(run.origin) if run.origin else self._cluster
+        name = _name(cluster, run.id)
+        reader = RunReader(ObjectFile(self._store, name, run.size), name)
+        reader.check_identity(cluster, run.id)
+        footer = reader.footer
+        expected = (run.topic, run.first, run.end, run.digest.hex())
+        found = (footer.topic, footer.first, footer.end, footer.digest)
+        if found != expected:
+            raise CorruptionError(
+                f"run file {name} holds {_content(*found)}, and the catalogue has {_content(*expected)}",
+                path=name,
+                expected=_content(*expected),
+                found=_content(*found),
+                remedy="keep the object, and put an intact copy in its place",
+            )
+        yield from reader.verify()
+
+    def remove(self, run: RunId) -> None:
+        """Remove the object of a run of this cluster; as ``RunStore``."""
+        self._store.remove(_name(self._cluster, run))
+
+    def list_sizes(self) -> dict[int, int]:
+        """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
+        folder = f"{self._cluster}/"
+        sizes = self._store.list_sizes(folder).items()
+        found = ((_NAME.fullmatch(name.removeprefix(folder)), size) for name, size in sizes)
+        return {int(match[1]): size for match, size in found if match is not None}
+
+
+class _RunObject:
+    """The object of a run that is being written; as ``node.archivist.RunObject``."""
+
+    def __init__(
+        self, creation: ObjectCreation, cluster: ClusterId, run: RunId, topic: TopicId, first: Position
+    ) -> None:
+        self._creation = creation
+        self._topic = topic
+        self._sink = _Sink()
+        self._size = 0
+        self._writer = RunWriter(self._sink, cluster=cluster, run=run, topic=topic, first=first)  # type: ignore[arg-type]
+
+    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+        """Add records before ``end``; the batches are verified again, because they may have been in memory for long."""
+        for batch in Batch.decode_all(b"".join(buffers)):
+            if self._writer.end < end:
+                self._add(batch, end)
+        self._flush()
+        return Position(self._writer.end)
+
+    def _add(self, batch: Batch, end: int) -> None:
+        at = self._writer.end
+        skip = at - batch.first_position
+        if batch.topic != self._topic or not 0 <= skip < batch.count:
+            raise FrameError(f"{batch!r} is not the batch of topic {self._topic} that holds position {at}")
+        try:
+            columns = slice_columns(batch.columns(), skip, min(batch.count, end - batch.first_position))
+        except (ValueError, IndexError, OverflowError) as error:
+            raise FrameError(f"{batch!r} has an invalid layout: {error}") from error
+        self._writer.add(batch.term, Index(batch.first_index + skip), batch.log_time, columns)
+
+    def finish(self) -> WrittenRun:
+        """Complete the file, and make the object durable."""
+        footer = self._writer.finish()
+        self._flush()
+        try:
+            self._creation.finish()
+        except FileNotFoundError as error:
+            raise UnavailableError(
+                "another leader has removed the object that was being written", remedy="try again"
+            ) from error
+        return WrittenRun(
+            self._size,
+            bytes.fromhex(footer.digest),
+            footer.first_index,
+            footer.end_index,
+            footer.first_time,
+            footer.last_time,
+        )
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        self._creation.abandon()
+
+    def _flush(self) -> None:
+        for piece in self._sink.take():
+            self._creation.write(piece)
+            self._size += len(piece)
+
+
+class _Sink:
+    """A file for pyarrow that keeps the bytes until they are taken, so that pyarrow never sees errors of the store."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = 0
+
+    def take(self) -> list[bytes]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def write(self, data: Buffer) -> int:
+        self._pieces.append(bytes(data))
+        self._at += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _name(cluster: ClusterId, run: RunId) -> str:
+    return f"{cluster}/{run:020d}.parquet"
+
+
+def _content(topic: int, first: int, end: int, digest: str) -> str:
+    return f"positions {first} to {end - 1} of topic {topic} with digest {digest}"

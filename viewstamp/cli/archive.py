@@ -1,0 +1,130 @@
+"""``viewstamp archive``: moves old records of topics into a store of files that other programs can read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from viewstamp.cli.group import CommandGroup
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.errors import CorruptionError
+from viewstamp.local.find import find_cluster
+from viewstamp.quantities import show_size
+from viewstamp.terminal.output import Output, print_json, print_table
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import RunInfo
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Copy old records of topics into Parquet files. The log keeps them too, so far.",
+    no_args_is_help=True,
+)
+
+TopicOption = Annotated[str, typer.Argument(metavar="TOPIC", help="Only the runs of this topic.", show_default=False)]
+
+
+@app.command()
+def run(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    before: Annotated[
+        int | None,
+        typer.Option("--before", metavar="POSITION", min=1, help="Leave records from here on. [default: none]"),
+    ] = None,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Write the records of a topic into the archive. Safe to repeat: it goes on where the last one ended."""
+    end = find_cluster(directory, cluster).ask(lambda client: client.archive_topic(topic, before, timeout=timeout))
+    if output is Output.JSON:
+        print_json({"topic": topic, "archived_end": end})
+    else:
+        print(f"topic {topic} is archived up to position {end - 1}")
+
+
+@app.command()
+def log(
+    topic: TopicOption = "",
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the runs of archived records, with their positions, states and files."""
+    runs = find_cluster(directory, cluster).ask(lambda client: client.list_runs(timeout=timeout))
+    runs = [each for each in runs if topic in ("", each.topic)]
+    if output is Output.JSON:
+        print_json({"runs": [_described(each) for each in runs]})
+        return
+    rows = [
+        (each.id, each.topic, each.first_position, each.last_position, each.state, show_size(each.bytes))
+        for each in runs
+    ]
+    print_table(["run", "topic", "first", "last", "state", "size"], rows, empty="no runs: viewstamp archive run TOPIC")
+
+
+@app.command()
+def check(
+    topic: TopicOption = "",
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 600.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Read the files of all committed runs, and compare them with the catalogue. Fails if one is damaged."""
+
+    async def ask(client: Client) -> list[tuple[RunInfo, str]]:
+        runs = await client.list_runs(timeout=timeout)
+        chosen = [each for each in runs if each.state == "committed" and topic in ("", each.topic)]
+        return [(each, await client.check_run(each.id, timeout=timeout)) for each in chosen]
+
+    checked = find_cluster(directory, cluster).ask(ask)
+    if output is Output.JSON:
+        print_json({"runs": [{**_described(each), "damage": damage} for each, damage in checked]})
+    else:
+        rows = [(each.id, each.topic, "damaged" if damage else "intact") for each, damage in checked]
+        print_table(["run", "topic", "file"], rows, empty="no committed runs")
+    damaged = [damage for _, damage in checked if damage]
+    if damaged:
+        raise CorruptionError(
+            f"{len(damaged)} of {len(checked)} runs are damaged: {damaged[0]}",
+            remedy="keep the files, and put intact copies in their place; the log has the records",
+        )
+
+
+@app.command()
+def orphans(
+    remove: Annotated[bool, typer.Option("--remove", help="Remove them. They are never read.")] = False,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the files of the archive that belong to no run, because a leader stopped while it wrote them."""
+    found = find_cluster(directory, cluster).ask(lambda client: client.find_orphans(remove=remove, timeout=timeout))
+    if output is Output.JSON:
+        print_json({"orphans": [{"id": run, "bytes": size} for run, size in found.items()], "removed": remove})
+        return
+    state = "removed" if remove else "unused"
+    print_table(["run", "size", "file"], [(run, show_size(size), state) for run, size in found.items()], empty="none")
+
+
+def _described(run: RunInfo) -> dict[str, object]:
+    return {
+        "id": run.id,
+        "topic": run.topic,
+        "first_position": run.first_position,
+        "last_position": run.last_position,
+        "state": run.state,
+        "origin": run.origin,
+        "bytes": run.bytes,
+        "digest": run.digest,
+        "first_time": run.first_time,
+        "last_time": run.last_time,
+    }

@@ -1,0 +1,529 @@
+"""The archivist: the steps of the leader of group 0 that move old records of a topic into the store of runs.
+
+The rules of the records are in ``streams/runs.py``, and the table of failures in design note 0022. An administrator
+asks for the records before a position, and the leader writes one run after another up to it:
+
+| step | if the process dies here, or the leader is deposed |
+| --- | --- |
+| 1. a linearizable read of the topic and its runs | nothing was changed |
+| 2. runs that an earlier leader or attempt left are dropped, removed and forgotten | the next request goes on with it |
+| 3. before the first run of a cluster, each member is probed (``peers/probe.py``) | nothing was changed |
+| 4. PREPARE_RUN is proposed, and applied here | the next request does step 2 for this run |
+| 5. the object is written, piece by piece, and synced | the same; the object may appear later, as an orphan |
+| 6. the object is read back, and compared with what was written | the same |
+| 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
+
+So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. The
+log keeps all records, because no part of it depends on the archive yet.
+
+Blocking calls are made in a thread, one piece of about 1 MiB of log at a time. After each piece the archivist waits as
+long as the piece took, so that it uses half a processor at most. Records are read by the reader of the log, which has
+a thread of its own, so that appends never wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+
+from viewstamp.consensus.leader import not_leader
+from viewstamp.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptionError,
+    FrameError,
+    OverloadedError,
+    RequestError,
+    StorageError,
+    TrimmedError,
+    UnavailableError,
+    ViewstampError,
+)
+from viewstamp.host.blocking import in_thread
+from viewstamp.host.interfaces import Clock, Network
+from viewstamp.host.logger import Logger
+from viewstamp.ids import GROUP_0, NodeId, Position, RunId, Term, TopicId, name_of
+from viewstamp.node.changes import answered
+from viewstamp.node.group import Group
+from viewstamp.node.peers.probe import find_unfit
+from viewstamp.node.replica import Replica
+from viewstamp.node.service import Caller, in_a_task, note_action
+from viewstamp.node.state_machine import (
+    ArchivableTopic,
+    ArchivedRun,
+    ArchiveQuery,
+    OrphansQuery,
+    Result,
+    RunQuery,
+    RunsQuery,
+    SplitQuery,
+)
+from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
+from viewstamp.wire.batch import Batch, Buffer, Kind
+from viewstamp.wire.requests import ArchiveTopic, CheckRun, FindOrphans, ListRuns
+
+__all__ = ["Archivist", "RunObject", "RunStore", "WrittenRun"]
+
+RUN_BYTES = 256 * 1024 * 1024
+"""About the bytes of log that a run has, before compression."""
+_STEP_BYTES = 1024 * 1024
+"""Bytes of the log that are written in one step."""
+_ANSWER_SECONDS = 1.0
+"""Longest time until a request is answered. Shorter than the silence after which a client asks another node."""
+_KEPT_SECONDS = 30.0
+"""Time for which the result of a job is kept for the next request, because its caller was between two requests."""
+_JOBS_MAX = 32
+_UNPREPARED = "until then the log keeps the records"
+
+ParametersP = ParamSpec("ParametersP")
+ResultT = TypeVar("ResultT")
+
+
+class WrittenRun(NamedTuple):
+    """The description of the object of a run, as ``COMMIT_RUN`` has it; ``streams.runs.RunContent`` explains it."""
+
+    size: int
+    digest: bytes
+    first_index: int
+    end_index: int
+    first_time: int
+    last_time: int
+
+
+class RunObject(Protocol):
+    """The object of one run that is being written. All calls block; they raise StorageError as the store's calls."""
+
+    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+        """Add records of batches that follow the last one, up to position ``end``; return the next position.
+
+        Args:
+          end: records from this position on are left out, and so are those that were added before.
+          buffers: whole batches of the topic, in the order of their positions, as bytes one after the other.
+
+        Raises:
+          FrameError: a batch has no valid layout, or is not the next one. The object can only be abandoned.
+        """
+        ...
+
+    def finish(self) -> WrittenRun:
+        """Make the object durable, and return its description."""
+        ...
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        ...
+
+
+class RunStore(Protocol):
+    """The store of the runs of one cluster. All calls block.
+
+    Calls raise StorageError if the store refuses them, and UnavailableError if it does not answer.
+    """
+
+    where: str
+
+    def check_usable(self) -> None:
+        """Check that this process can write runs. Raises ConfigError if a package is missing."""
+        ...
+
+    def begin(self, run: RunId, topic: TopicId, first: Position) -> RunObject:
+        """Begin to write the object of a run. Raises UnavailableError if there is an object of its name already."""
+        ...
+
+    def check(self, run: ArchivedRun) -> Generator[int, None, None]:
+        """Read the object of a run and compare it with the catalogue; yields the bytes of each step.
+
+        Raises:
+          CorruptionError: it is not there, or is not that run. OutdatedCodeError: its format is newer.
+        """
+        ...
+
+    def remove(self, run: RunId) -> None:
+        """Remove the object of a run of this cluster; one that is not there is no error."""
+        ...
+
+    def list_sizes(self) -> dict[int, int]:
+        """Return the size in bytes of each object of this cluster, by the id of its run; 0 = it is not complete."""
+        ...
+
+
+class Archivist:
+    """Archives topics, if this node leads group 0. One topic at a time; ``stop`` ends it.
+
+    Invariants:
+      * at most one job uses the store at a time
+      * an object is written only for a run that this leader has prepared in this term
+    """
+
+    def __init__(self, group: Group, network: Network, store: RunStore | None, clock: Clock, log: Logger) -> None:
+        """Archive topics of ``group``, group 0 of this node, into ``store``; None = none is configured here."""
+        self._group = group
+        self._network = network
+        self._store = store
+        self._clock = clock
+        self._logger = log
+        self._jobs: dict[tuple[object, ...], asyncio.Task[Any]] = {}
+        self._ended: dict[tuple[object, ...], float] = {}
+        """The time at which each job ended whose result was not requested yet."""
+        self._turn = asyncio.Lock()
+        self._is_stopping = False
+
+    # Requests.
+
+    async def archive(self, name: str, end: int) -> tuple[Position, bool]:
+        """Archive the records of a topic before ``end``, in a job. Returns the archived end, and whether it goes on.
+
+        Raises:
+          RequestError: no store is configured, a package is missing, a member runs an older release, or a client has
+            appended a batch that has no valid layout. UnknownTopicError: there is no such topic.
+          NotLeaderError: ask the leader. UnavailableError: the job has failed; the next request begins it again.
+        """
+        await self._check_usable()
+        archived_end = await self._result(("archive", name, end), lambda: self._archive(name, end))
+        if archived_end is None:
+            return self._group.machine.query(ArchiveQuery(name)).next_first, True
+        return archived_end, False
+
+    def is_begun(self, name: str, end: int) -> bool:
+        """Return whether the job of :meth:`archive` exists."""
+        return ("archive", name, end) in self._jobs
+
+    async def check(self, run: int) -> str | None:
+        """Check the object of a committed run, in a job. Returns the damage; "" = none, None = it is being read.
+
+        Raises: as :meth:`archive`.
+        """
+        await self._check_usable()
+        return await self._result(("check", run), lambda: self._check(run))
+
+    async def find_orphans(self, *, remove: bool) -> dict[int, int] | None:
+        """Return the sizes of objects that belong to no run, by id; None = not done yet. Raises as :meth:`archive`."""
+        await self._check_usable()
+        return await self._result(("orphans", remove), lambda: self._find_orphans(remove))
+
+    async def stop(self) -> None:
+        """Stop all jobs, and wait for the end of their steps in the store. Idempotent."""
+        self._is_stopping = True
+        tasks = list(self._jobs.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _result(
+        self, key: tuple[object, ...], begin: Callable[[], Coroutine[Any, Any, ResultT]]
+    ) -> ResultT | None:
+        """Return the result of a job, which is begun if it does not exist; None = it goes on. Raises its error."""
+        self._forget_old()
+        if key not in self._jobs:
+            if self._is_stopping:
+                raise ClosedError("the node is stopping", remedy="ask another node")
+            if len(self._jobs) >= _JOBS_MAX:
+                raise OverloadedError(
+                    f"{_JOBS_MAX} requests about the archive are being worked on", remedy="try again later"
+                )
+            self._jobs[key] = asyncio.get_running_loop().create_task(begin())
+            self._jobs[key].add_done_callback(lambda ended: self._on_ended(key, ended))
+        task: asyncio.Task[ResultT] = self._jobs[key]
+        await asyncio.wait([task], timeout=_ANSWER_SECONDS)
+        if not task.done():
+            return None
+        if self._jobs.get(key) is task:
+            del self._jobs[key]
+            self._ended.pop(key, None)
+        if task.cancelled():
+            raise ClosedError("the node is stopping", remedy="ask another node")
+        return task.result()
+
+    def _on_ended(self, key: tuple[object, ...], task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._logger.warning("! archive", job=" ".join(map(str, key)), error=repr(task.exception()))
+        self._ended[key] = self._clock.monotonic()
+
+    def _forget_old(self) -> None:
+        now = self._clock.monotonic()
+        for key in [key for key, ended in self._ended.items() if now - ended > _KEPT_SECONDS]:
+            self._jobs.pop(key, None)
+            del self._ended[key]
+
+    # Conditions.
+
+    @property
+    def _replica(self) -> Replica:
+        self._group.check_replayed()
+        replica = self._group.replica
+        assert replica is not None, "a replayed group has one"
+        return replica
+
+    async def _check_usable(self) -> None:
+        """Check that this node leads, and can use the store."""
+        replica = self._replica
+        if not replica.is_leading:
+            raise not_leader(replica.raft.core)
+        if self._group.options.is_interval:
+            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"})
+        if self._store is None:
+            raise RequestError(
+                f"{self._group.options.node} leads, and has no directory for the archive; nothing was archived",
+                remedy="set [archive] directory on every node, to a directory that all of them reach",
+            )
+        try:
+            await in_thread(self._store.check_usable)
+        except ConfigError as error:
+            raise RequestError(
+                f"{self._group.options.node} leads, and cannot use the archive: {error.message}; nothing was archived",
+                remedy=error.remedy,
+            ) from error
+
+    def _leads(self, term: Term) -> bool:
+        replica = self._group.replica
+        return replica is not None and replica.is_leading and replica.raft.core.term == term
+
+    def _check_leads(self, term: Term) -> None:
+        if not self._leads(term):
+            raise not_leader(self._replica.raft.core)
+
+    async def _probe(self) -> None:
+        """Check that all other members can read records about runs, because nobody has proposed one so far."""
+        options = self._group.options
+        members = self._group.membership.addresses
+        others = {node: address for node, address in members.items() if name_of(node) != options.node}
+        unfit = await find_unfit(self._network, options.cluster, others, Kind.FORGET_RUN)
+        if unfit.refusing:
+            raise _refusing(unfit.refusing)
+        if unfit.silent:
+            raise UnavailableError(
+                "a member of the cluster does not answer, so its release is unknown; nothing was archived:"
+                f" {_listed(unfit.silent)}",
+                remedy="start it, or remove it: `viewstamp members remove`; then archive again",
+            )
+
+    # Jobs.
+
+    async def _archive(self, name: str, end: int) -> Position:
+        """Write runs until the records of a topic before ``end`` are archived; return the archived end."""
+        async with self._turn:
+            while await self._archive_next(name, end):
+                pass
+            return self._group.machine.query(ArchiveQuery(name)).next_first
+
+    async def _archive_next(self, name: str, end: int) -> bool:
+        """Write one run; return False if there was nothing to archive."""
+        replica = self._replica
+        term = replica.raft.core.term
+        self._check_leads(term)
+        topic, _ = await self._group.reading.query(ArchiveQuery(name), stale=False)
+        self._check_leads(term)
+        await self._clean(topic)
+        topic = self._group.machine.query(ArchiveQuery(name))
+        first, end = topic.next_first, min(end, topic.next_position)
+        if first >= end:
+            return False
+        if not topic.is_archive_used:
+            await self._probe()
+        end = self._group.machine.query(SplitQuery(name, first, end, RUN_BYTES))[1]
+        self._check_leads(term)
+        prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
+        run = RunId(cast("dict[str, int]", prepared["run"])["id"])
+        try:
+            written = await self._write(run, topic.id, first, Position(end), term)
+            self._check_leads(term)
+            await self._propose(encode_commit_run(run, records=end - first, **written._asdict()))
+        except Exception as error:
+            if self._leads(term):
+                with suppress(ViewstampError):
+                    await self._clean(self._group.machine.query(ArchiveQuery(name)))
+            if isinstance(error, FrameError):
+                raise RequestError(
+                    f"topic {name!r} cannot be archived: {error.message}", remedy="keep these records in the log"
+                ) from error
+            if isinstance(error, StorageError | CorruptionError):
+                raise UnavailableError(f"run {run} is not committed: {error.message}", remedy=error.remedy) from error
+            raise
+        self._logger.info("= run archived", run=run, topic=name, first=first, last=end - 1, bytes=written.size)
+        return True
+
+    async def _write(self, run: RunId, topic: TopicId, first: Position, end: Position, term: Term) -> WrittenRun:
+        """Write the object of a run, read it back, and return its description."""
+        store = self._store
+        assert store is not None, "checked with the request"
+        written = await in_thread(store.begin, run, topic, first)
+        try:
+            position = first
+            while position < end:
+                self._check_leads(term)
+                try:
+                    buffers, _ = await self._group.reading.read(topic, position, bytes_max=_STEP_BYTES)
+                except TrimmedError as error:
+                    raise UnavailableError(
+                        f"records were deleted while they were being archived: {error.message}", remedy="try again"
+                    ) from error
+                position = await self._step(written.add, end, buffers)
+            described = await self._step(written.finish)
+        except BaseException:
+            await in_thread(written.abandon)
+            raise
+        found = ArchivedRun(run, topic, first, end, "prepared", "", described.size, described.digest)
+        await self._go_through(store.check(found))
+        return described
+
+    async def _clean(self, topic: ArchivableTopic) -> None:
+        """Drop, remove and forget the runs of a topic that are not needed.
+
+        None of them is being written by this node, because jobs take turns. Removing the object of a run that was
+        dropped is right at any time, and by any node, because no record makes the run readable again.
+        """
+        for run in topic.runs:
+            if run.state == "committed" and run.end > topic.first_position:
+                continue
+            if run.state != "dropped":
+                await self._propose(encode_drop_run(run.id))
+            if run.origin or await self._remove(run.id):
+                await self._propose(encode_forget_run(run.id))
+
+    async def _remove(self, run: RunId) -> bool:
+        """Remove the object of a run; return False if that failed: the run stays DROPPED, and the next job tries it."""
+        store = self._store
+        assert store is not None, "checked with the request"
+        try:
+            await in_thread(store.remove, run)
+        except (ViewstampError, OSError) as error:
+            self._logger.warning("! object of a run not removed", run=run, error=repr(error))
+            return False
+        return True
+
+    async def _check(self, number: int) -> str:
+        async with self._turn:
+            store = self._store
+            assert store is not None, "checked with the request"
+            run, _ = await self._group.reading.query(RunQuery(number), stale=False)
+            if run is None or run.state != "committed":
+                raise RequestError(
+                    f"there is no committed run {number}", remedy="take the id of a run from `viewstamp archive log`"
+                )
+            try:
+                await self._go_through(store.check(run))
+            except CorruptionError as error:
+                return error.message
+            return ""
+
+    async def _find_orphans(self, remove: bool) -> dict[int, int]:
+        """Find orphans, and remove them.
+
+        The list is read before the state: an object that is in the list was prepared before, so the state has its run,
+        or the run was forgotten.
+        """
+        async with self._turn:
+            store = self._store
+            assert store is not None, "checked with the request"
+            sizes = await in_thread(store.list_sizes)
+            orphans, _ = await self._group.reading.query(OrphansQuery(tuple(sizes)), stale=False)
+            if remove:
+                for run in orphans:
+                    await in_thread(store.remove, RunId(run))
+            return {run: sizes[run] for run in orphans}
+
+    # Steps.
+
+    async def _propose(self, batch: Batch) -> dict[str, object]:
+        """Propose a record, and return its result once it is applied here. Raises as ``Group.propose``.
+
+        A refusal becomes UnavailableError: the state has changed meanwhile, and the next attempt decides by it.
+        """
+
+        def begin(told: Callable[[dict[str, object] | ViewstampError], None]) -> None:
+            def answer(result: Result | ViewstampError) -> None:
+                assert isinstance(result, dict | ViewstampError), "the result of a record about runs is a map"
+                told(result)
+
+            self._group.propose(batch, answer)
+
+        try:
+            return await answered(begin)
+        except RequestError as error:
+            raise UnavailableError(
+                f"the runs have changed meanwhile: {error.message}", remedy=f"try again; {_UNPREPARED}"
+            ) from error
+
+    async def _step(
+        self, call: Callable[ParametersP, ResultT], *arguments: ParametersP.args, **named: ParametersP.kwargs
+    ) -> ResultT:
+        """Make a blocking call in a thread, then wait as long as it took."""
+        started = self._clock.monotonic()
+        result = await in_thread(call, *arguments, **named)
+        await asyncio.sleep(self._clock.monotonic() - started)
+        return result
+
+    async def _go_through(self, pieces: Generator[int, None, None]) -> None:
+        """Run a generator that reads a piece in each step."""
+        try:
+            while await self._step(next, pieces, None) is not None:
+                pass
+        finally:
+            await in_thread(pieces.close)
+
+
+def _refusing(members: dict[NodeId, str]) -> RequestError:
+    return RequestError(
+        f"a member of the cluster cannot take part; nothing was archived: {_listed(members)}",
+        remedy='run this release on every member, with [wal] durability = "sync"; then archive again',
+    )
+
+
+def _listed(members: dict[NodeId, str]) -> str:
+    return "; ".join(f"{node}: {reason}" for node, reason in members.items())
+
+
+# The handlers of the requests about the archive.
+
+
+def _check_group_0(caller: Caller) -> None:
+    """Raise RequestError on the connection of another group, because only the state of group 0 has runs."""
+    if caller.group is not caller.service.group:
+        raise RequestError(
+            f"topics are archived in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
+            remedy="send the request on a connection whose HELLO names no group",
+        )
+
+
+@in_a_task(ArchiveTopic)
+async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
+    _check_group_0(caller)
+    archivist = caller.service.archivist
+    if not archivist.is_begun(asked.name, asked.end):
+        await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
+        caller.check(asked)
+    archived_end, is_running = await archivist.archive(asked.name, asked.end)
+    caller.ok(request, {"archived_end": archived_end, "is_running": is_running})
+
+
+@in_a_task(CheckRun)
+async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
+    _check_group_0(caller)
+    damage = await caller.service.archivist.check(asked.run)
+    caller.check(asked)
+    caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
+
+
+@in_a_task(FindOrphans)
+async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
+    _check_group_0(caller)
+    if asked.remove:
+        await note_action(caller, "archive orphans", "remove")
+    caller.check(asked)
+    found = await caller.service.archivist.find_orphans(remove=asked.remove)
+    caller.ok(request, {"is_running": found is None, "orphans": _pairs((found or {}).items())})
+
+
+@in_a_task(ListRuns)
+async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
+    _check_group_0(caller)
+    runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
+    caller.check(asked)
+    caller.ok(request, {"runs": runs})
+
+
+def _pairs(items: Iterable[tuple[int, int]]) -> list[list[int]]:
+    return [list(item) for item in items]
