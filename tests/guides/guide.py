@@ -18,6 +18,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.quick_java import QUICK_JAVA
+
 __all__ = ["blocks", "run_guide"]
 
 
@@ -81,7 +83,7 @@ def run(command: str, directory: Path) -> str:
     bin_directory = os.path.dirname(sys.executable)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VIEWSTAMP_")}
     environment["PATH"] = f"{bin_directory}{os.pathsep}{environment['PATH']}"
-    environment.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # Short jobs.
+    environment.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=directory,

@@ -4,8 +4,7 @@ A JVM takes ten seconds to start and a gigabyte of memory, so all tests share on
 as for a user, with additional settings. A test that stops nodes takes ``running_cluster``; the others share one cluster
 and have a topic each.
 
-The JVM compiles only as much as makes it start quickly, also in other processes that tests start. For jobs as short as
-these it is three times as fast.
+Each JVM has the options of ``tests/quick_java.py``, also in other processes that tests start.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.quick_java import QUICK_JAVA
 from tests.spark.cluster import RunningCluster, SecuredCluster, running_cluster, secured_cluster
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
