@@ -7,7 +7,7 @@ are read.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -217,7 +217,7 @@ class DiskLog:
                 newest = max(newest, (int(end), int(term)))
         return newest
 
-    def _names(self, volume: Volume, directory: str) -> dict[str, Inode]:
+    def _names(self, volume: Volume, directory: str) -> Mapping[str, Inode]:
         return volume.names(directory) if self._is_cached else volume.certain_names(directory)
 
     def _is_whole(self, inode: Inode) -> bool:

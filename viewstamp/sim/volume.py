@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import posixpath
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from viewstamp.host.interfaces import Buffer
 
@@ -36,6 +37,7 @@ __all__ = ["PAGE_SIZE", "SECTOR_SIZE", "Inode", "Volume", "VolumeImage"]
 PAGE_SIZE = 4096
 SECTOR_SIZE = 512
 _EMPTY_PAGE = bytes(PAGE_SIZE)
+_DATA_OF = attrgetter("data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,6 +414,8 @@ class Volume:
         self._changes: list[_NameChange] = []
         self._made_by: dict[str, _NameChange] = {}
         """The unsynced change that last set each name."""
+        self._listed: dict[tuple[str, bool], dict[str, Inode]] = {}
+        """The results of ``names`` and ``certain_names`` since a name last changed, by (directory, is certain)."""
         self._number = 0
         self._inodes = 0
 
@@ -460,8 +464,10 @@ class Volume:
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
-        paths = [*self._names, *self.directories]
-        return sorted(posixpath.basename(each) for each in paths if posixpath.dirname(each) == path and each != "/")
+        prefix = "/" if path == "/" else f"{path}/"
+        at = len(prefix)
+        paths = [each for each in (*self._names, *self.directories) if each.startswith(prefix)]
+        return sorted(name for each in paths if (name := each[at:]) and "/" not in name)
 
     def create(self, path: str) -> Inode:
         """Make a new empty file."""
@@ -479,6 +485,7 @@ class Volume:
         self.make_directory(posixpath.dirname(path))
         self._inodes += 1
         inode = self._names[path] = self._durable_names[path] = Inode(self._inodes, data)
+        self._listed.clear()
         return inode
 
     def rename(self, source: str, target: str) -> None:
@@ -506,6 +513,7 @@ class Volume:
     def lose(self, path: str) -> None:
         """Lose a name, both from the visible and from the durable state."""
         self.find(path)
+        self._listed.clear()
         del self._names[path]
         self._durable_names.pop(path, None)
         self._made_by.pop(path, None)
@@ -525,39 +533,37 @@ class Volume:
                 settled.update(change.needs)
         if not settled:
             return
+        self._listed.clear()
         for change in self._changes:
             if change.number in settled:
                 _make(self._durable_names, change)
         self._changes = [change for change in self._changes if change.number not in settled]
         self._made_by = {name: by for name, by in self._made_by.items() if by.number not in settled}
 
-    def names(self, directory: str) -> dict[str, Inode]:
+    def names(self, directory: str) -> Mapping[str, Inode]:
         """Return the files in a directory, by name, as a reader sees them now."""
-        prefix = f"{directory}/"
-        return {
-            path[len(prefix) :]: inode
-            for path, inode in self._names.items()
-            if path.startswith(prefix) and "/" not in path[len(prefix) :]
-        }
+        found = self._listed.get((directory, False))
+        if found is None:
+            found = self._listed[directory, False] = _within(directory, self._names)
+        return found
 
-    def certain_names(self, directory: str) -> dict[str, Inode]:
+    def certain_names(self, directory: str) -> Mapping[str, Inode]:
         """Return the files in a directory, by name, if any power cut now would leave the name as it is."""
-        prefix = f"{directory}/"
-        unsure = {name for change in self._changes for name in change.names}
-        return {
-            path[len(prefix) :]: inode
-            for path, inode in self._durable_names.items()
-            if path.startswith(prefix) and path not in unsure and "/" not in path[len(prefix) :]
-        }
+        found = self._listed.get((directory, True))
+        if found is None:
+            unsure = {name for change in self._changes for name in change.names}
+            certain = {path: inode for path, inode in self._durable_names.items() if path not in unsure}
+            found = self._listed[directory, True] = _within(directory, certain)
+        return found
 
     def possible(self, path: str) -> list[Inode]:
         """Return every file that may have this name after a power cut now."""
-        inodes = [self._durable_names.get(path), *(change.names.get(path) for change in self._changes)]
-        return [inode for inode in inodes if inode is not None]
+        changed = [change.names[path] for change in self._changes if path in change.names]
+        return [inode for inode in (self._durable_names.get(path), *changed) if inode is not None]
 
     def bytes_used(self) -> int:
         """Return the total length of all files."""
-        return sum(len(inode.data) for inode in self._names.values())
+        return sum(map(len, map(_DATA_OF, self._names.values())))
 
     def after_cut(self, entropy: random.Random) -> VolumeImage:
         """Return a possible state of the disk after a power cut now. Changes nothing here."""
@@ -579,6 +585,7 @@ class Volume:
 
     def _change(self, names: dict[str, Inode | None]) -> None:
         self._number += 1
+        self._listed.clear()
         needs = tuple(sorted({by.number for name in names if (by := self._made_by.get(name)) is not None}))
         directories = {posixpath.dirname(name) for name in names}
         change = _NameChange(self._number, dict(names), needs, directories)
@@ -586,6 +593,13 @@ class Volume:
         for name in names:
             self._made_by[name] = change
         _make(self._names, change)
+
+
+def _within(directory: str, names: Mapping[str, Inode]) -> dict[str, Inode]:
+    """Return the files in a directory itself, by the last part of their path."""
+    prefix = f"{directory}/"
+    at = len(prefix)
+    return {path[at:]: inode for path, inode in names.items() if path.startswith(prefix) and path.find("/", at) == -1}
 
 
 def _make(names: dict[str, Inode], change: _NameChange) -> None:
