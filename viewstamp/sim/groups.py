@@ -11,6 +11,7 @@ any member. Neither waits for an answer for ever, because the process of the mem
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
+| StatusIsReadable | clients can decode the status of a member, also of one on which a group has failed |
 | EstablishedIsNeverNew | a member is open under the name of a founder only with the disk that group 0 has on \
 record for it, and an id of a group never has two disks |
 """
@@ -26,7 +27,7 @@ import msgpack
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
-from viewstamp.errors import OutcomeUnknownError, RequestError, StorageError, ViewstampError
+from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.group import Group
 from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
@@ -39,6 +40,7 @@ from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 
 __all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
 
@@ -97,6 +99,8 @@ class PlacedGroups:
         """Check the groups at the end. Raises Violation."""
         self.placer.look()
         self.placer.check_end()
+        for member in self._world.members:
+            check_status(member)
         self.writers.check()
 
     def _on_seen(self, placed: PlacedGroup) -> None:
@@ -234,6 +238,16 @@ class GroupWriters:
         judgement = judge(operations, Log())
         if judgement.answer is Answer.VIOLATED:
             raise Violation("Linearizable", f"{partition}: {judgement.detail}")
+
+
+def check_status(member: Member) -> None:
+    """Check that a client can decode the status of a running member. Raises Violation."""
+    assert member.node is not None, f"{member.name} is down"
+    frame = b"".join(encode_frame(FrameKind.OK, {"id": 1, "status": member.node.status}))
+    try:
+        list(FrameDecoder().feed(frame))
+    except FrameError as error:
+        raise Violation("StatusIsReadable", f"{member.name}: {error}") from error
 
 
 def _partition(group: GroupId) -> str:
@@ -400,6 +414,8 @@ class GroupPlacer:
             if not failures and (is_full or not node.hosting.failures):
                 self._failing.pop(process, None)
                 continue
+            if process not in self._failing:
+                check_status(member)
             for failure in failures:
                 if not isinstance(failure, StorageError):
                     raise Violation("a group fails only when its disk does", f"{member.id}: {failure!r}")
