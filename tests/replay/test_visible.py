@@ -112,6 +112,19 @@ def test_a_snapshot_anywhere_changes_nothing() -> None:
         assert replayed(disk) == expected, f"a snapshot after batch {taken}"
 
 
+def test_a_snapshot_of_another_group_is_left_out() -> None:
+    log = orders()
+    disk = cluster(log)
+    expected = replayed(disk)
+    path = write_snapshot(disk, "n2", prefix(sinks()[0], 3))
+    for name in NAMES:
+        change_control(disk, name, group=7)
+    assert replayed(disk) == expected
+    (found,) = opened(disk).findings
+    assert (found.kind, found.path) == ("contradiction", path)
+    assert "the snapshot is of group 0, the directory of group 7" in found.text
+
+
 @pytest.mark.parametrize("later", [1, 3], ids=["behind the trims", "before the trims"])
 def test_a_log_dropped_up_to_what_is_kept_gives_what_is_kept(later: int) -> None:
     """A trim lets members delete log at once, so the newest snapshot may still have the deleted records."""

@@ -18,7 +18,7 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import ConfigError, CorruptionError, PeerError, StorageError
 from viewstamp.host.clock import read_boot_id
 from viewstamp.host.interfaces import Disk
-from viewstamp.ids import Index, NodeId, Term
+from viewstamp.ids import GroupId, Index, NodeId, Term
 from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
 from viewstamp.node.running_mark import UNKNOWN_END, mark_started
 from viewstamp.node.snapshots.file import SnapshotMeta, read_header, read_trailer
@@ -232,7 +232,7 @@ class _Assembly:
         state, history = self._read_control()
         self._check_log_ids(state)
         mark = self._scan.mark
-        snapshots = list(self._read_snapshots())
+        snapshots = list(self._read_snapshots(state))
         known = Known.of(self._disk, self._directory, state)
         if state is None:
             known = replace(known, first_index_max=None)
@@ -315,8 +315,8 @@ class _Assembly:
         self._is_certain = False
         return None, None
 
-    def _read_snapshots(self) -> Iterator[Snapshot]:
-        """Yield the snapshots with an intact frame, newest first."""
+    def _read_snapshots(self, state: ControlState | None) -> Iterator[Snapshot]:
+        """Yield the snapshots with an intact frame, newest first, without those of another group."""
         directory = f"{self._directory}/snapshots"
         for name in sorted(self._disk.list_directory(directory), reverse=True):
             if not _SNAPSHOT.fullmatch(name):
@@ -331,6 +331,10 @@ class _Assembly:
                     file.close()
             except (CorruptionError, StorageError, FileNotFoundError) as error:
                 self._find("damaged snapshot", path, getattr(error, "location", 0), str(error))
+                continue
+            if state is not None and not header.meta.is_of(GroupId(state.group)):
+                text = f"the snapshot is of group {header.meta.group}, the directory of group {state.group}"
+                self._find("contradiction", path, 0, text)
                 continue
             yield Snapshot(path, header.meta)
 
