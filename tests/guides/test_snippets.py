@@ -13,6 +13,8 @@ import pytest
 from tests.guides.guide import pattern, run_guide, without_numbers
 from tests.processes import none_left
 
+pytestmark = pytest.mark.timeout(600)  # A page starts up to a hundred processes.
+
 ROOT = Path(__file__).parents[2]
 
 

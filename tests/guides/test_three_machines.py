@@ -13,6 +13,8 @@ import pytest
 
 from tests.guides.machines import ROOT, Machines, unit_in
 
+pytestmark = pytest.mark.timeout(600)  # A page starts up to a hundred processes.
+
 PAGE = ROOT / "docs" / "three-machines.md"
 UNIT = unit_in(PAGE.read_text(encoding="utf-8"))
 
