@@ -167,7 +167,7 @@ def test_follow_prints_later_records_until_ctrl_c(run: Run, directory: Path, tmp
         run("append", "follow", str(tmp_path / "lines"))
         assert json.loads(reader.stdout.readline())["position"] == 2
         reader.send_signal(signal.SIGINT)
-        rest, errors = reader.communicate(timeout=60)
+        rest, errors = reader.communicate(timeout=120)
     assert (reader.returncode, rest, json.loads(errors)["error"]) == (130, b"", "Interrupted")
 
 

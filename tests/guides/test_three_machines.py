@@ -43,7 +43,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "viewstamp@n1.service")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     said = [line for line in done.stderr.splitlines() if "viewstamp@" in line]

@@ -58,7 +58,7 @@ def test_everybody_in_a_process_shares_one_client(cluster: RunningCluster, topic
 
 def test_a_forked_process_gets_a_client_of_its_own(cluster: RunningCluster, topic: str) -> None:
     """Spark forks its workers, and a shared socket would mix the bytes of two processes."""
-    done = subprocess.run([sys.executable, "-c", CHILD, cluster.addresses, topic], capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", CHILD, cluster.addresses, topic], capture_output=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert cluster.values(topic) == [b"parent", b"child", b"parent again"]
 

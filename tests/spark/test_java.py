@@ -186,7 +186,7 @@ def test_two_processes_may_make_the_shim_at_once(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", ENSURE], env=alone, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    homes = {process.communicate(timeout=60)[0].strip() for process in processes}
+    homes = {process.communicate(timeout=120)[0].strip() for process in processes}
     assert [process.returncode for process in processes] == [0] * 4
     assert len(homes) == 1
     assert [each.name for each in Path(homes.pop(), "bin").iterdir()] == ["java"]
