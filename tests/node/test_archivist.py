@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from tests.mutants.mutants import patched
-from tests.node.group import PATIENCE_SECONDS, Group, not_on_the_loop
+from tests.node.group import CALM, PATIENCE_SECONDS, Group, not_on_the_loop
 from tests.node.hooked_disk import HookedDisk
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.archive.store import DirectoryObjects
+from viewstamp.client import Attempt
 from viewstamp.client.aio import Client
 from viewstamp.errors import (
     AccessDeniedError,
@@ -29,6 +31,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, NodeId, Position, RunId, TopicId
 from viewstamp.node import archivist, server
 from viewstamp.node.archivist import Archivist, RunObject, WrittenRun
+from viewstamp.node.peers import probe
 from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wire.archiving import encode_drop_run
@@ -288,7 +291,12 @@ async def _do_nothing(*_: object) -> None:
 async def test_a_deposed_leader_leaves_an_orphan_and_never_changes_the_run_of_the_next_one(tmp_path: Path) -> None:
     """Two leaders write at once: the first is stopped between its steps until the second has committed its run."""
     stores = {NodeId(name): Store(tmp_path) for name in ("n1", "n2", "n3")}
-    async with Group(tmp_path, run_stores=lambda node: stores[node]) as group:
+    with patched(probe, _SECONDS=PATIENCE_SECONDS):
+        await _two_leaders(tmp_path, stores)
+
+
+async def _two_leaders(path: Path, stores: dict[NodeId, Store]) -> None:
+    async with Group(path, run_stores=lambda node: stores[node], core=CALM) as group:
         await group.run()
         await group.caught_up()
         client = group.client()
@@ -307,8 +315,9 @@ async def test_a_deposed_leader_leaves_an_orphan_and_never_changes_the_run_of_th
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await entered.wait()
-            await client.transfer_leadership()
-            new = await group.leader(not_=old)
+            while str((new := await group.leader()).options.node) == old:
+                with suppress(ViewstampError):  # A busy machine may need another attempt.
+                    await client.transfer_leadership()
             assert await archived(group, "orders", 11, str(new.options.node)) == 11
             [run] = await client.list_runs()
             committed = store.file(run.id).read_bytes()
@@ -426,14 +435,14 @@ async def test_nothing_is_archived_in_interval_mode(tmp_path: Path) -> None:
 async def test_the_first_run_waits_for_an_answer_of_each_member(tmp_path: Path) -> None:
     """Later ones do not, because a member that cannot read the records has stopped at the first one."""
     store = Store(tmp_path)
-    async with Group(tmp_path, run_stores=lambda _: store) as group:
+    async with Group(tmp_path, run_stores=lambda _: store, core=CALM) as group:
         await group.run()
         await group.caught_up()
         await group.stop("n3")
         client = group.client()
         await filled(client)
         leader = str((await group.leader()).options.node)
-        with pytest.raises(UnavailableError, match="nothing was archived: n3: no answer from"):
+        with pytest.raises(UnavailableError, match=r"nothing was archived: .*n3: no answer from"):
             await archived(group, "orders", 5, leader)
         assert await client.list_runs() == []
         await group.run("n3")
@@ -449,7 +458,7 @@ async def test_a_member_of_an_older_release_gets_no_record_about_runs(tmp_path: 
             await group.run()
             client = group.client()
             await filled(client, 2)
-            with pytest.raises(RequestError, match="n2: runs a release that cannot read records of kind 27"):
+            with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 27"):
                 await client.archive_topic("orders")
             assert await client.list_runs() == []
 
@@ -492,3 +501,25 @@ async def test_appends_go_on_while_a_store_does_not_answer(tmp_path: Path) -> No
         finally:
             go_on.set()
         assert await job == 11
+
+
+async def test_records_of_a_sink_are_archived_with_the_positions_of_their_commit(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    async with one_node(tmp_path, store) as group:
+        await group.run()
+        client = group.client()
+        await filled(client, 2)
+        sink = client.sink("lake", owner="query", run="r1")
+        attempt = await sink.begin(0, "part-1")
+        assert isinstance(attempt, Attempt)
+        await attempt.stage_records("orders", [b"x", b"y"])
+        await client.append("orders", b"between")
+        await sink.commit(0, [await attempt.seal()])
+        assert await client.archive_topic("orders", 5) == 5
+        assert await client.archive_topic("orders") == 6
+        runs = await client.list_runs()
+        found = [row for run in runs for row in rows(store.file(run.id))]
+        assert [row["value"] for row in found[2:]] == [b"between", b"x", b"y"]
+        records = [record async for record in client.read("orders", 1, end=6)]
+        assert [(row["position"], row["index"]) for row in found] == [(each.position, each.index) for each in records]
+        assert [await client.check_run(run.id) for run in runs] == ["", ""]

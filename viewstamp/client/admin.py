@@ -339,7 +339,7 @@ class Admin:
         Args:
           name: the topic.
           before: archive the records before this position; None = all records that the topic has now.
-          timeout: seconds from now; None = the client's default. A processor writes about 50 MB a second.
+          timeout: seconds from now; None = the client's default. On two busy processors a leader wrote 20 MB/s.
 
         Raises:
           RequestError: the leader has no directory for the archive, or no pyarrow; a member runs an older release, or

@@ -16,9 +16,9 @@ asks for the records before a position, and the leader writes one run after anot
 So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. The
 log keeps all records, because no part of it depends on the archive yet.
 
-Blocking calls are made in a thread, one piece of about 1 MiB of log at a time. After each piece the archivist waits as
-long as the piece took, so that it uses half a processor at most. Records are read by the reader of the log, which has
-a thread of its own, so that appends never wait for it.
+Blocking calls are made in a thread, one piece of about 1 MiB of log at a time; with some pieces a row group of 16 MiB
+is written or read. After each piece the archivist waits as long as the piece took, so that it uses half a processor at
+most. Records are read by the reader of the log, which has a thread of its own, so that appends never wait for it.
 """
 
 from __future__ import annotations
