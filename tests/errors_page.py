@@ -15,6 +15,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from tests.sources import MODULES, PACKAGE, ROOT, place, tree
 from viewstamp import errors
@@ -93,6 +94,7 @@ def label(node: ast.expr) -> str:
             return "..."
 
 
+@cache
 def messages() -> dict[str, list[tuple[str, str]]]:
     """Return (message, remedy) of each place that creates an error, by the name of its class, sorted and each once."""
     names = {error.__name__ for error in classes()}
@@ -110,6 +112,7 @@ def messages() -> dict[str, list[tuple[str, str]]]:
     return {name: sorted(rows, key=lambda row: (row[0].lower().lstrip("{"), row)) for name, rows in found.items()}
 
 
+@cache
 def findings() -> dict[str, list[tuple[str, str]]]:
     """Return (sentence, remedy) of each finding of the doctor, by its code."""
     found: dict[str, list[tuple[str, str]]] = {code: [] for code in CODES}
