@@ -11,7 +11,7 @@ import io
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from tests.consensus import schedule
 from tests.explore.scopes import explore
 from tests.mutants.aims import AIMS
 from tests.mutants.catalogue import CATALOGUE
+from tests.node import group
 from viewstamp.errors import ContradictionError, PeerError
 from viewstamp.sim.run import run_seed
 
@@ -33,6 +34,8 @@ SEEDS_MAX = 500
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_MAX = 120
+_PATIENCE_SECONDS = 5.0
+"""Seconds that a test of the node waits for an event that a mutant usually prevents; on the real code it is 20 s."""
 _KNOWN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
 """The plugin for users of viewstamp has been imported before this pytest begins."""
 
@@ -111,11 +114,20 @@ Killer = Seed | Schedule | Exploration | Case
 
 @dataclass(eq=False)
 class _Report:
-    """A pytest plugin that records the tests that were run."""
+    """A pytest plugin that records the tests that were run, and shortens their patience."""
 
     called: int = 0
     failed: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
+        """Let the body of a test wait for a shorter time; its fixtures must not fail on a busy machine."""
+        before, group.PATIENCE_SECONDS = group.PATIENCE_SECONDS, _PATIENCE_SECONDS
+        try:
+            yield
+        finally:
+            group.PATIENCE_SECONDS = before
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":

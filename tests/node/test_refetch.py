@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.node import group as harness
 from tests.node.group import CLUSTER, Group
 from tests.node.test_repair import fill
 from tests.wal.logs import make_batch, make_batches
@@ -220,6 +221,6 @@ async def test_a_repair_does_not_wait_for_a_member_that_was_removed_meanwhile(tm
         await group.stop("n3")
         refetcher = refetcher_of(group, {NodeId("n1"): group.members[NodeId("n1")], N9: "127.0.0.1:1"}, generation=-1)
         with pytest.raises(GoneError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(harness.PATIENCE_SECONDS):
                 await refetcher.fetch(0, 2, HISTORY)
         refetcher.close()
