@@ -75,6 +75,10 @@ def keep_the_timer() -> AbstractContextManager[None]:
     return patched(Ticker, plan=lambda self, ticks, *, moves=False: original(self, ticks))
 
 
+def wake_twice() -> AbstractContextManager[None]:
+    return patched(server, FromPeer=lambda message, refuse, **_: FromPeer(message, refuse))
+
+
 BEAT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -109,6 +113,12 @@ BEAT_MUTANTS: dict[str, Mutant] = {
             rule="§7",
         ),
         Mutant("beat-always", "a beat sends the heartbeats of a leader that is not idle", beat_always, rule="rule 6"),
+        Mutant(
+            "beat-wakes-twice",
+            "an idle follower wakes up for its own timer as well",
+            wake_twice,
+            rule="§7",
+        ),
         Mutant("beat-keeps-the-timer", "a leader wakes up once more after each beat", keep_the_timer, rule="§7"),
     )
 }

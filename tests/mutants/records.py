@@ -646,8 +646,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_placer.py::test_a_member_that_refuses_the_version_runs_an_older_release"),
     ),
     Record(
-        "snapshot-of-any-group",
-        Case("tests/node/test_snapshot_store.py::test_a_snapshot_of_another_group_is_refused"),
+        "snapshot-of-any-group", Case("tests/node/test_snapshot_store.py::test_a_snapshot_of_another_group_is_refused")
     ),
     Record(
         "remove-what-has-voted",
@@ -760,6 +759,7 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "beat-always", Case("tests/consensus/test_quiet.py::test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect")
     ),
+    Record("beat-wakes-twice", Case("tests/sim/test_beats.py::test_the_timers_of_idle_followers_do_not_fire")),
     Record("beat-keeps-the-timer", Case("tests/node/test_ticker.py::test_a_plan_that_moves_the_timer_sets_it_later")),
     Record(
         "commands-unchecked", Case("tests/streams/test_tokens.py::test_commands_need_the_right_to_call_their_actor")

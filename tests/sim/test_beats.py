@@ -12,6 +12,7 @@ from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse
 from viewstamp.ids import GroupId, name_of
 from viewstamp.node.beats import Beat, decode_beats
 from viewstamp.node.group import Group
+from viewstamp.node.replica import Replica
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.groups import GroupWriters
 from viewstamp.sim.swarm import Swarm
@@ -154,3 +155,19 @@ def test_a_node_of_an_older_release_gets_each_heartbeat_on_the_connection_of_its
         world.loop.run_until(lambda: False, seconds=2.0)
         assert (terms(world, FIRST), terms(world, SECOND)) == before
         assert {message.target for frame in frames for _, _, message in frame} == {"n2", "n3"}
+
+
+def test_the_timers_of_idle_followers_do_not_fire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next heartbeat comes before. The timer of a leader fires once in an election timeout, for its quorum."""
+    fired: list[Replica] = []
+    on_tick = Replica._on_tick
+
+    def note(self: Replica) -> None:
+        fired.append(self)
+        on_tick(self)
+
+    monkeypatch.setattr(Replica, "_on_tick", note)
+    world.loop.run_until(lambda: False, seconds=2.0)
+    replicas = [replica_of(member, group).replica for member in world.members[:-1] for group in (FIRST, SECOND)]
+    assert fired, "those of group 0 fire"
+    assert [replica for replica in replicas if replica in fired] == []

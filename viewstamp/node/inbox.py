@@ -32,10 +32,14 @@ __all__ = [
 
 @dataclass(slots=True, eq=False)
 class FromPeer:
-    """A consensus message has arrived; ``refuse`` ends its connection, None = it has none."""
+    """A consensus message has arrived; ``refuse`` ends its connection, None = it has none.
+
+    ``is_beat``: it is a heartbeat between members without work, and the next one follows soon (``beats.py``).
+    """
 
     message: Message
     refuse: Callable[[ViewstampError], None] | None = None
+    is_beat: bool = False
 
 
 @dataclass(slots=True, eq=False)

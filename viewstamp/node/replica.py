@@ -185,6 +185,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
             for item in rest:
                 match item:
                     case FromPeer():
+                        has_beaten = has_beaten or item.is_beat
                         self._on_message(item)
                     case Proposal(batch, answer, caller):
                         self._on_proposal(batch, answer, caller)
@@ -396,8 +397,9 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
         """Sleep until the next tick in which the core, or another part of a turn, has work.
 
         The timer is never set further ahead than a core can be quiet. So if no tick was counted in this turn, and the
-        core is quiet for that long, the timer need not change. A beat moves it, because it was set for the heartbeats
-        that have just been sent.
+        core is quiet for that long, the timer need not change. A beat moves it on the leader, because it was set for
+        the heartbeats that have just been sent, and on a follower, because the next beat comes before the new time. So
+        the timers of idle followers do not fire.
         """
         reads = self._reads
         waits = reads.asked or reads.unasked or self._changes.waiting or self._to_install or self.applier.pending

@@ -416,7 +416,7 @@ class _ServerConnection:
                 if group not in refused and message.target == hosted.me != message.source:
                     refuse = partial(self._server.refuse, message.source, hosted)
                     try:
-                        hosted.step(FromPeer(message, refuse), incarnation)
+                        hosted.step(FromPeer(message, refuse, is_beat=True), incarnation)
                     except PeerError as error:
                         refused[group] = partial(refuse, error)
         for end in refused.values():

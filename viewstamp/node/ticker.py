@@ -7,7 +7,8 @@
 
 So every reader of the count finds the right one, and a member under load does not read the clock more often. A timer
 that was set for an earlier tick than the present plan is not moved: it fires, counts, and the next plan follows. The
-reason is that on a follower each heartbeat moves the plan, and moving the timer each time would cost more.
+reason is that on a follower each append moves the plan, and moving the timer each time would cost more. Only a beat
+moves it, because a group without work has no other turns.
 
 A process that was suspended wakes up late. Ticks that it could not use do not count: a timer counts the ticks that it
 was set for, however late it fires, and a message counts no further than the timer.
