@@ -41,6 +41,9 @@ SWARMS: dict[str, Swarm] = {
         name: _aimed(name)
         for name in ("diverging tails", "fallen leaders", "late appends", "late messages", "changing members")
     },
+    "changing voters": replace(
+        _aimed("changing members"), fault_seconds=0.12, faults={"members": 5, "isolate": 1, "kill": 1}
+    ),
     "mixed": _MIXED,
     "mixed, five members": replace(_MIXED, nodes=5),
     "mixed, the second group": replace(_MIXED, groups=2),
