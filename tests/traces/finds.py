@@ -34,6 +34,8 @@ FINDS = (
     Find("votes-acknowledge", "diverging tails", 1, 500),
     Find("commit-by-counting", "fallen leaders", 1, 600),
     Find("count-new-voters-only", "changing voters", 0, 150),
+    Find("change-unguarded", "changing voters", 1, 150),
+    Find("membership-from-commit", "changing voters", 0, 250),
     Find("leave-joint-early", "changing members", 2, 200),
     Find("learner-for-a-voter", "changing members", 2, 200),
     Find("count-learners", "changing voters", 0, 600),
