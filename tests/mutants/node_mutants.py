@@ -27,7 +27,8 @@ from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.peers import identity, probe
+from viewstamp.node.peers import identity, moved, probe
+from viewstamp.node.peers.moved import MovedPeers
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.peers.probe import Unfit
 from viewstamp.node.reading import Reading
@@ -47,6 +48,7 @@ from viewstamp.wal.log import Wal
 from viewstamp.wal.writer import Writer
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello, Welcome
+from viewstamp.wire.handshake import read_members as moved_read_members
 
 __all__ = ["NODE_MUTANTS"]
 
@@ -467,6 +469,33 @@ def begin_as_the_founder() -> AbstractContextManager[None]:
     return patched(hosting, complete_directory=complete_directory)
 
 
+def believe_a_hello() -> AbstractContextManager[None]:
+    """The address in the HELLO of a member counts, although its directory may be a copy."""
+
+    def address(self: MovedPeers, peer: NodeId) -> str | None:
+        return self._named.get(peer)
+
+    return patched(MovedPeers, address=address)
+
+
+def believe_an_old_record() -> AbstractContextManager[None]:
+    """A member that names its own address is reached there, also if it has no newer record."""
+
+    def read_members(body: Mapping[str, Any]) -> tuple[dict[str, str], int]:
+        return moved_read_members(body)[0], 1 << 60
+
+    return patched(moved, read_members=read_members)
+
+
+def never_look_for_the_moved() -> AbstractContextManager[None]:
+    """A member that is not reached at its recorded address is not looked for."""
+
+    async def look(self: MovedPeers, peer: NodeId, tried: str) -> None:
+        pass
+
+    return patched(MovedPeers, look=look)
+
+
 def report_before_durable() -> AbstractContextManager[None]:
     """A founder reports a disk that it has not stored, so each start of its process reports another one."""
 
@@ -489,13 +518,13 @@ def place_without_a_probe() -> AbstractContextManager[None]:
 
 def fit_for_every_answer() -> AbstractContextManager[None]:
     """A member that refuses the version of a HELLO counts as one that knows groups."""
-    original = probe._answer_to
+    original = probe.answer_to
 
     async def answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
         found = await original(network, address, hello)
         return UnavailableError("") if type(found) is PeerError else found
 
-    return patched(probe, _answer_to=answer_to)
+    return patched(probe, answer_to=answer_to)
 
 
 def snapshot_of_any_group() -> AbstractContextManager[None]:
@@ -705,6 +734,24 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "a founder that lost its directory votes with an empty one",
             begin_as_the_founder,
             rule="rule 18",
+        ),
+        Mutant(
+            "believe-a-hello",
+            "a copied directory redirects the answers to its original to itself",
+            believe_a_hello,
+            rule="§10a",
+        ),
+        Mutant(
+            "believe-an-old-record",
+            "a copied directory names its own address, and gets the answers to its original",
+            believe_an_old_record,
+            rule="§10a",
+        ),
+        Mutant(
+            "never-look-for-the-moved",
+            "a member that was down during a move sends its votes to the old address for ever",
+            never_look_for_the_moved,
+            rule="§10a",
         ),
         Mutant(
             "report-before-durable",

@@ -634,6 +634,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_founder_that_lost_a_group_is_not_taken_for_the_founder_again"),
     ),
     Record(
+        "believe-a-hello",
+        Case("tests/node/test_moved_peers.py::test_a_member_that_names_a_newer_record_is_reached_at_its_new_address"),
+    ),
+    Record(
+        "believe-an-old-record",
+        Case("tests/node/test_moved_peers.py::test_nothing_else_redirects_answers[no-newer-record]"),
+    ),
+    Record(
+        "never-look-for-the-moved",
+        Case("tests/sim/test_groups.py::test_a_member_that_was_down_during_a_move_elects_with_the_moved_one"),
+    ),
+    Record(
         "report-before-durable",
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),

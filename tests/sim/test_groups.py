@@ -93,6 +93,11 @@ class PlacedWorld(World):
         self.writers.write_to(group)
         return group
 
+    def records_of(self, member: Member) -> int | None:
+        """Return the end of a member's log in group 0; None = it does not run."""
+        hosted = member.group(GROUP_0)
+        return hosted.replica.raft.core.log.end if hosted is not None and hosted.replica is not None else None
+
     def group_check(self, member: Member) -> list[str]:
         """Return why a node is not ready because of its groups."""
         assert member.node is not None
@@ -259,6 +264,25 @@ def test_all_machines_move_one_after_the_other_and_one_then_loses_its_disk(calm:
     hosted = victim.group(group)
     assert hosted is not None
     assert name_of(hosted.me) == victim.name != hosted.me
+
+
+def test_a_member_that_was_down_during_a_move_elects_with_the_moved_one(calm: PlacedWorld) -> None:
+    """It has the old address on record, and the leader, which has the new one, does not come back."""
+    assert calm.loop.run_until(lambda: calm.has_settled, seconds=60.0)
+    leader = calm.leader
+    assert leader is not None
+    moving, lagging = (member for member in calm.members if member is not leader)
+    calm.take_down(lagging, power=False)
+    calm.ask(lambda client: client.add_member(moving.id, "127.0.0.1:8001"))
+    calm.take_down(moving, power=False)
+    moving.address = "127.0.0.1:8001"
+    calm.bring_up(moving)
+    assert calm.loop.run_until(lambda: calm.records_of(moving) == calm.records_of(leader), seconds=60.0)
+    calm.take_down(leader, power=False)
+    calm.bring_up(lagging)
+    assert calm.loop.run_until(lambda: calm.leader in (moving, lagging), seconds=60.0), calm.describe()
+    calm.bring_up(leader)
+    assert calm.loop.run_until(lambda: calm.has_settled, seconds=60.0), calm.describe()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | ``pool`` | the connections to members, their addresses, the accepted sources of messages | the content of messages |
 | ``connection`` | one outgoing connection to another member: dialling, handshake, sending | the content of messages |
+| ``moved`` | members at another address than this log has | the reason of the move |
 | ``peer_client`` | a request to another member on a connection of its own | the purpose of the request |
 | ``probe`` | whether the members run a release that can read a kind of record | the purpose of the question |
 | ``codec`` | consensus messages as frames | connections |

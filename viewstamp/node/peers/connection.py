@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 from viewstamp.actors import AsyncActor
@@ -49,6 +49,7 @@ class PeerConnection(AsyncActor[None]):
         unsent_bytes_max: int,
         on_lost: Callable[[NodeId], None],
         on_lost_disk: Callable[[LostDiskError], None],
+        on_unreached: Callable[[str], Awaitable[None]],
         greeting: Callable[[], list[Buffer]],
         log: Logger,
     ) -> None:
@@ -57,6 +58,8 @@ class PeerConnection(AsyncActor[None]):
         self._on_lost = on_lost
         """Called when the connection has ended and a new one is refused, so that the process seems to be dead."""
         self._on_lost_disk = on_lost_disk
+        self._on_unreached = on_unreached
+        """Called with the address at which the peer was not reached, before the next attempt."""
         self._greeting = greeting
         """Returns the first frame of each connection; empty = none."""
         self.peer = peer
@@ -112,6 +115,7 @@ class PeerConnection(AsyncActor[None]):
                 if isinstance(error, OSError) and not isinstance(error, ConnectionAbortedError) and losses_left:
                     losses_left -= 1
                     self._on_lost(self.peer)
+                await self._on_unreached(address)
                 await asyncio.sleep(delay * self._entropy.uniform(0.5, 1.0))
                 delay = min(2 * delay, _RETRY_SECONDS_MAX)
                 continue

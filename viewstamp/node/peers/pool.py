@@ -30,11 +30,12 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import LostDiskError, WrongClusterError
 from viewstamp.host.interfaces import Buffer, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId, name_of
 from viewstamp.node.beats import Beats, Heartbeat
 from viewstamp.node.inbox import Inbox, LostPeer, RememberPeer
 from viewstamp.node.peers.codec import encode_message
 from viewstamp.node.peers.connection import PeerConnection
+from viewstamp.node.peers.moved import MovedPeers
 from viewstamp.node.ports import GroupControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
@@ -111,6 +112,7 @@ class PeerPool:
         self._numbers = itertools.count(1)
         self._noted: dict[NodeId, str] = {}
         """Incarnations that were put into the inbox, because the core has them only a turn later."""
+        self._moved = MovedPeers(raft, ClusterId(str(hello["cluster"])), self._group_id, network)
         self._met: dict[NodeId, _Met] = {}
         """Peers that have connected and are no members by this log, at most ``_STRANGERS_MAX``."""
 
@@ -184,12 +186,14 @@ class PeerPool:
     def address(self, peer: NodeId) -> str | None:
         """Return the address of a peer; None = unknown, or no member any more.
 
-        The address that a peer names itself is used only if its messages are accepted.
+        The address that a peer names itself is used only if its messages are accepted; that of a member, only if a
+        newer record has it (``moved.py``).
         """
         core = self._raft.core
         for entry in reversed(core.memberships):
             if peer in entry.membership.addresses:
-                return self._group.address_of(peer) or entry.membership.addresses[peer]
+                newer = self._group.address_of(peer) or self._moved.address(peer)
+                return newer or entry.membership.addresses[peer]
         met = self._met.get(peer)
         return met.address or None if met is not None and (met.is_proven or core.is_newcomer) else None
 
@@ -206,6 +210,7 @@ class PeerPool:
                 unsent_bytes_max=self._unsent_bytes_max,
                 on_lost=lambda lost: self._inbox.put(LostPeer(lost)),
                 on_lost_disk=self._group.on_lost_disk,
+                on_unreached=lambda tried: self._moved.look(peer, tried),
                 greeting=lambda: encode_frame(FrameKind.DIGEST, self._greeting()),
                 log=self._logger,
             )
@@ -258,6 +263,7 @@ class PeerPool:
             if known is None:
                 self._note(peer, incarnation)
             self._met.pop(peer, None)
+            self._moved.note(peer, address)
             return True
         is_proven = proof is not None and proof == hello_proof(str(self._hello["incarnation"]), hello.to_map())
         met = _Met(address, incarnation, is_proven)

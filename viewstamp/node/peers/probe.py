@@ -33,7 +33,7 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameDecoder
 from viewstamp.wire.handshake import Hello, Opening, Welcome
 
-__all__ = ["Unfit", "find_unfit"]
+__all__ = ["Unfit", "answer_to", "find_unfit"]
 
 _SECONDS = 1.5
 """Limit of a probe. Shorter than the silence after which a client asks again, so that it gets the names."""
@@ -68,8 +68,8 @@ async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: 
     try:
         async with asyncio.timeout(_SECONDS):
             welcome, refusal = await asyncio.gather(
-                _answer_to(network, address, Hello(cluster=cluster)),
-                _answer_to(network, address, Hello(cluster=cluster, group=_NO_GROUP)),
+                answer_to(network, address, Hello(cluster=cluster)),
+                answer_to(network, address, Hello(cluster=cluster, group=_NO_GROUP)),
             )
     except TimeoutError:
         unfit.silent[member] = f"no answer from {address} within {_SECONDS:g} s"
@@ -87,8 +87,8 @@ async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: 
         unfit.refusing[member] = "acknowledges before it syncs ([wal] durability)"
 
 
-async def _answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
-    """Return the WELCOME to a HELLO, or the reason why there is none."""
+async def answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
+    """Return the WELCOME to a HELLO, or the reason why there is none; cancellable."""
     opener = _Opener(hello, address)
     try:
         await network.connect(address, opener.accept)
