@@ -270,6 +270,7 @@ async def test_a_link_to_an_invalid_address_keeps_trying_and_stops_no_node() -> 
             unsent_bytes_max=1000,
             on_lost=lambda _: None,
             on_lost_disk=lambda _: None,
+            on_unreached=lambda _: asyncio.sleep(0),
             greeting=list,
             is_meant=lambda _: True,
             log=Journal().logger(),

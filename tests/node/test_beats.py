@@ -17,6 +17,8 @@ from viewstamp.errors import FrameError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, Index, NodeId, Term
 from viewstamp.node import Node
 from viewstamp.node.beats import decode_beats
+from viewstamp.node.group import Group
+from viewstamp.node.inbox import FromPeer
 from viewstamp.node.peers.codec import encode_heartbeat, encode_message
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
@@ -42,9 +44,20 @@ def replica(node: Node, group: GroupId) -> Replica:
 
 @pytest.fixture
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list to which the messages that a group takes are added; it does not handle them."""
+    """Return a list to which the messages of ``DISK`` that a group takes are added; it does not handle them.
+
+    Clusters of other tests may run in this process.
+    """
     stepped: list[object] = []
-    monkeypatch.setattr("viewstamp.node.group.Group.step", lambda _, *arguments: stepped.append(arguments))
+    step = Group.step
+
+    def note(self: Group, item: FromPeer, incarnation: str) -> None:
+        if incarnation == DISK:
+            stepped.append(item)
+        else:
+            step(self, item, incarnation)
+
+    monkeypatch.setattr(Group, "step", note)
     return stepped
 
 

@@ -123,6 +123,7 @@ async def test_a_peer_is_lost_when_its_connection_ends_and_its_port_refuses_conn
         unsent_bytes_max=1000,
         on_lost=lost.append,
         on_lost_disk=lambda _: None,
+        on_unreached=lambda _: asyncio.sleep(0),
         greeting=list,
         log=Journal().logger(),
     )
