@@ -27,7 +27,7 @@ from viewstamp.node.log_space import LogSpace
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.node import Node
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.peers import identity, moved, probe
+from viewstamp.node.peers import identity, moved, probe, question
 from viewstamp.node.peers.moved import MovedPeers
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.peers.probe import Unfit
@@ -518,10 +518,9 @@ def place_without_a_probe() -> AbstractContextManager[None]:
 
 def fit_for_every_answer() -> AbstractContextManager[None]:
     """A member that refuses the version of a HELLO counts as one that knows groups."""
-    original = probe.answer_to
 
     async def answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
-        found = await original(network, address, hello)
+        found = await question.answer_to(network, address, hello)
         return UnavailableError("") if type(found) is PeerError else found
 
     return patched(probe, answer_to=answer_to)

@@ -88,8 +88,8 @@ async def test_a_member_that_replays_its_log_is_asked_again_for_the_newer_record
             may_replay.wait(PATIENCE_SECONDS)
         return not_on_the_loop(call, path, caller)
 
-    def noted(welcome: Welcome | None) -> tuple[int, dict[str, str], bool]:
-        answers.append(welcome.node if welcome is not None else "")
+    def noted(welcome: Welcome) -> tuple[dict[str, str], int, bool]:
+        answers.append(welcome.node)
         if {"n1", "n2"} <= set(answers):
             may_replay.set()
         return members_of(welcome)

@@ -16,6 +16,7 @@
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
+| ``group_0`` | the refusal of requests that only group 0 answers | the requests |
 | ``answers`` | the fields in the bodies of answers | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |
 | ``inbox`` | the messages that the replica's neighbours put into its mailbox | their handling |

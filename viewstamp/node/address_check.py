@@ -49,17 +49,16 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from viewstamp.errors import FrameError, MovedError, StorageFullError, ViewstampError
+from viewstamp.errors import MovedError, PeerError, StorageFullError
 from viewstamp.host.address import parse_address
 from viewstamp.host.garbage import create_anew
-from viewstamp.host.interfaces import Connection, Disk, Host, Network
+from viewstamp.host.interfaces import Disk, Host, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import name_of
 from viewstamp.node.options import NodeOptions
-from viewstamp.node.peers.peer_client import refusal_of
+from viewstamp.node.peers.question import answer_to
 from viewstamp.node.replay import Recovered
-from viewstamp.wire.frame import FrameDecoder
-from viewstamp.wire.handshake import Hello, Opening, Welcome
+from viewstamp.wire.handshake import Hello, Welcome, read_members
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 
 __all__ = ["SETTINGS_MEMBERS_NAME", "check_address", "store_settings_members"]
@@ -228,62 +227,28 @@ async def _ask(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _ASK_SECONDS
     while True:
-        question = _Question(hello)
         try:
             async with asyncio.timeout(_WELCOME_SECONDS):
-                await network.connect(address, question.accept)
-                found, members, is_replayed = await question.answer
-            if found > generation and agrees(members):
-                return True
-            if found >= generation and is_replayed:
-                return False
-        except (OSError, TimeoutError, ViewstampError):
-            pass  # It is down, starting, or in another cluster: it is asked again.
-        finally:
-            question.close()
+                welcome = await answer_to(network, address, hello)
+            if isinstance(welcome, Welcome):
+                members, found, is_replayed = _members_of(welcome)
+                if found > generation and agrees(members):
+                    return True
+                if found >= generation and is_replayed:
+                    return False
+        except (TimeoutError, PeerError):
+            pass  # It is down, starting, or in another cluster: it is asked again, as after any other error.
         if loop.time() > deadline:
             return False
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-class _Question:
-    """A connection that sends a client's HELLO, because the WELCOME names the members."""
+def _members_of(welcome: Welcome) -> tuple[dict[str, str], int, bool]:
+    """Return the members that a node names, their generation, and whether its log has been replayed.
 
-    def __init__(self, hello: Hello) -> None:
-        self.answer: asyncio.Future[tuple[int, dict[str, str], bool]] = asyncio.get_running_loop().create_future()
-        """The generation of the node's membership, its members' addresses, and whether its log has been replayed."""
-        self._opening = Opening(hello.to_map(), "the other member", refused=refusal_of)
-        self._decoder = FrameDecoder()
-        self._connection: Connection | None = None
-
-    def accept(self, connection: Connection) -> _Question:
-        """Take the connection, and send the HELLO."""
-        self._connection = connection
-        connection.send(self._opening.frame)
-        return self
-
-    def close(self) -> None:
-        """End the connection. Idempotent."""
-        if self._connection is not None:
-            self._connection.abort()
-        self.answer.cancel()
-
-    def on_bytes(self, data: bytes) -> None:
-        """Decode the bytes. Raises FrameError if the answer is not a WELCOME that names members."""
-        for frame in self._decoder.feed(data):
-            certificate = self._connection.identity if self._connection is not None else None
-            if self._opening.receive(frame, certificate) and not self.answer.done():
-                self.answer.set_result(_members_of(self._opening.welcome))
-
-    def on_closed(self, error: BaseException | None) -> None:
-        """Fail ``answer``, if it is not done."""
-        if not self.answer.done():
-            self.answer.set_exception(error or FrameError("the connection was closed"))
-            self.answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.
-
-
-def _members_of(welcome: Welcome | None) -> tuple[int, dict[str, str], bool]:
-    told: Any = welcome.members if welcome is not None else None
-    if welcome is None or told is None:
-        raise FrameError("a WELCOME that does not name the members")
-    return told["generation"], told["members"], welcome.identity.get("proof") is not None
+    Raises:
+      PeerError: it names none.
+    """
+    if welcome.members is None:
+        raise PeerError(f"{welcome.node} does not name the members")
+    return *read_members(welcome.members), welcome.identity.get("proof") is not None

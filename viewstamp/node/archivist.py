@@ -44,9 +44,10 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GROUP_0, NodeId, Position, RunId, Term, TopicId, name_of
+from viewstamp.ids import NodeId, Position, RunId, Term, TopicId, name_of
 from viewstamp.node.changes import answered
 from viewstamp.node.group import Group
+from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
 from viewstamp.node.service import Caller, in_a_task, note_action
@@ -479,18 +480,9 @@ def _listed(members: dict[NodeId, str]) -> str:
 # The handlers of the requests about the archive.
 
 
-def _check_group_0(caller: Caller) -> None:
-    """Raise RequestError on the connection of another group, because only the state of group 0 has runs."""
-    if caller.group is not caller.service.group:
-        raise RequestError(
-            f"topics are archived in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
-            remedy="send the request on a connection whose HELLO names no group",
-        )
-
-
 @in_a_task(ArchiveTopic)
 async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
-    _check_group_0(caller)
+    check_group_0(caller, is_about_runs=True)
     archivist = caller.service.archivist
     if not archivist.is_begun(asked.name, asked.end):
         await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
@@ -501,7 +493,7 @@ async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> N
 
 @in_a_task(CheckRun)
 async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
-    _check_group_0(caller)
+    check_group_0(caller, is_about_runs=True)
     damage = await caller.service.archivist.check(asked.run)
     caller.check(asked)
     caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
@@ -509,7 +501,7 @@ async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
 
 @in_a_task(FindOrphans)
 async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
-    _check_group_0(caller)
+    check_group_0(caller, is_about_runs=True)
     if asked.remove:
         await note_action(caller, "archive orphans", "remove")
     caller.check(asked)
@@ -519,7 +511,7 @@ async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> Non
 
 @in_a_task(ListRuns)
 async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
-    _check_group_0(caller)
+    check_group_0(caller, is_about_runs=True)
     runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
     caller.check(asked)
     caller.ok(request, {"runs": runs})

@@ -23,9 +23,10 @@ from viewstamp.consensus.leader import not_leader
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.host.interfaces import Network
-from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node.answers import result_fields
 from viewstamp.node.group import Group
+from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
 from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, PlacementQuery
@@ -146,18 +147,9 @@ def _founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, s
 # The handlers of the requests about groups.
 
 
-def _check_group_0(caller: Caller) -> None:
-    """Raise RequestError on the connection of another group, because only the state of group 0 has the placement."""
-    if caller.group is not caller.service.group:
-        raise RequestError(
-            f"groups are placed in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
-            remedy="send the request on a connection whose HELLO names no group",
-        )
-
-
 @in_a_task(ListGroups)
 async def _list_groups(caller: Caller, request: int, asked: ListGroups) -> None:
-    _check_group_0(caller)
+    check_group_0(caller)
     groups, _ = await caller.group.reading.query(GroupsQuery(), stale=False)
     caller.check(asked)
     index = caller.group.applied_index
@@ -167,7 +159,7 @@ async def _list_groups(caller: Caller, request: int, asked: ListGroups) -> None:
 @in_a_task(PlaceGroup)
 async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
     """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
-    _check_group_0(caller)
+    check_group_0(caller)
     prepared = await caller.service.placer.prepare(asked, by=name_of_caller(caller))
     if isinstance(prepared, Batch):
         caller.propose(request, prepared, result_fields)
@@ -178,6 +170,6 @@ async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
 
 @proposes(CancelGroup)
 def _cancel_group(caller: Caller, request: int, asked: CancelGroup, frame: Frame) -> None:
-    _check_group_0(caller)
+    check_group_0(caller)
     record = encode_cancel(GroupId(asked.group), by=name_of_caller(caller))
     caller.propose(request, record, lambda _: {})

@@ -33,16 +33,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import msgpack
-
-from viewstamp.errors import OutdatedCodeError, RequestError
+from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
 from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery, Query
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import fingerprint
 from viewstamp.wire.names import is_one_line
-from viewstamp.wire.staged import decode_fields, decode_optional
+from viewstamp.wire.staged import decode_known, decode_optional
 
 __all__ = ["CANCELLED_MAX", "FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements"]
 
@@ -196,7 +194,7 @@ class Placements:
 
     def _check_hosted(self, batch: Batch) -> tuple[PlacedGroup, NodeId, str]:
         """Return the group, the founder and its incarnation in a HOSTED. Raises RequestError."""
-        number, text, incarnation = _decode(batch, group=int, node=str, incarnation=str)
+        number, text, incarnation = decode_known(batch, _FIELDS, group=int, node=str, incarnation=str)
         if not _INCARNATION.fullmatch(incarnation):
             raise RequestError(
                 f"a HOSTED with the incarnation {brief_repr(incarnation)}, which is not 16 hexadecimal digits",
@@ -226,7 +224,7 @@ class Placements:
 
     def _check_cancel(self, batch: Batch) -> PlacedGroup:
         """Return the group that a CANCEL_GROUP removes; only its id if it was removed before. Raises RequestError."""
-        (number,) = _decode(batch, group=int)
+        (number,) = decode_known(batch, _FIELDS, group=int)
         if number in self.cancelled:
             return PlacedGroup(GroupId(number), {}, (), {})
         group = self._group(number)
@@ -288,21 +286,8 @@ def _read_cancelled(image: list[Any]) -> dict[GroupId, Index]:
     return cancelled
 
 
-def _decode(batch: Batch, /, **wanted: type) -> list[Any]:
-    """Return the named fields of a record. Raises RequestError; OutdatedCodeError for a field of a newer release."""
-    values = decode_fields(batch, **wanted)
-    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS[batch.kind]
-    if unknown or batch.count != 1:
-        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
-        raise OutdatedCodeError(
-            f"a {batch.kind.name} has {found}, which this release does not know",
-            remedy="upgrade this node and start it again",
-        )
-    return values
-
-
 def _decode_place(batch: Batch) -> tuple[dict[NodeId, str], tuple[str, ...]]:
-    members, streams = _decode(batch, members=dict, streams=list)
+    members, streams = decode_known(batch, _FIELDS, members=dict, streams=list)
     _check_members(members)
     _check_streams(streams)
     return members, tuple(streams)

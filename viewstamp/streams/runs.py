@@ -30,15 +30,13 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple, NoReturn
 
-import msgpack
-
-from viewstamp.errors import OutdatedCodeError, RequestError, UnknownTopicError
+from viewstamp.errors import RequestError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, TopicId
 from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.staged import decode_fields
+from viewstamp.wire.staged import decode_known
 
 __all__ = ["RUNS_MAX", "RunCatalogue", "RunContent", "RunRule", "RunState", "TopicRun"]
 
@@ -267,7 +265,7 @@ class RunCatalogue:
                 return self._check_forget(batch)
 
     def _check_prepare(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
-        number, first, end = _decode(batch, topic=int, first=int, end=int)
+        number, first, end = decode_known(batch, _FIELDS, topic=int, first=int, end=int)
         topic = topics.get(TopicId(number))
         if topic is None:
             raise UnknownTopicError(f"no topic has the id {number}; no run was prepared", remedy="create it first")
@@ -296,10 +294,9 @@ class RunCatalogue:
         return run
 
     def _check_commit(self, batch: Batch) -> TopicRun:
-        number, records, *numbers = _decode(
-            batch, run=int, records=int, size=int, first_index=int, end_index=int, first_time=int, last_time=int
-        )
-        (digest,) = _decode(batch, digest=bytes)
+        number, records, size = decode_known(batch, _FIELDS, run=int, records=int, size=int)
+        indices = decode_known(batch, _FIELDS, first_index=int, end_index=int, first_time=int, last_time=int)
+        (digest,) = decode_known(batch, _FIELDS, digest=bytes)
         run = self._run(number)
         if run.state is not RunState.PREPARED:
             is_dropped = run.state is RunState.DROPPED
@@ -309,13 +306,13 @@ class RunCatalogue:
             )
         if records != run.end - run.first:
             _refuse(RunRule.WRONG_CONTENT, f"run {run.id} has {run.end - run.first} positions, not {records}")
-        size, first_index, end_index, first_time, last_time = numbers
+        first_index, end_index, first_time, last_time = indices
         content = RunContent(size, digest, Index(first_index), Index(end_index), first_time, last_time)
         _check_content(run.id, content)
         return run._replace(state=RunState.COMMITTED, changed_at=batch.log_time, content=content)
 
     def _check_drop(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
-        (number,) = _decode(batch, run=int)
+        (number,) = decode_known(batch, _FIELDS, run=int)
         run = self._run(number)
         if run.state is RunState.DROPPED:
             _refuse(RunRule.DROPPED_TWICE, f"run {run.id} is dropped")
@@ -332,7 +329,7 @@ class RunCatalogue:
         return run._replace(state=RunState.DROPPED, changed_at=batch.log_time)
 
     def _check_forget(self, batch: Batch) -> TopicRun:
-        (number,) = _decode(batch, run=int)
+        (number,) = decode_known(batch, _FIELDS, run=int)
         run = self._run(number)
         if run.state is not RunState.DROPPED:
             _refuse(RunRule.FORGET_BEFORE_DROP, f"run {run.id} is {run.state.name.lower()}")
@@ -502,16 +499,3 @@ def _range(run: TopicRun) -> str:
 
 def _refuse(rule: RunRule, why: str, remedy: str = _REMEDY) -> NoReturn:
     raise RequestError(f"{rule.value}: {why}; nothing was changed", remedy=remedy)
-
-
-def _decode(batch: Batch, /, **wanted: type) -> list[Any]:
-    """Return the named fields of a record. Raises RequestError; OutdatedCodeError for a field of a newer release."""
-    values = decode_fields(batch, **wanted)
-    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS[batch.kind]
-    if unknown or batch.count != 1:
-        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
-        raise OutdatedCodeError(
-            f"a {batch.kind.name} has {found}, which this release does not know",
-            remedy="upgrade this node and start it again",
-        )
-    return values

@@ -7,13 +7,13 @@ the COMMIT alone, and the state of a sink stays small however much was staged.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgpack
 
-from viewstamp.errors import RequestError
-from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.errors import OutdatedCodeError, RequestError
+from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.names import NAME_BYTES_MAX
 
@@ -23,6 +23,7 @@ __all__ = [
     "StagedBatch",
     "decode_commit",
     "decode_fields",
+    "decode_known",
     "decode_optional",
     "entries_of",
     "pack_entry",
@@ -90,6 +91,27 @@ def decode_fields(batch: Batch, /, **wanted: type) -> list[Any]:
                 remedy=f"take a name of at most {NAME_BYTES_MAX} bytes",
             )
     return [fields[name] for name in wanted]
+
+
+def decode_known(batch: Batch, known: Mapping[Kind, Collection[str]], /, **wanted: type) -> list[Any]:
+    """Return the named values of a command's map, as :func:`decode_fields`, of a record that has no other fields.
+
+    ``known`` has the names of all fields of each kind, also of those that need not be there.
+
+    Raises:
+      RequestError: as :func:`decode_fields`.
+      OutdatedCodeError: it has a field of a newer release, or is not one record. This member can neither apply nor skip
+        it without a state that differs from the others'.
+    """
+    values = decode_fields(batch, **wanted)
+    unknown = msgpack.unpackb(batch.values()[0]).keys() - known[batch.kind]
+    if unknown or batch.count != 1:
+        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
+        raise OutdatedCodeError(
+            f"a {batch.kind.name} has {found}, which this release does not know",
+            remedy="upgrade this node and start it again",
+        )
+    return values
 
 
 def decode_optional(batch: Batch, name: str, default: int) -> int:

@@ -26,7 +26,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import PeerError
 from viewstamp.host.interfaces import Network
 from viewstamp.ids import ClusterId, GroupId, NodeId
-from viewstamp.node.peers.probe import answer_to
+from viewstamp.node.peers.question import answer_to
 from viewstamp.wire.handshake import Hello, Welcome, read_members
 
 __all__ = ["MovedPeers"]

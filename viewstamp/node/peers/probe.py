@@ -24,16 +24,15 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from viewstamp.errors import FrameError, PeerError, UnavailableError, ViewstampError
-from viewstamp.host.interfaces import Connection, Network
+from viewstamp.errors import PeerError, UnavailableError
+from viewstamp.host.interfaces import Network
 from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
+from viewstamp.node.peers.question import answer_to
 from viewstamp.node.running_mark import INTERVAL
-from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Kind
-from viewstamp.wire.frame import FrameDecoder
-from viewstamp.wire.handshake import Hello, Opening, Welcome
+from viewstamp.wire.handshake import Hello, Welcome
 
-__all__ = ["Unfit", "answer_to", "find_unfit"]
+__all__ = ["Unfit", "find_unfit"]
 
 _SECONDS = 1.5
 """Limit of a probe. Shorter than the silence after which a client asks again, so that it gets the names."""
@@ -85,51 +84,3 @@ async def _probe(network: Network, cluster: ClusterId, member: NodeId, address: 
         unfit.refusing[member] = f"runs a release that cannot read records of kind {kind}"
     elif welcome.durability == INTERVAL:
         unfit.refusing[member] = "acknowledges before it syncs ([wal] durability)"
-
-
-async def answer_to(network: Network, address: str, hello: Hello) -> Welcome | Exception:
-    """Return the WELCOME to a HELLO, or the reason why there is none; cancellable."""
-    opener = _Opener(hello, address)
-    try:
-        await network.connect(address, opener.accept)
-        return await opener.answer
-    except (OSError, ViewstampError) as error:
-        return error
-    finally:
-        opener.close()
-
-
-class _Opener:
-    """A connection that sends one HELLO."""
-
-    def __init__(self, hello: Hello, address: str) -> None:
-        self.answer: asyncio.Future[Welcome] = asyncio.get_running_loop().create_future()
-        self._opening = Opening(hello.to_map(), address, refused=error_from)
-        self._decoder = FrameDecoder()
-        self._connection: Connection | None = None
-
-    def accept(self, connection: Connection) -> _Opener:
-        """Take the connection, and send the HELLO."""
-        self._connection = connection
-        connection.send(self._opening.frame)
-        return self
-
-    def close(self) -> None:
-        """End the connection. Idempotent."""
-        if self._connection is not None:
-            self._connection.abort()
-        self.answer.cancel()
-
-    def on_bytes(self, data: bytes) -> None:
-        """Decode the bytes. Raises the error that a REFUSED names, which ends the connection."""
-        for frame in self._decoder.feed(data):
-            certificate = self._connection.identity if self._connection is not None else None
-            is_part = self._opening.receive(frame, certificate)
-            if is_part and self._opening.welcome is not None and not self.answer.done():
-                self.answer.set_result(self._opening.welcome)
-
-    def on_closed(self, error: BaseException | None) -> None:
-        """Fail ``answer``, if it is not done."""
-        if not self.answer.done():
-            self.answer.set_exception(error or FrameError("the connection was closed"))
-            self.answer.exception()  # Marks it as retrieved, because the caller may have been cancelled.
