@@ -749,6 +749,32 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "change-groups-by-a-late-copy",
+        Case(
+            "tests/streams/test_spread.py::test_a_second_copy_finds_the_topic_and_a_late_one_does_not_change_its_groups"
+        ),
+    ),
+    Record(
+        "two-topics-of-a-name",
+        Case(
+            "tests/streams/test_spread.py::test_an_earlier_release_sees_no_spread_topic_and_cannot_create_one_of_the_name"
+        ),
+    ),
+    Record(
+        "stream-of-two-groups",
+        Case("tests/streams/test_spread.py::test_a_stream_of_a_spread_topic_belongs_to_no_other_group"),
+    ),
+    Record(
+        "spread-over-what-may-be-cancelled",
+        Case("tests/streams/test_spread.py::test_bad_records_are_refused_with_their_values_and_change_nothing"),
+    ),
+    Record(
+        "snapshot-without-spread-topics",
+        Case(
+            "tests/streams/test_spread.py::test_a_snapshot_has_the_topics_and_older_releases_can_read_one_without_any"
+        ),
+    ),
+    Record(
         "share-a-busy-leaders-heartbeats",
         Case("tests/consensus/test_quiet.py::test_heartbeats_of_a_leader_with_unacknowledged_records_are_not_shared"),
     ),

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
+from tests.mutants.mutants import Mutant, both, patched
 from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
 from viewstamp.ids import Index, Position
 from viewstamp.node.access import Credentials
-from viewstamp.node.state_machine import Admission, Answered, PlacedGroup, Result
+from viewstamp.node.state_machine import Admission, Answered, PlacedGroup, Result, SpreadTopic
 from viewstamp.streams import machine, placement
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut
 from viewstamp.streams.machine import Streams
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.session import SessionState
+from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.staged import decode_fields
@@ -158,6 +160,45 @@ def snapshot_without_groups() -> AbstractContextManager[None]:
     return patched(Placements, image=lambda self: [])
 
 
+def change_groups_by_a_late_copy() -> AbstractContextManager[None]:
+    """The newest record of a spread topic decides about its groups, so a late copy moves its streams."""
+    original = SpreadTopics.apply
+
+    def apply(self: SpreadTopics, batch: Batch, placements: Placements, names: Container[str]) -> SpreadTopic:
+        topic = original(self, batch, placements, names)
+        (groups,) = decode_fields(batch, groups=list)
+        self.topics[topic.name] = replace(topic, groups=tuple(groups))
+        return topic
+
+    return patched(SpreadTopics, apply=apply)
+
+
+def two_topics_of_a_name() -> AbstractContextManager[None]:
+    return patched(SpreadTopics, check_free=lambda self, name: None)
+
+
+def stream_of_two_groups() -> AbstractContextManager[None]:
+    """A group is placed with a stream that a spread topic has in another group."""
+    return patched(Placements, add_stream=lambda self, stream, group: None)
+
+
+def spread_over_what_may_be_cancelled() -> AbstractContextManager[None]:
+    original = SpreadTopics._check_new
+
+    def check_new(self: SpreadTopics, topic: SpreadTopic, placements: Placements, names: Container[str]) -> None:
+        with patched(PlacedGroup, is_established=True):
+            original(self, topic, placements, names)
+
+    def add_stream(self: Placements, stream: str, group: Any) -> None:
+        self._by_stream[stream] = group
+
+    return both(patched(SpreadTopics, _check_new=check_new), patched(Placements, add_stream=add_stream))
+
+
+def snapshot_without_spread_topics() -> AbstractContextManager[None]:
+    return patched(SpreadTopics, image=lambda self: [])
+
+
 STREAM_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -225,6 +266,28 @@ STREAM_MUTANTS: dict[str, Mutant] = {
             rule="§4",
         ),
         Mutant("snapshot-without-groups", "a snapshot holds no groups", snapshot_without_groups, rule="§4"),
+        Mutant(
+            "change-groups-by-a-late-copy",
+            "a late copy of a request changes the groups of a spread topic",
+            change_groups_by_a_late_copy,
+            rule="§4",
+        ),
+        Mutant("two-topics-of-a-name", "a topic gets the name of a spread topic", two_topics_of_a_name, rule="§4"),
+        Mutant(
+            "stream-of-two-groups", "a stream of a topic is placed in a second group", stream_of_two_groups, rule="§4"
+        ),
+        Mutant(
+            "spread-over-what-may-be-cancelled",
+            "a stream is assigned to a group that can still be cancelled",
+            spread_over_what_may_be_cancelled,
+            rule="§4",
+        ),
+        Mutant(
+            "snapshot-without-spread-topics",
+            "a snapshot holds no spread topics",
+            snapshot_without_spread_topics,
+            rule="§4",
+        ),
     )
 }
 """The mutants by name."""

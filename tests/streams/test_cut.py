@@ -227,7 +227,7 @@ def test_a_state_of_a_newer_release_asks_for_newer_code(log: Log) -> None:
     whole = list(pieces(log.machine.begin_snapshot()))
     _, header = msgpack.unpackb(whole[0])
     whole[0] = msgpack.packb(["state", [_VERSION + 1, *header[1:], "more"]])
-    with pytest.raises(OutdatedCodeError, match="version 7"):
+    with pytest.raises(OutdatedCodeError, match=f"version {_VERSION + 1}"):
         fresh().prepare(whole)
     with pytest.raises(OutdatedCodeError):
         Streams().prepare(pieces(log.machine.begin_snapshot()))

@@ -28,7 +28,7 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import Index, NodeId, Position, Sequence, Term
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, Term
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -40,6 +40,7 @@ from viewstamp.node.state_machine import (
     CancelledGroupsQuery,
     CommitEffectQuery,
     FirstPositionQuery,
+    FreeGroupsQuery,
     GroupsQuery,
     InterfaceQuery,
     LastPositionQuery,
@@ -54,6 +55,9 @@ from viewstamp.node.state_machine import (
     SinkQuery,
     SinksQuery,
     SplitQuery,
+    SpreadingQuery,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
     TimeQuery,
     TokensQuery,
     TopicQuery,
@@ -63,7 +67,8 @@ from viewstamp.node.state_machine import (
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.placing import encode_place
+from viewstamp.wire.placing import encode_hosted, encode_place
+from viewstamp.wire.spreading import encode_spread
 
 
 @pytest.fixture
@@ -386,6 +391,10 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
     log = Log(Streams({"counter": Counter}))
     topic, session = log.topic(), log.session()
     log.append(topic, session, 1, count=3)
+    group = GroupId(log.next_index)
+    log.run(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0))
+    log.run(encode_hosted(group, NodeId("n1"), "0" * 16))
+    log.run(encode_spread("bills", [group]))
     asked: list[Query[Any]] = [
         TopicsQuery(),
         TopicQuery("orders"),
@@ -399,6 +408,10 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         GroupsQuery(),
         CancelledGroupsQuery(),
         PlacementQuery(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0)),
+        SpreadTopicsQuery(),
+        SpreadTopicQuery("bills"),
+        SpreadingQuery(encode_spread("bills", [group])),
+        FreeGroupsQuery(2),
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),

@@ -51,7 +51,7 @@ class Applier:
         self.membership: MembershipEntry | None = None
         """The membership in force at ``applied_end``; None = no record and no snapshot had one yet."""
         self.placements = 0
-        """Number of applied records about groups, and of adopted snapshots; the replica reports a change of it."""
+        """Number of applied records about groups and streams, and of adopted snapshots; the replica reports each."""
         self.unsaved_bytes = 0
         """Bytes of the batches applied since the newest snapshot's cut, which a restart has to apply again."""
         self.unsaved_seconds = 0.0
@@ -118,7 +118,7 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
-        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP:
+        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind is Kind.SPREAD_TOPIC:
             self.placements += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from viewstamp.ids import GroupId, Index, NodeId, Position, RunId, Sequence, SessionId, Term, TopicId
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.spreading import slot_ranges, stream_name
 
 __all__ = [
     "Accepted",
@@ -30,6 +31,7 @@ __all__ = [
     "CommandResults",
     "CommitEffectQuery",
     "FirstPositionQuery",
+    "FreeGroupsQuery",
     "GroupsQuery",
     "InterfaceQuery",
     "LastPositionQuery",
@@ -47,6 +49,10 @@ __all__ = [
     "SinksQuery",
     "SnapshotView",
     "SplitQuery",
+    "SpreadTopic",
+    "SpreadTopicQuery",
+    "SpreadTopicsQuery",
+    "SpreadingQuery",
     "StateMachine",
     "TimeQuery",
     "TokensQuery",
@@ -207,6 +213,70 @@ class CancelledGroupsQuery(Query[list[GroupId]]):
 @dataclass(frozen=True, slots=True)
 class PlacementQuery(Query[PlacedGroup | None]):
     """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
+
+    record: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTopic:
+    """A topic whose records are spread over streams, as the state of group 0 has it.
+
+    Stream *n*, from 1 on, is the topic ``stream_name(name, n)`` in the state of group ``groups[n - 1]``.
+
+    Attributes:
+      id: the index of the record that created it.
+      name: its name; no topic of group 0 has the same one.
+      retain_bytes, retain_seconds: the retention of each stream when it is created; 0 = everything.
+      slots: the number of slots, into which the keys of its records fall.
+      groups: the group of each stream, by its number.
+    """
+
+    id: Index
+    name: str
+    retain_bytes: int
+    retain_seconds: float
+    slots: int
+    groups: tuple[GroupId, ...]
+
+    def describe(self) -> dict[str, object]:
+        """Return the topic as plain values, with its route: each range is (first slot, stream)."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "retain_bytes": self.retain_bytes,
+            "retain_seconds": self.retain_seconds,
+            "groups": list(self.groups),
+            "slots": self.slots,
+            "ranges": [list(each) for each in slot_ranges(self.slots, len(self.groups))],
+        }
+
+    def streams_of(self, group: GroupId) -> list[str]:
+        """Return the names of its streams in a group."""
+        return [stream_name(self.name, number) for number, each in enumerate(self.groups, 1) if each == group]
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTopicsQuery(Query[list[SpreadTopic]]):
+    """All spread topics, in the order of their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTopicQuery(Query[SpreadTopic]):
+    """The spread topic of a name. Raises UnknownTopicError."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeGroupsQuery(Query[list[GroupId]]):
+    """The group for each stream of a new spread topic. Raises RequestError if no group is established."""
+
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadingQuery(Query[SpreadTopic | None]):
+    """The topic that a SPREAD_TOPIC finds; None = it would create one. Raises RequestError if it would be refused."""
 
     record: Batch
 

@@ -26,9 +26,10 @@ Promises
 
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
-    ``admission``: the state as it will be once the leader's whole log is applied.
+    ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
   * ``runs``: the catalogue of runs of archived records (design note 0022).
-  * ``placement``: the groups of the cluster, their founders and their streams (design note 0021).
+  * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
+    spread over streams of these groups (design note 0021).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -55,6 +56,7 @@ The state
              record turns off; the newest 10,000 administrative actions. Each session has the token that opened it
   groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
              ``GROUPS_MAX``. Only in the state of group 0
+  spread     topics by name: retention, number of slots, and the group of each stream. Only in the state of group 0
   runs       by id (the index of the record that prepared it): topic, positions, state, and the content of a committed
              one; the archived end of each topic. At most ``RUNS_MAX``
   actors     their instances: ``actors/replicated``
@@ -119,13 +121,17 @@ Decisions per kind of batch
                   |                                                        | RequestError: another one is
   CANCEL_GROUP    | cancelled already: Answered; else as PLACE_GROUP        | the group is gone; RequestError: it is
                   |                                                        | established, or was never placed
+  SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
+                  | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
+                  |                                                        | topic, or has other settings
   PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it
   COMMIT_RUN,     |                                                        | breaks, by name. Its own second copy breaks
   DROP_RUN,       |                                                        | one, too
   FORGET_RUN      |                                                        |
   MEMBERSHIP      | Accepted                                               | no effect
-  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions and groups, and the
-                  |                                                        | runs that are not committed; an audit entry
+  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups and spread
+                  |                                                        | topics, and the runs that are not
+                  |                                                        | committed; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.
@@ -189,7 +195,7 @@ Invariants
   * admission view >= applied state, for every position and every sequence
 
 Deliberate omissions
-  * logs of their own for topics: later, in this package
+  * one order over the streams of a topic: later, in this package
   * the content of records: a batch of records is never decoded
   * clocks: records expire by log time, sessions by a record that a leader wrote by its clock, never by this machine's
 """

@@ -22,13 +22,14 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
-_VERSION = 6
+_VERSION = 7
+_VERSION_WITHOUT_SPREAD = 6
 _VERSION_WITHOUT_RUNS = 5
 _VERSION_WITHOUT_GROUPS = 4
 _VERSION_WITHOUT_TOKENS = 3
-_READABLE = (1, 2, _VERSION_WITHOUT_TOKENS, _VERSION_WITHOUT_GROUPS, _VERSION_WITHOUT_RUNS, _VERSION)
+_READABLE = range(1, _VERSION + 1)
 """Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens; version 4 has
-no groups; version 5 has no runs.
+no groups; version 5 has no runs; version 6 has no spread topics.
 
 A state is written in the oldest version that can hold it, because nodes of the release before must read it during an
 upgrade.
@@ -108,8 +109,10 @@ class StateCut:
 
 
 def _version_of(state: State) -> int:
-    if state.runs.is_used:
+    if state.spread.topics:
         return _VERSION
+    if state.runs.is_used:
+        return _VERSION_WITHOUT_SPREAD
     if state.placements.is_used:
         return _VERSION_WITHOUT_RUNS
     return _VERSION_WITHOUT_GROUPS if state.access.is_used else _VERSION_WITHOUT_TOKENS
@@ -193,6 +196,7 @@ def load_state(pieces: Iterator[bytes]) -> State:
                 state.add_topic(topic)
     with _reading():
         state.runs.check_topics(state.topics)
+        state.spread.check_topics(state.names)
     return state
 
 

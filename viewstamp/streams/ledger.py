@@ -13,6 +13,7 @@ from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.settings import decode_settings, decode_trim
+from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
@@ -45,6 +46,7 @@ class Ledger:
             Kind.COMMIT: self._commit,
             Kind.FORK: self._fork,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
+            Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
@@ -150,6 +152,15 @@ class Ledger:
             self.state.access.note(batch, action, f"{group.id}: {', '.join(group.streams)}")
         return {"group": group.describe()}
 
+    def _spread(self, batch: Batch) -> Answer:
+        state = self.state
+        is_change = state.spread.find_settled(batch, state.placements, state.names) is None
+        topic = state.spread.apply(batch, state.placements, state.names)
+        state.note(batch.kind, topic.id, *topic.groups)
+        if is_change:
+            state.access.note(batch, "topic create", f"{topic.name}: {len(topic.groups)} streams")
+        return {"topic": topic.describe()}
+
     # Runs.
 
     def _archive(self, batch: Batch) -> Answer:
@@ -168,7 +179,8 @@ class Ledger:
         source, end = decode_fields(batch, **{"from": str, "end": int})
         what = f"up to index {end - 1} of cluster {source}"
         self.state.access.note(batch, "fork", what, by="owner of the files")
-        self.state.placements = Placements()  # The other groups stay with the cluster that was forked.
+        # The other groups stay with the cluster that was forked, and with them the records of all streams.
+        self.state.placements, self.state.spread = Placements(), SpreadTopics()
         self.state.runs.fork(source)
         return {}
 

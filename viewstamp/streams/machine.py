@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 
 from crc32c import crc32c
 
@@ -20,38 +20,22 @@ from viewstamp.errors import (
     RequestError,
     UnavailableError,
 )
-from viewstamp.ids import Index, Position, Sequence, SessionId
+from viewstamp.ids import Index, Position, SessionId
 from viewstamp.node.access import Credentials
 from viewstamp.node.state_machine import (
     Accepted,
-    ActorChangesQuery,
-    ActorQuery,
-    ActorsQuery,
     Admission,
     Answered,
     AnswerT,
-    AuditQuery,
     CommandResults,
-    CommitEffectQuery,
-    FirstPositionQuery,
-    InterfaceQuery,
-    LastPositionQuery,
-    LocationQuery,
-    OutcomeQuery,
     Placement,
     Query,
     Result,
-    SinkQuery,
-    SinksQuery,
     SnapshotView,
-    SplitQuery,
-    TimeQuery,
-    TokensQuery,
-    TopicQuery,
-    TopicsQuery,
     Waiting,
 )
 from viewstamp.streams.admission import AdmissionView, mismatch, refusal
+from viewstamp.streams.answers import answer_to, answered
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.gate import StateGate, not_owned
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
@@ -192,6 +176,10 @@ class Streams:
                 settled = self._state.placements.find_settled(batch)
                 if settled is not None:
                     return Answered({"group": settled.describe()})
+            case Kind.SPREAD_TOPIC:
+                found = self._state.spread.find_settled(batch, self._state.placements, self._state.names)
+                if found is not None:
+                    return Answered({"topic": found.describe()})
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
                 self._state.runs.check(batch, self._state.topics)
         return _NO_POSITION
@@ -271,7 +259,7 @@ class Streams:
         if sequence <= session.last:
             if batch.first_position and (actual := session.mismatch(sequence)):
                 raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
-            return _answered(session, sequence, is_alive=caller is None or caller.is_alive)
+            return answered(session, sequence, is_alive=caller is None or caller.is_alive)
         last = view.last(session)
         if sequence <= last:
             if any(sequence in fenced for fenced in view.pending[session.id].fenced):
@@ -331,7 +319,7 @@ class Streams:
             if caller.owner != session.owner and not caller.is_administrator:
                 raise not_owned(session.id)
         if batch.sequence <= session.last:
-            return _answered(session, batch.sequence, is_alive=is_alive)
+            return answered(session, batch.sequence, is_alive=is_alive)
         if not is_alive:
             if batch.sequence <= view.last(session):
                 raise UnavailableError(f"sequence {batch.sequence} is in the log, but not applied", remedy="try again")
@@ -497,78 +485,9 @@ class Streams:
         if sessions.result_bytes > self._result_bytes_max:
             sessions.bound_results(self._result_bytes_max, self._before_session)
 
-    # Queries.
-
     def query(self, query: Query[AnswerT], /) -> AnswerT:
-        """Read the applied state.
-
-        Raises:
-          UnknownTopicError, UnknownActorError, StaleSessionError: there is no such topic, actor or session here.
-          TrimmedError: the position or the changes are deleted; ``first`` is the first one that is kept.
-          UnavailableError: the sequence is not decided yet.
-        """
-        return cast("AnswerT", self._answer(query))
-
-    def _answer(self, query: Query[Any]) -> object:
-        state = self._ledger.state
-        match query:
-            case ActorQuery(name, key, method, arguments):  # First, because it is the most frequent one.
-                return self._actors.query(name, key, method, arguments)
-            case CommitEffectQuery(index):
-                return index not in state.staging.idle_commits
-            case LocationQuery(topic_id, position):
-                topic = state.topic(topic_id)
-                # A position that does not exist yet will be after everything that has been applied.
-                return topic.locate(position) if position < topic.next_position else (state.end, topic.next_position)
-            case LastPositionQuery(topic_id):
-                return state.topic(topic_id).next_position - 1
-            case FirstPositionQuery(topic_id):
-                return state.topic(topic_id).first_position
-            case TopicsQuery():
-                return [topic.describe() for topic in state.topics.values()]
-            case TopicQuery(name):
-                return state.named(name).describe()
-            case SplitQuery(name, start, end, size):
-                return self._split(name, start, end, size)
-            case TimeQuery(name, timestamp):
-                return state.named(name).find_time(timestamp)
-            case SinksQuery():
-                return [state.staging.describe(sink) for sink in state.staging.sinks.values()]
-            case SinkQuery(name):
-                return state.staging.describe(state.staging.sink(name))
-            case TokensQuery():
-                return [token.describe(is_on=state.access.is_on) for token in state.access.tokens.values()]
-            case AuditQuery(since):
-                return state.access.entries(since)
-            case OutcomeQuery():
-                return self._outcome(query)
-            case ActorsQuery():
-                return self._actors.list()
-            case InterfaceQuery(name):
-                return self._actors.describe(name)
-            case ActorChangesQuery(name, instance, index):
-                return self._actors.changes(name, instance, index)
-            case _:
-                return state.answer(query)
-
-    def _split(self, name: str, start: int, end: int, size: int) -> list[int]:
-        topic = self._state.named(name)
-        if not (1 <= start <= end <= topic.next_position and size >= 1):
-            raise RequestError(
-                f"topic {name!r} cannot be divided from {start} to {end} by {size} bytes",
-                remedy=f"stay within positions 1 to {topic.next_position}, and take at least one byte",
-            )
-        return topic.split(start, end, size)
-
-    def _outcome(self, query: OutcomeQuery) -> Result:
-        session, sequence = self._state.sessions.find(query.session), query.sequence
-        if sequence > session.last:
-            raise UnavailableError(
-                f"sequence {sequence} of session {session.id} has no outcome yet", remedy="fence it, then ask again"
-            )
-        if query.expected and (actual := session.mismatch(sequence)):
-            raise mismatch(self._state.topic(query.topic).name, query.expected, actual)
-        return _answered(session, sequence).result
+        """Read the applied state. Raises as :func:`viewstamp.streams.answers.answer_to`."""
+        return cast("AnswerT", answer_to(query, self._ledger.state, self._actors))
 
     def status(self) -> dict[str, object]:
         """Return the status: {"actors": {name: {class, version, instances, digest}}, "staged_bytes", ...}."""
@@ -682,16 +601,3 @@ class Streams:
 
 def _topics_of(request: CommitRequest) -> set[int]:
     return {entry.topic for _, entries in request.parts for entry in entries_of(entries)}
-
-
-def _answered(session: SessionState, sequence: Sequence, *, is_alive: bool = True) -> Answered:
-    """Return the recorded answer; without results of commands if the caller's token has ended."""
-    if sequence < 1:
-        raise RequestError(
-            f"a batch of session {session.id} has sequence {sequence}, but sequences begin at 1",
-            remedy="number the batches of a session from 1",
-        )
-    result = session.result(sequence)
-    if not is_alive and isinstance(result, CommandResults):
-        result = CommandResults(result.receipt, None)
-    return Answered(result)

@@ -42,7 +42,7 @@ from viewstamp.wire.identity_proof import fingerprint
 from viewstamp.wire.names import is_one_line
 from viewstamp.wire.staged import decode_known, decode_optional
 
-__all__ = ["CANCELLED_MAX", "FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements"]
+__all__ = ["CANCELLED_MAX", "FOUNDERS_MAX", "GROUPS_MAX", "STREAMS_MAX", "Placements", "is_stream_name"]
 
 GROUPS_MAX = 256
 """The most groups that are placed at the same time. Like the other limits it is part of the replicated behaviour."""
@@ -143,6 +143,25 @@ class Placements:
             case _:
                 raise AssertionError(f"the state has no answer to {query!r}")
 
+    def group_of(self, stream: str) -> GroupId | None:
+        """Return the group to which a stream belongs; None = there is no such stream."""
+        return self._by_stream.get(stream)
+
+    def add_stream(self, stream: str, group: GroupId) -> None:
+        """Add a stream of a spread topic to an established group. There must be none of this name."""
+        assert stream not in self._by_stream, f"stream {stream!r} belongs to group {self._by_stream[stream]}"
+        assert self.groups[group].is_established, f"group {group} may be cancelled"
+        self._by_stream[stream] = group
+
+    @property
+    def stream_counts(self) -> dict[GroupId, int]:
+        """Return the number of streams of each established group, in the order of their ids."""
+        counts = {group.id: 0 for group in self.groups.values() if group.is_established}
+        for owner in self._by_stream.values():
+            if owner in counts:
+                counts[owner] += 1
+        return counts
+
     def _add(self, group: PlacedGroup) -> None:
         self.groups[group.id] = group
         for stream in group.streams:
@@ -174,7 +193,7 @@ class Placements:
                     return group  # A second copy of the request.
                 raise RequestError(
                     f"stream {stream!r} belongs to group {owner}, which has the founders {', '.join(group.members)}"
-                    f" and the streams {', '.join(group.streams)}; no group was placed",
+                    f" and was placed with the streams {', '.join(group.streams)}; no group was placed",
                     remedy="take another name for the stream, or place the group with the same founders and streams",
                 )
         if len(self.groups) >= GROUPS_MAX:
@@ -313,11 +332,16 @@ def _check_members(members: dict[Any, Any]) -> None:
             )
 
 
+def is_stream_name(name: object) -> bool:
+    """Return whether a stream may have this name."""
+    return type(name) is str and _STREAM.fullmatch(name) is not None
+
+
 def _check_streams(streams: list[Any]) -> None:
     if not 1 <= len(streams) <= STREAMS_MAX:
         raise RequestError(f"a group cannot have {len(streams)} streams", remedy=f"name 1 to {STREAMS_MAX} streams")
     for place, stream in enumerate(streams):
-        if type(stream) is not str or not _STREAM.fullmatch(stream):
+        if not is_stream_name(stream):
             raise RequestError(
                 f"a stream cannot be named {brief_repr(stream)}",
                 remedy="take 1 to 128 letters, digits, dots, underscores or hyphens; the first one a letter, a digit or"

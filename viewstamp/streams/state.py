@@ -9,12 +9,23 @@ from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, TopicId
-from viewstamp.node.state_machine import ArchiveQuery, OrphansQuery, Query, RunQuery, RunsQuery
+from viewstamp.node.state_machine import (
+    ArchiveQuery,
+    FreeGroupsQuery,
+    OrphansQuery,
+    Query,
+    RunQuery,
+    RunsQuery,
+    SpreadingQuery,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
+)
 from viewstamp.streams.access import Access
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
+from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.staging import Staging
 from viewstamp.streams.topic import Topic
 
@@ -41,6 +52,7 @@ class State:
         "placements",
         "runs",
         "sessions",
+        "spread",
         "staging",
         "topics",
     )
@@ -53,6 +65,7 @@ class State:
         self.access = Access()
         self.placements = Placements()
         self.runs = RunCatalogue()
+        self.spread = SpreadTopics()
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -110,11 +123,16 @@ class State:
         """Return a topic by its name. Raises UnknownTopicError."""
         topic = self.names.get(name)
         if topic is None:
+            if name in self.spread.topics:
+                raise UnknownTopicError(
+                    f"topic {name!r} is spread over streams, and this request is for a topic of one log",
+                    remedy="run a client of this release, or ask for one of its streams",
+                )
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
 
     def answer(self, query: Query[Any]) -> object:
-        """Return the answer to a query about runs or groups. Raises UnknownTopicError, RequestError."""
+        """Return the answer to a query about runs, spread topics or groups. Raises UnknownTopicError, RequestError."""
         match query:
             case ArchiveQuery(name):
                 return self.runs.archivable(self.named(name))
@@ -125,6 +143,8 @@ class State:
                 return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.runs.runs.values()]
             case OrphansQuery(ids):
                 return self.runs.orphans(ids, self.end)
+            case SpreadTopicsQuery() | SpreadTopicQuery() | FreeGroupsQuery() | SpreadingQuery():
+                return self.spread.answer(query, self.placements, self.names)
             case _:
                 return self.placements.answer(query)
 
@@ -132,9 +152,10 @@ class State:
         """Return the existing topic that a CREATE_TOPIC finds; None = it creates one.
 
         Raises:
-          TopicExistsError: the topic exists with another retention than the requested one.
+          TopicExistsError: the topic exists with another retention than the requested one, or with streams.
           RequestError: there would be too many topics.
         """
+        self.spread.check_free(settings.name)
         topic = self.names.get(settings.name)
         if topic is None:
             if len(self.topics) >= topics_max:
@@ -172,14 +193,15 @@ class State:
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
 
-        Without runs, then without groups, and then without tokens, it is as older releases have it.
+        Without spread topics, then without runs, without groups, and without tokens, it is as older releases have it.
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        runs = [self.runs.image()] if self.runs.is_used else []
+        spread = [self.spread.image()] if self.spread.topics else []
+        runs = [self.runs.image()] if self.runs.is_used or spread else []
         groups = [self.placements.image()] if self.placements.is_used or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
-        return [*image, *access, *groups, *runs, *counts]
+        return [*image, *access, *groups, *runs, *spread, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -194,6 +216,8 @@ class State:
             state.placements = Placements.from_image(image[6])
         if len(image) > 7:
             state.runs = RunCatalogue.from_image(image[7])
+        if len(image) > 8:
+            state.spread = SpreadTopics.from_image(image[8], state.placements)
         return state
 
 

@@ -7,6 +7,7 @@
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks
 - ``placing``: the records of the log about groups
+- ``spreading``: the record that creates a spread topic, the names of its streams, and its slots
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK

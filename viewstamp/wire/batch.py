@@ -121,6 +121,7 @@ class Kind(IntEnum):
     COMMIT_RUN = 25
     DROP_RUN = 26
     FORGET_RUN = 27
+    SPREAD_TOPIC = 28
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -1,0 +1,274 @@
+"""Spread topics: topics whose records are spread over streams of groups, as the state of group 0 has them. Pure.
+
+A spread topic is created by one record, which assigns each of its streams to a group. A stream is a topic in the state
+of its group, which the leader of that group creates (``node/stream_topics.py``); its name is ``stream_name``.
+
+| record | fields | changes nothing if | refused if |
+| --- | --- | --- | --- |
+| SPREAD_TOPIC | name, retain_bytes, retain_seconds, slots, groups: [group of each stream], are_named: whether the \
+caller has named the groups | the same topic exists | it has other settings, or other groups than those that were \
+named; a topic of group 0 has the name; a group is not established; a stream of this name exists; there are too many |
+
+The name identifies a request: a second copy finds the topic that the first one has created, whatever groups its leader
+has chosen. There is no removal, so a copy that arrives late changes nothing. The groups of a topic never change.
+
+A record with a field that this release does not know raises ``OutdatedCodeError``, as those of ``placement.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, NoReturn
+
+import msgpack
+
+from viewstamp.errors import OutdatedCodeError, RequestError, TopicExistsError, UnknownTopicError
+from viewstamp.ids import GroupId, Index
+from viewstamp.node.state_machine import (
+    FreeGroupsQuery,
+    Query,
+    SpreadingQuery,
+    SpreadTopic,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
+)
+from viewstamp.streams.placement import Placements, is_stream_name
+from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.spreading import stream_name
+from viewstamp.wire.staged import decode_fields
+
+__all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_STREAMS_MAX", "SpreadTopics"]
+
+SPREAD_STREAMS_MAX = 256
+"""The most streams of one spread topic. Like the other limits it is part of the replicated behaviour."""
+ALL_STREAMS_MAX = 4096
+"""The most streams of all spread topics. A group can have that many topics, so that each stream can be created."""
+SLOTS_MAX = 65_536
+_FIELDS = frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"})
+
+
+class SpreadTopics:
+    """The spread topics, by their names, in the order of their ids. Never awaits.
+
+    Invariants:
+      * a stream belongs to one group, which is established, and never moves
+      * no topic of group 0 has the name of a spread topic
+    """
+
+    __slots__ = ("topics",)
+
+    def __init__(self) -> None:
+        self.topics: dict[str, SpreadTopic] = {}
+
+    def check_free(self, name: str) -> None:
+        """Raise TopicExistsError if a spread topic has this name, because then no other topic may have it."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            raise TopicExistsError(
+                f"topic {name!r} exists, and is spread over {len(topic.groups)} streams; it was not changed",
+                remedy="take another name, or append to the topic that exists",
+            )
+
+    def check_topics(self, names: Container[str]) -> None:
+        """Check, after a state was loaded, that no topic has the name of a spread topic. Raises ValueError."""
+        for name in self.topics:
+            if name in names:
+                raise ValueError(f"topic {name!r} exists twice, with streams and without")
+
+    def find_settled(self, batch: Batch, placements: Placements, names: Container[str]) -> SpreadTopic | None:
+        """Return the topic if a record would change nothing; None = it would be created.
+
+        Args:
+          batch: the record.
+          placements: the groups.
+          names: the names of the topics of group 0.
+
+        Raises:
+          TopicExistsError: a topic of this name is another one.
+          RequestError: the record would be refused.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        wanted, are_named = _decode(batch)
+        topic = self.topics.get(wanted.name)
+        if topic is None:
+            self._check_new(wanted, placements, names)
+            return None
+        for what, own, other in (
+            ("streams", len(topic.groups), len(wanted.groups)),
+            ("slots", topic.slots, wanted.slots),
+            *([("groups", list(topic.groups), list(wanted.groups))] if are_named else []),
+        ):
+            if own != other:
+                raise TopicExistsError(
+                    f"topic {topic.name!r} exists with the {what} {own}, not {other}; it was not changed",
+                    remedy="take another name, or create it as it is: `viewstamp topic list`",
+                )
+        retention = wanted.retain_bytes, wanted.retain_seconds
+        if any(retention) and retention != (topic.retain_bytes, topic.retain_seconds):
+            raise TopicExistsError(
+                f"topic {topic.name!r} exists with retain_bytes {topic.retain_bytes} and retain_seconds"
+                f" {topic.retain_seconds:g}, not {retention[0]} and {retention[1]:g}; it was not changed",
+                remedy="take another name, or create it with the same retention",
+            )
+        return topic
+
+    def apply(self, batch: Batch, placements: Placements, names: Container[str]) -> SpreadTopic:
+        """Apply a committed record, and return the topic. Its streams belong to their groups in ``placements`` then.
+
+        Raises: as :meth:`find_settled`; a RequestError is a replicated refusal.
+        """
+        topic = self.find_settled(batch, placements, names)
+        if topic is None:
+            topic, _ = _decode(batch)
+            self._add(topic, placements)
+        return topic
+
+    def answer(self, query: Query[Any], placements: Placements, names: Container[str]) -> object:
+        """Return the answer to a query about spread topics. Raises UnknownTopicError, RequestError."""
+        match query:
+            case SpreadTopicsQuery():
+                return list(self.topics.values())
+            case SpreadTopicQuery(name):
+                if name not in self.topics:
+                    raise UnknownTopicError(
+                        f"no spread topic is named {name!r}",
+                        remedy="create it with a number of streams, or look with `viewstamp topic list`",
+                    )
+                return self.topics[name]
+            case FreeGroupsQuery(streams):
+                return _free_groups(placements, streams)
+            case SpreadingQuery(record):
+                return self.find_settled(record, placements, names)
+            case _:
+                raise AssertionError(f"no spread topic answers {query!r}")
+
+    def _check_new(self, topic: SpreadTopic, placements: Placements, names: Container[str]) -> None:
+        """Check a topic that does not exist. Raises TopicExistsError, RequestError."""
+        if topic.name in names:
+            raise TopicExistsError(
+                f"topic {topic.name!r} exists, and has no streams; it was not changed", remedy="take another name"
+            )
+        for group in topic.groups:
+            placed = placements.groups.get(group)
+            if placed is None or not placed.is_established:
+                raise RequestError(
+                    f"group {group} {'was never placed' if placed is None else 'is not established yet'}, so it cannot"
+                    f" have a stream of topic {topic.name!r}; no topic was created",
+                    remedy="name groups that are established: `viewstamp group list`",
+                )
+        for number in range(1, len(topic.groups) + 1):
+            stream = stream_name(topic.name, number)
+            if (owner := placements.group_of(stream)) is not None:
+                raise RequestError(
+                    f"stream {stream!r} belongs to group {owner} already; topic {topic.name!r} was not created",
+                    remedy="take another name",
+                )
+        if sum(len(each.groups) for each in self.topics.values()) + len(topic.groups) > ALL_STREAMS_MAX:
+            raise RequestError(
+                f"topic {topic.name!r} with {len(topic.groups)} streams would exceed the limit of {ALL_STREAMS_MAX}"
+                " streams; it was not created",
+                remedy="use fewer streams: about as many as there are groups",
+            )
+
+    def _add(self, topic: SpreadTopic, placements: Placements) -> None:
+        self.topics[topic.name] = topic
+        for number, group in enumerate(topic.groups, 1):
+            placements.add_stream(stream_name(topic.name, number), group)
+
+    # Images.
+
+    def image(self) -> list[object]:
+        """Return the topics as plain values."""
+        return [
+            [each.id, each.name, each.retain_bytes, each.retain_seconds, each.slots, list(each.groups)]
+            for each in self.topics.values()
+        ]
+
+    @classmethod
+    def from_image(cls, image: list[Any], placements: Placements) -> SpreadTopics:
+        """Rebuild the topics from :meth:`image`, and add their streams to ``placements``.
+
+        Raises ValueError or TypeError if they break an invariant.
+        """
+        topics, last = cls(), 0
+        for number, name, retain_bytes, retain_seconds, slots, groups in image:
+            if type(number) is not int or number <= last:
+                raise ValueError(f"spread topic {number!r} after {last}")
+            last = number
+            if type(name) is not str or type(retain_bytes) is not int or type(retain_seconds) is not float:
+                raise TypeError(
+                    f"spread topic {number} has the settings {name!r}, {retain_bytes!r}, {retain_seconds!r}"
+                )
+            if not (0 <= retain_bytes <= RETAIN_BYTES_MAX and 0 <= retain_seconds <= RETAIN_SECONDS_MAX):
+                raise ValueError(f"spread topic {number} keeps {retain_bytes} bytes, {retain_seconds} seconds")
+            topic = SpreadTopic(Index(number), name, retain_bytes, retain_seconds, slots, tuple(groups))
+            if name in topics.topics:
+                raise ValueError(f"spread topic {name!r} exists twice")
+            try:
+                _check_shape(topic)
+                topics._check_new(topic, placements, ())
+            except RequestError as error:
+                raise ValueError(f"spread topic {number}: {error.message}") from error
+            topics._add(topic, placements)
+        return topics
+
+
+def _free_groups(placements: Placements, streams: int) -> list[GroupId]:
+    """Return a group for each stream: each time the one with the fewest streams, by its id where they are equal."""
+    counts = placements.stream_counts
+    if not counts:
+        raise RequestError(
+            "no group is established, so no topic can be spread over streams; no topic was created",
+            remedy="place groups first: `viewstamp group place STREAM`; see them with `viewstamp group list`",
+        )
+    chosen = []
+    for _ in range(streams):
+        group = min(counts, key=lambda each: (counts[each], each))
+        counts[group] += 1
+        chosen.append(group)
+    return chosen
+
+
+def _decode(batch: Batch) -> tuple[SpreadTopic, bool]:
+    """Return the topic of a record, and whether its groups are named. Raises RequestError, OutdatedCodeError."""
+    _, slots, groups, are_named = decode_fields(batch, name=str, slots=int, groups=list, are_named=bool)
+    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS
+    if unknown or batch.count != 1:
+        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
+        raise OutdatedCodeError(
+            f"a {batch.kind.name} has {found}, which this release does not know",
+            remedy="upgrade this node and start it again",
+        )
+    name, retain_bytes, retain_seconds = decode_settings(batch)
+    topic = SpreadTopic(Index(batch.first_index), name, retain_bytes or 0, retain_seconds or 0.0, slots, tuple(groups))
+    _check_shape(topic)
+    return topic, are_named
+
+
+def _check_shape(topic: SpreadTopic) -> None:
+    """Check the parts of a topic that do not depend on the state. Raises RequestError."""
+
+    def refuse(why: str, remedy: str) -> NoReturn:
+        raise RequestError(f"{why}; no topic was created", remedy=remedy)
+
+    streams = len(topic.groups)
+    if not 1 <= streams <= SPREAD_STREAMS_MAX:
+        refuse(f"a topic cannot have {streams} streams", f"take 1 to {SPREAD_STREAMS_MAX} streams")
+    if type(topic.slots) is not int or not streams <= topic.slots <= SLOTS_MAX:
+        refuse(
+            f"a topic with {streams} streams cannot have {brief_repr(topic.slots)} slots",
+            f"take a number from the streams up to {SLOTS_MAX}",
+        )
+    if not all(type(group) is int and group > 0 for group in topic.groups):
+        refuse(
+            f"a topic cannot have a stream in the groups {brief_repr(list(topic.groups))}",
+            "take the ids of groups from `viewstamp group list`",
+        )
+    if not is_stream_name(stream_name(topic.name, streams)):
+        refuse(
+            f"a topic with {streams} streams cannot be named {brief_repr(topic.name)}",
+            "take 1 to 124 letters, digits, dots, underscores or hyphens; the first one a letter, a digit or an"
+            " underscore",
+        )

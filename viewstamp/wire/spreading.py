@@ -1,0 +1,63 @@
+"""Spread topics: the names of their streams, the slots of their records, and the record that creates one. Pure.
+
+A record falls into a slot by its key, and the *ranges* of the topic assign each slot to a stream. Members and clients
+use the same functions, because a record that is sent to another stream is out of the order of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgpack
+
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+__all__ = ["SLOTS", "encode_spread", "slot_ranges", "stream_name"]
+
+SLOTS = 4096
+"""The number of slots of a new spread topic."""
+
+
+def stream_name(topic: str, stream: int) -> str:
+    """Return the name of the stream of this number, from 1 on: that of its topic in the state of its group."""
+    return f"{topic}.{stream}"
+
+
+def slot_ranges(slots: int, streams: int) -> list[tuple[int, int]]:
+    """Divide the slots from 0 to ``slots - 1`` among the streams: (first slot, stream), by the first slot.
+
+    A range ends before the next one, and the last one at ``slots``. Their lengths differ by one at most.
+    """
+    return [(slots * (stream - 1) // streams, stream) for stream in range(1, streams + 1)]
+
+
+def encode_spread(
+    name: str,
+    groups: Sequence[int],
+    *,
+    slots: int = SLOTS,
+    retain_bytes: int = 0,
+    retain_seconds: float = 0.0,
+    are_named: bool = False,
+    by: str = "",
+) -> Batch:
+    """Return the record that creates a spread topic.
+
+    Args:
+      name: its name.
+      groups: the group of each stream, by its number.
+      slots: the number of its slots.
+      retain_bytes: the retention of each stream; 0 = everything.
+      retain_seconds: the same in seconds of log time.
+      are_named: whether the caller has named the groups, so that a topic with other groups is not the one it wants.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields: dict[str, object] = {
+        "name": name,
+        "retain_bytes": retain_bytes,
+        "retain_seconds": float(retain_seconds),
+        "slots": slots,
+        "groups": list(groups),
+        "are_named": are_named,
+    }
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.SPREAD_TOPIC)
