@@ -94,7 +94,7 @@ class Case(NamedTuple):
     """Its pytest id; without parameters, one of its cases has to fail."""
 
     def find(self) -> str:
-        """Return the test's failure; "" = none."""
+        """Return the test's failure; "" = none. Skips the running test if this one is, for lack of a package."""
         report = _Report()
         # A world that an earlier mutant broke may leave coroutines behind, which are collected during a later test.
         switched_off = [f"no:{plugin}" for plugin in ("cacheprovider", "terminal", "unraisableexception")]
@@ -102,6 +102,8 @@ class Case(NamedTuple):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             pytest.main([*arguments, str(_ROOT / self.name)], plugins=[report])
         _forget_what_was_left_open()
+        if report.skipped and not report.called:
+            pytest.skip(f"{self.name}: {report.skipped[0]}")
         assert report.called, f"{self.name} is no test, or cannot be set up: {report.errors}"
         return report.failed[0] if report.failed else ""
 
@@ -117,6 +119,7 @@ class _Report:
     """A pytest plugin that records the tests that were run, and shortens their patience."""
 
     called: int = 0
+    skipped: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
@@ -136,6 +139,8 @@ class _Report:
                 self.failed.append(_crash_of(report))
         elif report.failed:
             self.errors.append(_crash_of(report))
+        elif report.skipped:
+            self.skipped.append(str(report.longrepr))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

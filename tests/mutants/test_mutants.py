@@ -5,6 +5,7 @@ mutants`` runs all seeds of the simulator; here only one of each aim runs, and e
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_what_is_on_record_finds_the_mutant_and_the_real_code_passes_it(record: 
     assert isinstance(record.killer, Case) or found == record.found
     if isinstance(record.killer, Schedule):  # The suite itself runs the cases and explores the scopes.
         assert record.killer.find() == ""
+
+
+def test_a_killer_that_lacks_a_package_finds_nothing_and_does_not_fail(tmp_path: Path) -> None:
+    case = tmp_path / "test_case.py"
+    case.write_text("import pytest\npytestmark = pytest.mark.skip('no pyarrow')\ndef test_it(): pass\n")
+    with pytest.raises(pytest.skip.Exception, match="no pyarrow"):
+        Case(f"{case}::test_it").find()
+    with pytest.raises(AssertionError, match="is no test"):
+        Case(f"{case}::test_another").find()
 
 
 @pytest.mark.slow
