@@ -117,7 +117,7 @@ def findings() -> dict[str, list[tuple[str, str]]]:
     """Return (sentence, remedy) of each finding of the doctor, by its code."""
     found: dict[str, list[tuple[str, str]]] = {code: [] for code in CODES}
     module = tree(PACKAGE / "doctor" / "findings.py")
-    others = [tree(PACKAGE / "doctor" / f"{name}.py") for name in ("clocks", "security", "status")]
+    others = [tree(PACKAGE / "doctor" / f"{name}.py") for name in ("archive", "clocks", "security", "status")]
     functions = {
         node.name: node for each in (module, *others) for node in each.body if isinstance(node, ast.FunctionDef)
     }

@@ -20,6 +20,8 @@ All others get them as arguments, so that a seed decides all.
 
 EXCEPTIONS = {
     "actors/replicated/actor.py": "a command's dice, seeded from its place in the log",
+    "archive/s3_store.py": "the door to object stores: names of the objects that prove a store",
+    "archive/store_watch.py": "the door to object stores: its thread and its times are not simulated",
     "backup/fsspec_store.py": "the door to object stores: its threads, time limits and leases are not simulated",
     "config/create.py": "chooses free ports and identities once, for a person at the command line; never in a node",
     "embed": "composes the real host, with the operating system's entropy",

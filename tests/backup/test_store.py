@@ -128,7 +128,7 @@ def test_a_store_that_hangs_is_an_error_after_a_bounded_time(
 ) -> None:
     release = threading.Event()
     monkeypatch.setattr(memory._fs, "ls", lambda *_, **__: release.wait(20), raising=False)
-    memory._timeout = 0.05
+    memory._attempts.timeout = 0.05
     with pytest.raises(UnavailableError, match="did not list log/ in 3 attempts"):
         memory.list_sizes("log/")
     release.set()

@@ -284,3 +284,32 @@ def test_actors_have_names_of_the_users_own(file: Path) -> None:
     }
     assert loaded.rows()[-1] == ("actors.till", "shop:Till", "environment VIEWSTAMP_ACTORS__TILL")
     assert loaded.directory == str(file.parent)
+
+
+def test_the_archive_can_be_a_bucket(file: Path) -> None:
+    file.write_text(GOOD + '[archive]\nurl = "s3://bucket/a/folder"\n')
+    assert load(file).settings.archive.where == "s3://bucket/a/folder"
+    file.write_text(GOOD + '[archive]\ndirectory = "old"\n')
+    assert load(file).settings.archive.where == str(file.parent / "old")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('directory = "s3://bucket"', "the URL of a bucket belongs into `url`"),
+        ('directory = "old"\nurl = "s3://bucket"', "because [archive] directory is set too"),
+        ('url = "https://host/bucket"', "[archive] url: 'https://host/bucket' is not the URL of an object store"),
+        ('url = "s3://b"', "is not the URL"),
+        ('url = "s3://bucket/a/../b"', "is not the URL"),
+        ('url = "s3://bucket//a"', "is not the URL"),
+        ('url = "/mnt/archive"', "is not the URL"),
+    ],
+)
+def test_a_wrong_place_of_the_archive_is_named(file: Path, line: str, text: str) -> None:
+    file.write_text(GOOD + f"[archive]\n{line}\n")
+    assert text in refusal(file)
+
+
+def test_a_secret_in_the_url_of_the_archive_is_not_repeated(file: Path) -> None:
+    file.write_text(GOOD + '[archive]\nurl = "s3://user:password@bucket"\n')
+    assert "password" not in refusal(file)

@@ -520,6 +520,14 @@ def test_insecure_network_is_reported() -> None:
     assert only(look(node("n2", insecure_network=True)), "insecure_network").node == "n2"
 
 
+def test_a_store_of_archived_records_that_cannot_be_used_is_reported() -> None:
+    store = {"where": "s3://b", "trouble": "s3://b did not answer", "remedy": "wait", "is_current": True}
+    finding = only(look(node("n2", archive=store)), "archive")
+    assert (finding.node, finding.remedy, finding.severity) == ("n2", "wait", "error")
+    assert finding.sentence.endswith("s3://b did not answer")
+    assert look(node("n2", archive={**store, "trouble": ""})) == []
+
+
 def test_every_code_is_documented_and_tested() -> None:
     page = OPERATING.partition("## The doctor\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)

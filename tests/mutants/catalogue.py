@@ -18,6 +18,7 @@ from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
+from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 from tests.mutants.tls_mutants import TLS_MUTANTS
 from tests.mutants.token_mutants import TOKEN_MUTANTS
@@ -86,6 +87,7 @@ _ALL = {
     **TLS_MUTANTS,
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,
+    **STORE_MUTANTS,
 }
 
 

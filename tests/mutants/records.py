@@ -1186,5 +1186,45 @@ RECORDS: tuple[Record, ...] = (
         "fork-owns-the-objects",
         Case("tests/streams/test_runs.py::test_a_fork_reads_the_committed_runs_and_never_removes_their_objects"),
     ),
+    Record(
+        "put-unconditionally",
+        Case("tests/archive/test_s3_store.py::test_of_two_writers_the_first_to_finish_has_the_name[whole]"),
+    ),
+    Record(
+        "believe-the-store",
+        Case(
+            "tests/archive/test_s3_store.py::test_a_store_that_ignores_the_condition_is_refused_before_the_first_object[PUT]"
+        ),
+    ),
+    Record(
+        "claim-what-is-there",
+        Case("tests/archive/test_s3_store.py::test_the_object_of_another_writer_is_never_taken_for_the_own_one[whole]"),
+    ),
+    Record(
+        "deny-what-was-done",
+        Case("tests/archive/test_s3_store.py::test_an_object_is_there_once_if_the_answer_of_a_request_is_lost[whole]"),
+    ),
+    Record("read-one-page", Case("tests/archive/test_s3_store.py::test_lists_of_many_pages_are_whole")),
+    Record("keep-parts", Case("tests/archive/test_s3_store.py::test_parts_of_a_dead_writer_are_listed_and_removed")),
+    Record(
+        "abandon-the-name",
+        Case("tests/archive/test_s3_store.py::test_an_abandoned_object_leaves_nothing_and_keeps_that_of_another"),
+    ),
+    Record("believe-the-range", Case("tests/archive/test_s3_store.py::test_a_store_that_ignores_ranges_is_refused")),
+    Record(
+        "ask-once", Case("tests/archive/test_s3_store.py::test_a_store_that_fails_for_a_moment_is_asked_again[lost]")
+    ),
+    Record(
+        "ask-for-ever", Case("tests/archive/test_s3_store.py::test_a_store_that_hangs_is_an_error_after_a_bounded_time")
+    ),
+    Record(
+        "ask-a-silent-store",
+        Case(
+            "tests/archive/test_s3_store.py::test_after_a_call_without_an_answer_the_store_is_left_alone_until_one_call_succeeds"
+        ),
+    ),
+    Record(
+        "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

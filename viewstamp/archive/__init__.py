@@ -13,11 +13,16 @@ Promises
 Modules
     `columns.py`   columns of batches as Arrow arrays, without copies of the bytes
     `store.py`     the store of runs, and the store in a directory, which targets of backups use too
+    `s3_store.py`  the store in a bucket, with conditional writes (the extra ``viewstamp[s3]``)
+    `s3_client.py` the client of S3, and what its errors mean
+    `store_watch.py` looks in the background whether a store can be used
+    `location.py`  which store a setting names
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
 
 The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read. ``node/archivist.py``
 has the steps of the leader that writes them.
 
-Deliberately lacking: object stores, and reads of archived records by clients (see the landings in the design note).
+Deliberately lacking: stores other than directories and S3, and reads of archived records by clients (see the landings
+in the design note).
 """

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from viewstamp.archive.columns import load_arrow
 from viewstamp.archive.run_file import RunReader, RunWriter
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
-from viewstamp.errors import CorruptionError, FrameError, UnavailableError
+from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
 from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
 from viewstamp.node.archivist import WrittenRun
 from viewstamp.node.state_machine import ArchivedRun
@@ -33,8 +33,21 @@ class RunObjects:
         self._cluster = cluster
 
     def check_usable(self) -> None:
-        """Check that pyarrow can be used. Raises ConfigError."""
+        """Check that pyarrow and the store can be used; returns within a second.
+
+        Raises:
+          ConfigError: a package is missing, or the store refuses what an archive needs.
+          UnavailableError: the store does not answer, or has not answered yet.
+        """
         load_arrow()
+        try:
+            self._store.check_usable()
+        except StorageError as error:
+            raise ConfigError(error.message, remedy=error.remedy) from error
+
+    def status(self) -> dict[str, object]:
+        """Return what is wrong with the store; as :meth:`ObjectStore.status`."""
+        return self._store.status()
 
     def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
@@ -42,11 +55,8 @@ class RunObjects:
         try:
             creation = self._store.begin(name)
         except FileExistsError as error:
-            # For example of records that a recovery without a majority has lost. The next attempt has another id.
-            raise UnavailableError(
-                f"{self.where} has an object {name} already; it was not changed", remedy="try again"
-            ) from error
-        return _RunObject(creation, self._cluster, run, topic, first)
+            raise self._in_use(name) from error
+        return _RunObject(creation, self._cluster, run, topic, first, self._in_use(name))
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -71,6 +81,10 @@ class RunObjects:
         """Remove the object of a run of this cluster; as ``RunStore``."""
         self._store.remove(_name(self._cluster, run))
 
+    def _in_use(self, name: str) -> UnavailableError:
+        # For example by a run whose records a recovery without a majority has lost. The next attempt has another id.
+        return UnavailableError(f"{self.where} has an object {name} already; it was not changed", remedy="try again")
+
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
         folder = f"{self._cluster}/"
@@ -83,9 +97,16 @@ class _RunObject:
     """The object of a run that is being written; as ``node.archivist.RunObject``."""
 
     def __init__(
-        self, creation: ObjectCreation, cluster: ClusterId, run: RunId, topic: TopicId, first: Position
+        self,
+        creation: ObjectCreation,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        in_use: UnavailableError,
     ) -> None:
         self._creation = creation
+        self._in_use = in_use
         self._topic = topic
         self._sink = _Sink()
         self._size = 0
@@ -120,6 +141,8 @@ class _RunObject:
             raise UnavailableError(
                 "another leader has removed the object that was being written", remedy="try again"
             ) from error
+        except FileExistsError as error:
+            raise self._in_use from error
         return WrittenRun(
             self._size,
             bytes.fromhex(footer.digest),

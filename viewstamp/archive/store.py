@@ -44,11 +44,12 @@ class ObjectCreation(Protocol):
 
         Raises:
           FileNotFoundError: another process has removed the name and what was written.
+          FileExistsError: another process has used the name meanwhile. Its object was not changed.
         """
         ...
 
     def abandon(self) -> None:
-        """Remove what was written, and the name. Never raises StorageError; it is no error if nothing is there."""
+        """Remove what was written, and the name if it is reserved. Never raises a ViewstampError."""
         ...
 
 
@@ -60,6 +61,19 @@ class ObjectStore(Protocol):
     """
 
     where: str
+
+    def check_usable(self) -> None:
+        """Check that objects can be created here, and are never replaced. Returns within a second.
+
+        Raises:
+          StorageError: they cannot be created, or would be replaced.
+          UnavailableError: the store does not answer, or has not answered yet.
+        """
+        ...
+
+    def status(self) -> dict[str, object]:
+        """Return ``where``, and what is wrong with the store, as :meth:`StoreWatch.status`. Never blocks."""
+        ...
 
     def begin(self, name: str) -> ObjectCreation:
         """Begin to create an object in pieces, if its name is not in use.
@@ -111,6 +125,13 @@ class DirectoryObjects:
         self.where = path
         self._disk = disk
         self._folders: set[str] = set()
+
+    def check_usable(self) -> None:
+        """Do nothing, because file systems never replace a reserved name; the first object finds other trouble."""
+
+    def status(self) -> dict[str, object]:
+        """Return the path; a directory is not looked at before it is used."""
+        return {"where": self.where, "trouble": "", "remedy": "", "is_current": True}
 
     def begin(self, name: str) -> ObjectCreation:
         """Reserve a name, and begin to create its object; as :class:`ObjectStore`."""

@@ -2,8 +2,7 @@
 
 The file system comes from a package that the user installs (s3fs for S3, gcsfs, adlfs, sshfs), and so do credentials
 and endpoint: from that package's environment variables and files. Every call has a time limit, and is repeated a
-bounded number of times, because a store may go away, or throttle. A thread that hangs in the store is left behind: it
-is a daemon, so it does not keep the process from ending.
+bounded number of times, because a store may go away, or throttle; ``host/attempts.py`` does this.
 
 Stores that write an object in one step (S3 and others, memory) get it under its final name. Others get it under a
 temporary name, and a rename follows.
@@ -17,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import json
-import queue
 import secrets
 import socket
 import threading
@@ -27,6 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from viewstamp.errors import ConfigError, DirectoryInUseError, StorageError, StorageFullError, UnavailableError
+from viewstamp.host.attempts import Attempts
 
 __all__ = ["FsspecStore"]
 
@@ -70,9 +69,14 @@ class FsspecStore:
           ConfigError: the package for this kind of URL is not installed, or the URL is wrong.
         """
         self.where = url.rstrip("/")
-        self._timeout = timeout
-        self._attempts = attempts
-        self._pause = pause
+        self._attempts = Attempts(
+            self.where,
+            remedy="run it again when the store answers; the earlier backups are unchanged, and the objects that were"
+            " sent are used",
+            timeout=timeout,
+            attempts=attempts,
+            pause=pause,
+        )
         self._token = ""
         self._refreshed = 0.0
         try:
@@ -198,61 +202,26 @@ class FsspecStore:
 
     def _call(self, action: str, work: Callable[[], ResultT]) -> ResultT:
         """Attempt a call, with a time limit each time."""
-        pause = self._pause
-        for attempt in range(1, self._attempts + 1):
-            try:
-                return _within(self._timeout, work)
-            except FileNotFoundError:
-                raise
-            except OSError as error:  # TimeoutError is one, too.
-                self._check_final(action, error)
-                if attempt == self._attempts:
-                    raise UnavailableError(
-                        f"{self.where} did not {action} in {attempt} attempts of {self._timeout:g} s:"
-                        f" {str(error) or type(error).__name__}",
-                        remedy="run it again when the store answers; the earlier backups are unchanged, and the objects"
-                        " that were sent are used",
-                    ) from error
-                time.sleep(pause)
-                pause *= 2
-            except Exception as error:  # Packages behind fsspec have error classes of their own.
-                raise StorageError(
-                    f"{self.where} refuses to {action}: {type(error).__name__}: {error}",
-                    remedy="check the credentials, the rights and the URL; the earlier backups are unchanged",
-                ) from error
-        raise AssertionError("the loop returns or raises")
+        return self._attempts.call(action, work, self._judge)
 
-    def _check_final(self, action: str, error: OSError) -> None:
-        """Raise the error for a refusal that another attempt does not change."""
+    def _judge(self, action: str, error: Exception) -> Exception | None:
+        """Return the error for a refusal that another attempt does not change, as ``Attempts`` needs it."""
+        if isinstance(error, FileNotFoundError):
+            return error
+        if not isinstance(error, OSError):  # Packages behind fsspec have error classes of their own.
+            return StorageError(
+                f"{self.where} refuses to {action}: {type(error).__name__}: {error}",
+                remedy="check the credentials, the rights and the URL; the earlier backups are unchanged",
+            )
         if error.errno in _FULL:
-            raise StorageFullError(
+            return StorageFullError(
                 f"{self.where} is full: it cannot {action}",
                 remedy="free space there, or remove old backups with `viewstamp backup prune`, and run it again",
-            ) from error
+            )
         if isinstance(error, PermissionError) or error.errno in _REFUSED:
-            raise StorageError(
+            return StorageError(
                 f"{self.where} refuses to {action}: {error}",
                 remedy="give these credentials the right to list, read, write and delete there; the earlier backups are"
                 " unchanged",
-            ) from error
-
-
-def _within(seconds: float, work: Callable[[], ResultT]) -> ResultT:
-    """Run ``work`` in a daemon thread, and return its result. Raises TimeoutError; the thread goes on then."""
-    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put((True, work()))
-        except BaseException as error:
-            results.put((False, error))
-
-    threading.Thread(target=run, name="backup-store", daemon=True).start()
-    try:
-        is_result, found = results.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s") from None
-    if not is_result:
-        raise found
-    result: ResultT = found
-    return result
+            )
+        return None  # TimeoutError is an OSError, too.

@@ -87,6 +87,7 @@ async def _examine(
     target: ClusterTarget, local: LocalCluster | None, where: str, timeout: float
 ) -> tuple[list[Finding], Report]:
     """Ask all nodes. If there is a finding, ask again a moment later and report only the second look."""
+    from viewstamp.doctor.archive import is_examining
     from viewstamp.doctor.findings import findings
     from viewstamp.doctor.report import Report
 
@@ -105,7 +106,8 @@ async def _examine(
             nodes=nodes, earlier=earlier, processes=processes, seconds=seconds, program=program(), where=where
         )
         found = findings(report)
-        if earlier or not found:
+        # A question makes a node look at its store of archived records; the answer may be there with the next one.
+        if earlier or not (found or is_examining(report)):
             return found, report
         earlier = nodes
         await asyncio.sleep(AGAIN_SECONDS)

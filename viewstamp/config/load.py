@@ -30,6 +30,7 @@ from viewstamp.config.model import (
     keys_of,
 )
 from viewstamp.errors import ConfigError
+from viewstamp.host.object_url import is_object_url
 from viewstamp.quantities import DURATION_UNITS, SIZE_UNITS
 
 __all__ = ["LoadedSettings", "load_settings", "settle"]
@@ -278,7 +279,7 @@ def _complete(values: dict[tuple[str, str], Any], origins: dict[tuple[str, str],
     for at in (("node", "data_dir"), *tls, ("archive", "directory")):
         from_file = origins[at].startswith("file ")
         base = os.path.dirname(os.path.abspath(file)) if from_file else os.getcwd()
-        if values[at]:
+        if values[at] and not is_object_url(values[at]):  # The check of the settings refuses it, with its reason.
             values[at] = os.path.abspath(os.path.join(base, values[at]))
     values["node", "advertise"] = values["node", "advertise"] or values["node", "listen"]
     for at in (("wal", "segment_bytes"), ("snapshots", "log_bytes")):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
+from viewstamp.host.object_url import OBJECT_URL_ALLOWED, is_object_url, parse_object_url
 from viewstamp.host.tls import TlsFiles
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.quantities import DURATION_UNITS, parse_duration, parse_size, show_duration, show_size
@@ -388,6 +389,14 @@ class ArchiveSection:
     )
     """The directory into which ``viewstamp archive`` writes records. All nodes need to reach the same one."""
 
+    url: str = field(default="", metadata=_text(f'{OBJECT_URL_ALLOWED}, or "" (none)', lambda _: True))
+    """The bucket into which it writes them instead; credentials come from where the AWS tools have them."""
+
+    @property
+    def where(self) -> str:
+        """The directory or the URL; "" = no archive."""
+        return self.url or self.directory
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
@@ -400,6 +409,7 @@ class NodeSettings:
       * a limited log holds at least eight segments, two of the largest batches, and four times ``snapshots.log_bytes``
       * ``tick_ms <= heartbeat_ms`` and ``2 * heartbeat_ms <= election_ms``
       * all keys of ``[tls]`` are set, or none
+      * of the directory and the URL of ``[archive]``, at most one is set
       * listen is a loopback address, or ``[tls]`` is set, or else ``insecure_network``; never both of these
     """
 
@@ -443,6 +453,7 @@ class NodeSettings:
             if not _is_name(actor) or not key.check(target):
                 _refuse(name("actors", actor), target, key.allowed)
         self._check_network(name)
+        self._check_archive(name)
         self._check_cluster(name)
         self._check_sizes(name)
 
@@ -465,6 +476,18 @@ class NodeSettings:
             _refuse(
                 name("node", "advertise"), node.advertise, f"an address that others can connect to, not {node.listen}"
             )
+
+    def _check_archive(self, name: Callable[[str, str], str]) -> None:
+        archive = self.archive
+        if is_object_url(archive.directory):
+            _refuse(name("archive", "directory"), "a URL", "a directory; the URL of a bucket belongs into `url`")
+        if archive.directory and archive.url:
+            _refuse(name("archive", "url"), archive.url, '"", because [archive] directory is set too')
+        try:
+            if archive.url:
+                parse_object_url(archive.url)
+        except ConfigError as error:
+            raise ConfigError(f"{name('archive', 'url')}: {error.message}", remedy=error.remedy) from None
 
     def _check_cluster(self, name: Callable[[str, str], str]) -> None:
         cluster = self.cluster

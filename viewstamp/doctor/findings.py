@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import majority, wins
+from viewstamp.doctor.archive import archive_trouble
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
 from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leader_of, node_name
 from viewstamp.doctor.security import security_trouble
@@ -584,6 +585,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _clock,
     _releases,
     security_trouble,
+    archive_trouble,
 )
 
 

@@ -39,6 +39,7 @@ CODES: Final = (
     "nearly_full",
     "slow_disk",
     "slow_loop",
+    "archive",
     "log_stream",
     "damaged_snapshot",
     "stuck_files",

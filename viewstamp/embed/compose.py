@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from viewstamp.archive.location import open_store
 from viewstamp.archive.run_store import RunObjects
-from viewstamp.archive.store import DirectoryObjects
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
 from viewstamp.consensus.state import RaftOptions
@@ -181,9 +181,27 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
             call_result_bytes_max=settings.limits.result_bytes_max,
         )
 
-    archive = settings.archive.directory
-    run_store = RunObjects(DirectoryObjects(RealDisk(), archive), settings.cluster.id) if archive else None
+    run_store = _run_store(settings, log) if settings.archive.where else None
     return Node(node_options(settings), host, machine(), log, machine_of=lambda _: machine(), run_store=run_store)
+
+
+def _run_store(settings: NodeSettings, log: Logger) -> RunObjects:
+    """Return the store of archived records, and begin to look whether it can be used; the node does not wait for it."""
+    loop, logger = asyncio.get_running_loop(), SafeLogger.of(log)
+
+    def report(trouble: str, remedy: str) -> None:
+        if trouble:
+            logger.warning("! archive cannot be used", error=trouble, remedy=remedy)
+        else:
+            logger.info("= archive can be used again")
+
+    def on_change(trouble: str, remedy: str) -> None:
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(report, trouble, remedy)
+
+    store = RunObjects(open_store(settings.archive.where, on_change), settings.cluster.id)
+    store.status()
+    return store
 
 
 def _staging_quota(settings: NodeSettings) -> tuple[str, int]:

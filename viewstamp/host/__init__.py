@@ -16,6 +16,7 @@ them from one seed.
 ``tls_stream``     ``TlsStream``: TLS over one connection        over either network
 ``tls_network``    ``TlsNetwork``: TLS around a network          around either network
 ``address``        an address as text: check, split, join        the same
+``object_url``     the URL of a bucket as text: check, split     the same
 ``clock``, too     ``read_boot_id``: changes when the machine    simulated: in ``sim.world``
                    starts again, not when a process does
 ``chaos``          ``Chaos``: injects faults into a running      around a real network and a real disk
@@ -24,6 +25,8 @@ them from one seed.
 ``event_loop``     ``new_event_loop``: uvloop if it is           simulated: ``sim.loop``
                    installed
 ``logger``         ``Logger``, and ``JsonLogger`` of a process   simulated: in ``sim.world``
+``attempts``       ``Attempts``: calls to a store of another     real only
+                   machine: limits, pauses, circuit breaker
 ``blocking``       ``in_thread``: blocking calls that are        on the executor of the real or simulated loop
                    completed even if cancelled
 ``garbage``        removals that may fail, and are retried       the same, on either disk

@@ -126,7 +126,15 @@ class RunStore(Protocol):
     where: str
 
     def check_usable(self) -> None:
-        """Check that this process can write runs. Raises ConfigError if a package is missing."""
+        """Check within a second that this process can write runs.
+
+        Raises:
+          ConfigError: a package is missing, or the store lacks what it needs. UnavailableError: it does not answer.
+        """
+        ...
+
+    def status(self) -> dict[str, object]:
+        """Return where the store is, and what is wrong with it, for ``viewstamp status``. Never blocks."""
         ...
 
     def begin(self, run: RunId, topic: TopicId, first: Position) -> RunObject:

@@ -87,6 +87,7 @@ class Node:
         """Opens the groups that are placed on this node."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
+        self._run_store = run_store
         self.archivist = Archivist(self.group, host.network, run_store, host.clock, self._logger)
         """Archives topics, if this node leads group 0."""
         self.lock: Lock | None = None
@@ -394,6 +395,7 @@ class Node:
             "connections": self.server.crowd.status if self.server is not None else {},
             "tls": self.host.tls.status if self.host.tls is not None else None,
             "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
+            "archive": self._run_store.status() if self._run_store is not None else None,
             **self._logger.status,
         }
         if parts is not None:

@@ -1,0 +1,112 @@
+"""Planted mistakes in the store of runs in S3, and in the calls to a store of another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.archive import s3_store
+from viewstamp.archive.s3_client import S3Client
+from viewstamp.archive.s3_store import S3Objects, _S3Creation
+from viewstamp.host import attempts
+from viewstamp.host.attempts import Attempts
+
+__all__ = ["STORE_MUTANTS"]
+
+
+def put_unconditionally() -> AbstractContextManager[None]:
+    original = S3Client.call
+
+    def call(self: S3Client, action: str, request: str, **arguments: Any) -> dict[str, Any]:
+        arguments.pop("IfNoneMatch", None)
+        return original(self, action, request, **arguments)
+
+    return patched(S3Client, call=call)
+
+
+def believe_the_store() -> AbstractContextManager[None]:
+    return patched(S3Objects, prove=lambda self: None)
+
+
+def claim_what_is_there() -> AbstractContextManager[None]:
+    """After an attempt without an answer, whatever object has the name is taken for the own one."""
+    return patched(S3Objects, _holds=lambda self, name, size, digest: True)
+
+
+def deny_what_was_done() -> AbstractContextManager[None]:
+    """An object that was created, with an answer that was lost, is taken for that of another process."""
+    return patched(S3Objects, _holds=lambda self, name, size, digest: False)
+
+
+def read_one_page() -> AbstractContextManager[None]:
+    original = S3Objects._objects
+
+    def objects(self: S3Objects, prefix: str) -> Iterator[Mapping[str, Any]]:
+        return islice(original(self, prefix), self._page)
+
+    return patched(S3Objects, _objects=objects)
+
+
+def keep_parts() -> AbstractContextManager[None]:
+    """The parts of a removed object stay, so a deposed leader can complete it."""
+    return patched(S3Objects, end_uploads=lambda self, name, upload="", *, attempts=0: None)
+
+
+def abandon_the_name() -> AbstractContextManager[None]:
+    """The object of another process is removed with what was written."""
+    return patched(_S3Creation, abandon=lambda self: self._objects.remove(self._name))
+
+
+def believe_the_range() -> AbstractContextManager[None]:
+    """Other bytes than those that were asked for are returned, if the store ignores the range."""
+
+    def read(self: S3Client, action: str, **arguments: Any) -> tuple[str, bytes]:
+        answer = self.call(action, "get_object", **arguments)
+        first, last = arguments["Range"].removeprefix("bytes=").split("-")
+        return f"bytes {first}-", answer["Body"].read()[: int(last) - int(first) + 1]
+
+    return patched(S3Client, read=read)
+
+
+def ask_once() -> AbstractContextManager[None]:
+    original = s3_store._judge
+    return patched(s3_store, _judge=lambda action, error: original(action, error) or error)
+
+
+def ask_for_ever() -> AbstractContextManager[None]:
+    def within(seconds: float, work: Callable[[], Any]) -> Any:
+        return work()
+
+    return patched(attempts, _within=within)
+
+
+def ask_a_silent_store() -> AbstractContextManager[None]:
+    """The breaker never opens."""
+    return patched(Attempts, _admit=lambda self, action: False)
+
+
+def repeat_secrets() -> AbstractContextManager[None]:
+    return patched(S3Client, _clean=lambda self, error: str(error))
+
+
+STORE_MUTANTS = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("put-unconditionally", "a deposed leader replaces an object", put_unconditionally, rule="B4 6"),
+        Mutant("believe-the-store", "a store that replaces objects is used", believe_the_store, rule="B4 6"),
+        Mutant("claim-what-is-there", "another process' object is taken for ours", claim_what_is_there, rule="§5a"),
+        Mutant("deny-what-was-done", "an object that was created is denied", deny_what_was_done, rule="§5a"),
+        Mutant("read-one-page", "a list ends behind its first page", read_one_page, rule="B4 11"),
+        Mutant("keep-parts", "parts of a removed object stay", keep_parts, rule="B4 3"),
+        Mutant("abandon-the-name", "the object of another process is removed", abandon_the_name, rule="B4 6"),
+        Mutant("believe-the-range", "other bytes than those asked for are returned", believe_the_range, rule="§5a"),
+        Mutant("ask-once", "a store that fails for a moment fails the call", ask_once, rule="§5a"),
+        Mutant("ask-for-ever", "a call to a silent store does not end", ask_for_ever, rule="§5a"),
+        Mutant("ask-a-silent-store", "each call waits for a store that is away", ask_a_silent_store, rule="§5a"),
+        Mutant("repeat-secrets", "an error repeats what the store says", repeat_secrets, rule="§5a"),
+    )
+}
+"""The mutants by name."""
