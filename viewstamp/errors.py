@@ -43,10 +43,12 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
+from viewstamp.ids import GROUP_0, GroupId, NodeId, Sequence, SessionId, TopicId
 
 __all__ = [
     "AccessDeniedError",
@@ -193,6 +195,7 @@ class OutcomeToken:
       topic: the id of their topic; 0 = they are commands of actors.
       offset: the place of the caller's first record in the batch, from 0.
       count: the number of the caller's records in the batch.
+      group: the group that has the session; 0 = the group that every cluster has.
     """
 
     session: SessionId
@@ -200,6 +203,34 @@ class OutcomeToken:
     topic: TopicId
     offset: int
     count: int
+    group: GroupId = GROUP_0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the parts of a pickle: for group 0 those of releases without groups, which can read it.
+
+        Such a release would drop the field ``group`` and ask group 0, whose sessions have other outcomes under the same
+        numbers. So a token of another group names a function that these releases do not have.
+        """
+        values = [self.session, self.sequence, self.topic, self.offset, self.count]
+        if self.group:
+            return _token_of_group, (self.group, *values)
+        return copyreg.__newobj__, (OutcomeToken,), values  # type: ignore[attr-defined]
+
+
+def _set_token(token: OutcomeToken, values: list[int], group: GroupId = GROUP_0) -> None:
+    """Set the fields of a token; the values are those of a pickle, which have no group."""
+    for name, value in zip(OutcomeToken.__slots__, [*values, group], strict=True):
+        object.__setattr__(token, name, value)
+
+
+def _token_of_group(group: GroupId, *values: int) -> OutcomeToken:
+    """Return the token of another group than 0 from the values of a pickle."""
+    token = OutcomeToken.__new__(OutcomeToken)
+    _set_token(token, [*values], group)
+    return token
+
+
+OutcomeToken.__setstate__ = _set_token  # type: ignore[attr-defined]  # Until Python 3.11.3 one in the body is lost.
 
 
 class OutcomeUnknownError(ViewstampError):

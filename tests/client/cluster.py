@@ -228,6 +228,8 @@ class Cluster:
         self.poison: bytes | None = None
         """A record that makes a node close the connection, as after a malformed frame."""
         self.clients: list[Client] = []
+        self.groups: list[int] = []
+        """The group of each HELLO. The nodes have one log, which they take for that of each group."""
         self.read_chunk = 1024 * 1024
         """READ answers hold at most this many bytes, but at least one batch."""
 
@@ -328,6 +330,7 @@ class Peer:
             self.error(body["id"], error)
 
     def greet(self, body: dict[str, Any]) -> None:
+        self.cluster.groups.append(body.get("group", 0))
         if body["cluster"] not in ("", self.cluster.id) and self.cluster.checks_hello:
             error = WrongClusterError(f"this is {self.cluster.id}, not {body['cluster']}")
             self.connection.send(encode_frame(FrameKind.REFUSED, describe(error)))

@@ -865,7 +865,7 @@ async def test_a_node_of_another_cluster_is_refused_at_once(cluster: Cluster) ->
 @pytest.mark.parametrize("checks_hello", [True, False])
 async def test_a_client_stays_with_the_cluster_that_answered_first(cluster: Cluster, checks_hello: bool) -> None:
     client = await ready(cluster)
-    assert client._pool.cluster_id == CLUSTER
+    assert client._pool._roster.cluster_id == CLUSTER
     cluster.id = "c2"
     cluster.checks_hello = checks_hello
     for node in cluster.nodes:

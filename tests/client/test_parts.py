@@ -39,7 +39,6 @@ def router_of(cluster: Cluster) -> Router:
         cluster.network("client"),
         known,
         links_of_loop,
-        cluster_id="",
         entropy=entropy,
         options=options,
         roster=Roster(None),

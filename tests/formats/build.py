@@ -1,6 +1,6 @@
-"""``python -m tests.formats.build NAME``: write a cluster's directories with the present code, as a fixture.
+"""``python -m tests.formats.build NAME``: write fixtures with the present code: a cluster's directories and a token.
 
-Run it once *before* each change of a format, and keep the file: ``test_formats.py`` opens every one. Like a real
+Run it once *before* each change of a format, and keep the files: the tests here open every one. Like a real
 cluster, it has several terms, a trimmed topic, keys and headers, a sink with a committed batch and a staged one, an
 actor, snapshots, a segment boundary, tokens in a snapshot and behind it, and a member that was killed.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import pickle
 import shutil
 import tarfile
 import tempfile
@@ -19,8 +20,12 @@ from typing import Any
 from tests.integration.actor_group import ActorGroup
 from tests.integration.ledger import Ledger
 from viewstamp.client import Client, SinkCommit
+from viewstamp.errors import OutcomeToken
+from viewstamp.ids import Sequence, SessionId, TopicId
 
 FIXTURES = Path(__file__).parent
+TOKEN = OutcomeToken(session=SessionId(7), sequence=Sequence(3), topic=TopicId(2), offset=4, count=5)
+"""The token of each ``NAME.token``, which is its pickle: programs keep pickled tokens over an upgrade."""
 
 
 async def contents(client: Client) -> dict[str, Any]:
@@ -109,6 +114,11 @@ async def build(path: Path) -> None:
                 archive.add(each, each.relative_to(kept), recursive=False, filter=_anonymous)
 
 
+def build_token(path: Path) -> None:
+    """Write the fixture ``path``: a pickled token."""
+    path.write_bytes(pickle.dumps(TOKEN, protocol=4))
+
+
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
@@ -116,11 +126,12 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def main() -> None:
-    """Build one fixture."""
+    """Build the fixtures of one name."""
     parser = argparse.ArgumentParser(prog="python -m tests.formats.build", description=__doc__)
     parser.add_argument("name", help="of the fixture: a version or a date")
-    path = FIXTURES / f"{parser.parse_args().name}.tar.xz"
-    asyncio.run(build(path))
+    name = parser.parse_args().name
+    build_token(FIXTURES / f"{name}.token")
+    asyncio.run(build(FIXTURES / f"{name}.tar.xz"))
 
 
 if __name__ == "__main__":

@@ -8,13 +8,17 @@ from typing import Any
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client import identity, pool, routing, unsent
 from viewstamp.client.admin import Admin
+from viewstamp.client.batches import InFlightBatch, OpenBatch
 from viewstamp.client.connection import NodeConnection
+from viewstamp.client.group import GroupParts
+from viewstamp.client.groups import Groups
 from viewstamp.client.link import Link
-from viewstamp.client.results import GroupInfo
+from viewstamp.client.results import GroupInfo, Outcome
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
 from viewstamp.client.unsent import OpenBatches
-from viewstamp.errors import OutcomeUnknownError
+from viewstamp.errors import OutcomeToken, OutcomeUnknownError
+from viewstamp.ids import Sequence
 from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
@@ -112,6 +116,41 @@ def forget_the_first_copy() -> AbstractContextManager[None]:
     return patched(Admin, place_group=place_group)
 
 
+def number_all_groups_together() -> AbstractContextManager[None]:
+    """A batch gets the next number of the client, and not that of its session."""
+    numbers: dict[str, int] = {}
+
+    def build(self: Session[Any], batch: OpenBatch[Any]) -> InFlightBatch[Any]:
+        sequence = numbers["client"] = max(numbers.get("client", 0) + 1, self._next_sequence)
+        sent = InFlightBatch(batch, Sequence(sequence), batch.build(self.id, Sequence(sequence)))
+        self._next_sequence = Sequence(sequence + 1)
+        batch.sent = sent
+        self._unanswered.append(sent)
+        self._unanswered_by_lane[batch.lane] = self._unanswered_by_lane.get(batch.lane, 0) + 1
+        return sent
+
+    return patched(Session, _build=build)
+
+
+def ask_group_0() -> AbstractContextManager[None]:
+    """The outcome of each token is asked for in group 0."""
+
+    async def outcome(self: Groups, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
+        return await self.group_0.appends.outcome(token, timeout=timeout)
+
+    return patched(Groups, outcome=outcome)
+
+
+def end_used_parts() -> AbstractContextManager[None]:
+    """The parts for a group end although an append waits."""
+    return patched(GroupParts, is_unused=True)
+
+
+def trust_the_record_of_the_group() -> AbstractContextManager[None]:
+    """A node names the addresses that the group has on record, where a moved member is not any more."""
+    return patched(group.Group, addresses=property(lambda self: dict(self.membership.addresses)))
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -170,6 +209,22 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "a group that an earlier copy of the request may have placed counts as not placed",
             forget_the_first_copy,
             rule="§10",
+        ),
+        Mutant(
+            "one-sequence-for-all-groups",
+            "the batches of all groups of a client have one sequence",
+            number_all_groups_together,
+            rule="§10",
+        ),
+        Mutant("ask-group-0", "a token of another group is asked for at group 0", ask_group_0, rule="§10"),
+        Mutant(
+            "end-used-parts", "a client forgets a group in which one of its appends waits", end_used_parts, rule="§10"
+        ),
+        Mutant(
+            "trust-the-record-of-the-group",
+            "a node names the address that a moved member has in the log of another group than 0",
+            trust_the_record_of_the_group,
+            rule="§10a",
         ),
         Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),
         Mutant("grow-commands", "batches of commands for a far leader grow", grow_commands, rule="§10"),

@@ -949,6 +949,23 @@ RECORDS: tuple[Record, ...] = (
         "forget-the-first-copy",
         Case("tests/client/test_simulated.py::test_a_group_that_an_earlier_copy_may_have_placed_is_an_unknown_outcome"),
     ),
+    Record(
+        "one-sequence-for-all-groups",
+        Case("tests/sim/test_client_of_groups.py::test_a_group_without_a_majority_delays_no_other"),
+    ),
+    Record("ask-group-0", Case("tests/sim/test_client_of_groups.py::test_another_client_asks_the_group_of_a_token")),
+    Record(
+        "end-used-parts",
+        Case(
+            "tests/sim/test_client_of_groups.py::test_the_parts_for_a_group_end_some_time_after_the_last_call_and_come_back"
+        ),
+    ),
+    Record(
+        "trust-the-record-of-the-group",
+        Case(
+            "tests/sim/test_client_of_groups.py::test_a_client_of_a_group_learns_the_new_address_of_a_member_that_has_moved"
+        ),
+    ),
     Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
     Record(
         "grow-commands", Case("tests/client/test_unsent.py::test_batches_of_commands_and_of_a_near_leader_do_not_grow")

@@ -31,7 +31,7 @@ from viewstamp.errors import (
     ViewstampError,
     WrongClusterError,
 )
-from viewstamp.ids import NodeId, Sequence, SessionId, TopicId
+from viewstamp.ids import GROUP_0, GroupId, NodeId, Sequence, SessionId, TopicId
 from viewstamp.trio import Client, connect
 from viewstamp.wire.batch import Kind
 
@@ -311,6 +311,23 @@ def test_the_outcome_of_a_session_that_has_ended_is_expired(peers: Peers) -> Non
         assert (await client.outcome(token)).answer == "expired"
 
     run(peers, test)
+
+
+def test_the_parts_for_another_group_end_when_they_are_not_used(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("viewstamp.client.groups.IDLE_SECONDS", 0.2)
+
+    async def test(client: Client) -> None:
+        with client._groups.call(GroupId(7)) as parts:
+            assert (await parts.appends.append("orders", b"second")).position == 2
+        await until(lambda: list(client._groups._parts) == [GROUP_0])
+        assert parts.pool.preferred is None
+        peers.call(peers.held.groups.clear)
+        with client._groups.call(GroupId(7)) as parts:
+            assert (await parts.appends.append("orders", b"third")).position == 3
+        assert (await client.append("orders", b"fourth")).position == 4
+
+    run(peers, test)
+    assert set(peers.held.groups) == {7}
 
 
 def test_stale_records_come_with_their_age(peers: Peers) -> None:

@@ -15,6 +15,7 @@ The modules, from the bottom up:
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
   * ``appends.py``, ``actors.py``, ``sinks.py`` and ``admin.py`` have the calls of a client. ``reader.py`` reads a
     topic, and ``watcher.py`` watches an actor.
+  * ``group.py`` composes the parts for one group, and ``groups.py`` has those of all groups that the client uses.
   * ``client.py`` composes them.
 
 How appends are sent
@@ -106,7 +107,7 @@ Addresses
   * With ``cluster_id=""`` the client belongs to the first cluster that answers, and refuses others.
   * A caller that can read the nodes' directories may say which node must answer at which address (``routing.py``).
 
-Not supported: compression, blocking calls, several sessions in one client, a choice of the fastest node.
+Not supported: compression, blocking calls, several sessions in one group, a choice of the fastest node.
 """
 
 from viewstamp.client.actors import ActorProxy

@@ -261,7 +261,6 @@ class ActorCalls:
         self._sender = sender
         self._queue = sender.queue
         self._batches = sender.batches
-        self._held_max = sender.held_max
 
     async def call(
         self, name: str, method: str, /, *arguments: Any, key: str = "", timeout: float | None = None, **named: Any
@@ -356,7 +355,7 @@ class ActorCalls:
             batches = self._batches
             value = method.encode(arguments, named)
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._held_max:
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._sender.held_max:
                 future: Future[bytes] = self._runtime.create_future()
                 batch = batches.add(COMMANDS, value, size, future)
                 try:

@@ -1,4 +1,4 @@
-"""Appends and their outcomes, as callers of a client see them."""
+"""Appends to the topics of one group, and their outcomes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewstamp.client.batches import RECORD_COST, OpenBatch, record_size
-from viewstamp.client.checks import as_bytes, as_headers, as_token, as_whole, check_topic, read_receipt, read_results
+from viewstamp.client.checks import as_bytes, as_headers, as_whole, check_topic, read_receipt, read_results
 from viewstamp.client.results import DURABILITY, Decided, Outcome, Receipt, receipts_of, result_or_error
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
@@ -27,7 +27,7 @@ __all__ = ["Appends"]
 
 
 class Appends:
-    """Appends records to topics, and finds the outcome of appends that timed out."""
+    """Appends records to the topics of one group, and finds the outcome of appends that timed out."""
 
     def __init__(self, runtime: Runtime, router: Router, sender: Sender) -> None:
         self._runtime = runtime
@@ -35,7 +35,6 @@ class Appends:
         self._sender = sender
         self._queue = sender.queue
         self._batches = sender.batches
-        self._held_max = sender.held_max
 
     async def append(
         self,
@@ -88,7 +87,7 @@ class Appends:
         ):
             batches = self._batches
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._held_max:
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._sender.held_max:
                 future: Future[Receipt] = self._runtime.create_future()
                 batch = batches.add(topic_id, value, size, future)
                 try:
@@ -191,29 +190,7 @@ class Appends:
         return await self._sender.enter(Ticket(topic, size, future, act), timeout)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
-        """Find the outcome of an append or a command that raised OutcomeUnknownError. The answer is final.
-
-        Example::
-
-            try:
-                await client.append("orders", b"one", timeout=5.0)
-            except viewstamp.OutcomeUnknownError as error:
-                outcome = await client.outcome(error.token)
-                print(outcome.answer, outcome.receipts)
-
-        If this client still retries the batch, the call waits for its answer. Otherwise the leader answers, and fences
-        the batch if it has not been applied, so that it never will be. Asking again is harmless. If the call is
-        cancelled, the batch may be fenced or not.
-
-        Args:
-          token: the ``token`` of the error, from this client or another one.
-          timeout: seconds from now; None = the client's default.
-
-        Raises:
-          OutcomeUnknownError: no answer in time; ask again with the same token.
-          RequestError: it is no token; if it is None, repeat the call that failed.
-        """
-        as_token(token)
+        """Find the outcome of records in a session of this group; as ``Groups.outcome``, which chooses the group."""
         self._router.start()
         seconds = self._router.seconds(timeout)
         try:

@@ -127,6 +127,7 @@ def as_token(value: object) -> OutcomeToken:
     if not isinstance(value, OutcomeToken):
         remedy = "repeat the call that failed" if value is None else "pass the `token` of an OutcomeUnknownError"
         raise RequestError(f"{brief_repr(value)} is not the token of an append or a command", remedy=remedy)
+    as_whole(value.group, "the group of a token")
     return value
 
 

@@ -11,17 +11,18 @@ from viewstamp.client.admin import Admin
 from viewstamp.client.appends import Appends
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
+from viewstamp.client.group import GroupParts
+from viewstamp.client.groups import Groups
 from viewstamp.client.links import Links
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.router import Router
-from viewstamp.client.routing import Addresses, LeaderFinder, Roster
+from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
-from viewstamp.client.sender import Sender
 from viewstamp.client.sinks import Sinks
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import RequestError
+from viewstamp.ids import GroupId
 
 __all__ = ["BaseClient"]
 
@@ -58,16 +59,18 @@ class _By(Generic[P, ResultT]):
 
 
 class BaseClient:
-    """One session with a cluster, shared by all tasks of an event loop.
+    """One session with each group of a cluster that it uses, shared by all tasks of an event loop.
 
     Not thread-safe. No connection is opened before the first call. Each part can be used without those below it:
 
     | part | does |
     | --- | --- |
+    | ``Groups`` | the parts for each group (``GroupParts``), which are the next four |
     | ``ConnectionPool``, ``LeaderConnection`` | connections, and the search for the leader |
     | ``Router`` | requests to any node, a member or the leader, with retries |
     | ``Sender`` | the session: batches, sequences, timeouts of appends |
-    | ``Appends``, ``ActorCalls``, ``Sinks``, ``Admin`` | the calls of the client |
+    | ``Appends`` | appends and their outcomes |
+    | ``ActorCalls``, ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
     """
 
     def __init__(
@@ -97,34 +100,23 @@ class BaseClient:
         """
         self._options = options = options or ClientOptions()
         self._runtime = runtime
-        roster = Roster(options.expected)
+        roster = Roster(options.expected, cluster_id)
         known = Addresses(parse_addresses(addresses), roster.admits)
-        finder = LeaderFinder(known, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
-        self._pool = ConnectionPool(
-            runtime,
-            network,
-            known,
-            links,
-            cluster_id=cluster_id,
-            entropy=entropy,
-            options=options,
-            roster=roster,
-            on_open=lambda connection: self._sender.on_connection(connection),
-        )
-        self._router = Router(runtime, options, self._pool, LeaderConnection(runtime, self._pool, finder, options))
-        self._sender = Sender(runtime, options, self._router)
-        self._appends = Appends(runtime, self._router, self._sender)
+
+        def make(group: GroupId) -> GroupParts:
+            of_group = Addresses(known, roster.admits) if group else known
+            return GroupParts(runtime, links, network, of_group, roster, entropy=entropy, options=options, group=group)
+
+        self._groups = Groups(runtime, options, make)
+        home = self._groups.group_0
+        self._pool, self._router, self._sender, self._appends = home.pool, home.router, home.sender, home.appends
         self._actors = ActorCalls(runtime, self._router, self._sender)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
-        if not self._router.is_closed:
-            self._router.is_closed = True
-            if self._router.is_started:
-                self._sender.close()
-                self._router.close()
+        self._groups.close()
 
     @property
     def record_bytes_max(self) -> int:
@@ -138,7 +130,7 @@ class BaseClient:
 
     append = _By("_appends", Appends.append)
     append_many = _By("_appends", Appends.append_many)
-    outcome = _By("_appends", Appends.outcome)
+    outcome = _By("_groups", Groups.outcome)
 
     @overload
     def actor(

@@ -47,7 +47,7 @@ from viewstamp.client.routing import Directories, ExpectedNode
 from viewstamp.client.runtime import Future, Runtime, Wire
 from viewstamp.errors import FrameError, PeerError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Buffer
-from viewstamp.ids import NodeId, name_of
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.wire.access import Token
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
@@ -290,6 +290,7 @@ class Link:
         *,
         token: Token | None = None,
         directories: Directories | None = None,
+        group: GroupId = GROUP_0,
     ) -> None:
         """Send HELLO, wait for WELCOME, and compare it with the node that is expected (None = any).
 
@@ -308,6 +309,7 @@ class Link:
             challenge=challenge if expected is not None else b"",
             token="" if token is None else token.text,
             proves=bool(directories),
+            group=group,
         )
         self._opening = Opening(hello.to_map(), self.address, refused=error_from)
         sent_at = self._runtime.time()

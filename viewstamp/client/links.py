@@ -1,8 +1,8 @@
 """The links of an event loop: which of them a client may share, and how one is opened for all that wait for it.
 
 Clients share a link if they run on one event loop and agree on ``LinkRequest.key``: the network, the address, the node
-that must answer there, and the limits that decide when a link ends. The cluster's id is not in it, because each client
-compares the id of the link that it joins with its own.
+that must answer there, the group, and the limits that decide when a link ends. The cluster's id is not in it, because
+each client compares the id of the link that it joins with its own.
 
 Cancellation, at each await
 ---------------------------
@@ -29,6 +29,7 @@ from viewstamp.client.link import Link
 from viewstamp.client.routing import Directories, ExpectedNode, copies
 from viewstamp.client.runtime import Dialer, Future, Runtime
 from viewstamp.errors import UnavailableError, ViewstampError, WrongClusterError
+from viewstamp.ids import GroupId
 from viewstamp.wire.access import Token
 
 __all__ = ["LinkRequest", "Links"]
@@ -45,6 +46,7 @@ class LinkRequest(NamedTuple):
       challenge: random bytes by which an expected node proves its identity.
       token: of the client; None = it has none. Its ``repr`` does not show the secret.
       directories: nodes whose data directories the client can read, and their incarnations.
+      group: the group to which the requests belong.
       connect_timeout: seconds for the connection and the handshake together.
       silence: seconds after which a node that owes an answer and has sent nothing counts as dead.
       frame_bytes_max: the largest frame that the client takes.
@@ -58,6 +60,7 @@ class LinkRequest(NamedTuple):
     challenge: bytes
     token: Token | None
     directories: Directories
+    group: GroupId
     connect_timeout: float
     silence: float
     frame_bytes_max: int
@@ -67,7 +70,7 @@ class LinkRequest(NamedTuple):
     def key(self) -> Hashable:
         """Equal for clients that may share a link."""
         return (
-            *(self.network, self.address, self.expected, self.token, self.directories),
+            *(self.network, self.address, self.expected, self.token, self.directories, self.group),
             *(self.connect_timeout, self.silence, self.frame_bytes_max),
         )
 
@@ -150,7 +153,12 @@ class Links:
         async def greet() -> None:
             await wanted.network.connect(wanted.address, link.accept)
             await link.greet(
-                wanted.cluster_id, wanted.expected, wanted.challenge, token=wanted.token, directories=wanted.directories
+                wanted.cluster_id,
+                wanted.expected,
+                wanted.challenge,
+                token=wanted.token,
+                directories=wanted.directories,
+                group=wanted.group,
             )
 
         try:

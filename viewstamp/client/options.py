@@ -49,7 +49,10 @@ class ClientOptions:
     Two keep both the disk and the network busy. With more, the same callers would only make smaller batches.
     """
     bytes_in_flight_max: int = 16 * 1024 * 1024
-    """Bytes of appends that the client holds, sent or not. Above it ``append`` waits. One append is always accepted."""
+    """Bytes of appends that the client holds, sent or not. Above it ``append`` waits. One append is always accepted.
+
+    If the client uses several groups, each has an equal share.
+    """
     stage_bytes_in_flight: int = 8 * 1024 * 1024
     """Unacknowledged bytes of one attempt, above which ``stage`` waits. One block is always accepted."""
     connect_timeout: float = 1.0

@@ -1,4 +1,4 @@
-"""The connections of a client: one for each address at most, and the search for the leader."""
+"""The connections of a client in one group: one for each address at most, and the search for the leader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from viewstamp.errors import (
     WrongNodeError,
     unanswered,
 )
-from viewstamp.ids import ClusterId, SessionId, name_of
+from viewstamp.ids import GROUP_0, GroupId, SessionId, name_of
 from viewstamp.wire.access import Token
 from viewstamp.wire.handshake import read_members
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES
@@ -43,7 +43,7 @@ class ConnectionPool:
     to this client ``_BRIEF_MAX`` times in a row, each time within ``_BRIEF_SECONDS`` and while it owed an answer.
 
     Invariants:
-      * every open connection is to a node of ``cluster_id``; "" = none was opened yet
+      * every open connection is to a node of the cluster of ``roster``, and belongs to one group
       * after ``close`` nothing is opened any more
     """
 
@@ -54,13 +54,12 @@ class ConnectionPool:
         addresses: Addresses,
         links: Callable[[], Links],
         *,
-        cluster_id: str,
         entropy: random.Random,
         options: ClientOptions,
         roster: Roster,
         on_open: Callable[[NodeConnection], None],
+        group: GroupId = GROUP_0,
     ) -> None:
-        self.cluster_id = ClusterId(cluster_id)
         self.preferred: NodeConnection | None = None
         """The connection to try first: the leader's; None = the leader is not known."""
         self.finder = LeaderFinder(addresses, entropy=entropy, back_off=(options.back_off_min, options.back_off_max))
@@ -74,6 +73,7 @@ class ConnectionPool:
         self._on_open = on_open
         self._entropy = entropy
         self._roster = roster
+        self._group = group
         self._connections: dict[str, NodeConnection] = {}
         self._opening: dict[str, AbstractAsyncContextManager[object]] = {}
         self._brief: dict[str, int] = {}
@@ -157,11 +157,12 @@ class ConnectionPool:
             wanted = LinkRequest(
                 network=self._network,
                 address=address,
-                cluster_id=self.cluster_id,
+                cluster_id=self._roster.cluster_id,
                 expected=expected,
                 challenge=b"" if expected is None else self._entropy.randbytes(CHALLENGE_BYTES),
                 token=Token.read(self._options.token) if self._options.token else None,
                 directories=self._roster.directories,
+                group=self._group,
                 connect_timeout=self._options.connect_timeout,
                 silence=self._options.silence,
                 frame_bytes_max=self._options.frame_bytes_max,
@@ -177,15 +178,11 @@ class ConnectionPool:
             if self._is_closed:
                 connection.abort()
                 raise closed_error()
-            if not self.cluster_id:
-                self.cluster_id = ClusterId(connection.cluster)
-            elif connection.cluster != self.cluster_id:
+            try:
+                self._roster.check_cluster(address, connection.cluster)
+            except WrongClusterError:
                 connection.abort()
-                raise WrongClusterError(
-                    f"{address} belongs to cluster {connection.cluster!r}, but this client talks to"
-                    f" {self.cluster_id!r}",
-                    remedy="check the addresses: all of them must be nodes of one cluster",
-                )
+                raise
             self._connections[address] = connection
             self.addresses.meet(address, connection.node)
             connection.follow_members(lambda members, generation: self._learn(connection, members, generation))

@@ -9,7 +9,7 @@ from viewstamp.client.connection import NodeConnection
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.routing import Reaction, closed_error, copies, reaction
-from viewstamp.client.runtime import Runtime
+from viewstamp.client.runtime import Future, Runtime
 from viewstamp.errors import RequestError, UnavailableError, ViewstampError
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import AskStatus
@@ -34,6 +34,8 @@ class Router:
         self.is_started = False
         self._runtime = runtime
         self._options = options
+        self._search: Future[None] | None = None
+        """The task that searches for the leader."""
 
     def start(self) -> None:
         """Start the client if it has not started. Raises ClosedError after ``close``."""
@@ -42,11 +44,13 @@ class Router:
         if not self.is_started:
             self.is_started = True
             self._runtime.begin()
-            self._runtime.spawn(self.leader.run())
+            self._search = self._runtime.spawn(self.leader.run())
 
     def close(self) -> None:
         """End every connection; callers get ClosedError."""
         self.is_closed = True
+        if self._search is not None:
+            self._search.cancel()
         self.leader.close()
         self.pool.close()
 

@@ -58,9 +58,10 @@ from viewstamp.errors import (
     StorageFullError,
     UnavailableError,
     ViewstampError,
+    WrongClusterError,
     WrongNodeError,
 )
-from viewstamp.ids import name_of
+from viewstamp.ids import ClusterId, name_of
 
 __all__ = [
     "REACTIONS",
@@ -125,28 +126,44 @@ def closed_error() -> ViewstampError:
 
 
 class Addresses:
-    """The addresses that a client tries.
+    """The addresses that a client tries in one group.
 
     A node may have been removed long ago, or have outdated settings. So the members that it names count only if no
     newer membership is known. Members of equal generations are merged.
 
     Invariants:
-      * an address that the caller named is never dropped
+      * a given address is never dropped, as long as it is given
       * of the learnt addresses those of the newest membership are kept, at most ``_LEARNT_MAX``
     """
 
-    def __init__(self, given: Sequence[str], admits: Callable[[str], bool] = lambda address: True) -> None:
-        """Begin with the addresses that the caller named; ``admits`` returns whether another one may be learnt."""
-        self.all = list(dict.fromkeys(given))
-        """Every address, those of the caller first. Replaced, never changed in place."""
+    def __init__(self, given: Sequence[str] | Addresses, admits: Callable[[str], bool] = lambda address: True) -> None:
+        """Begin.
+
+        Args:
+          given: the addresses that the caller named; or, for another group than 0, those of group 0 as they change.
+          admits: returns whether another address may be learnt.
+        """
         self.generation = 0
         """Generation of the newest membership that a node has named."""
-        self._given = self.all
+        self._group_0 = given if isinstance(given, Addresses) else None
+        self._all = [] if isinstance(given, Addresses) else list(dict.fromkeys(given))
+        self._named = self._all
         self._admits = admits
         self._learnt: dict[str, str] = {}
         """Address to the member's id; "" = unknown."""
         self._met: dict[str, str] = {}
-        """Address of the caller to the node that answered there last. A member may have more than one address."""
+        """Given address to the node that answered there last. A member may have more than one address."""
+
+    @property
+    def all(self) -> list[str]:
+        """Every address, the given ones first. Never changed in place."""
+        if self._group_0 is None:
+            return self._all
+        return list(dict.fromkeys([*self._given, *self._all]))
+
+    @property
+    def _given(self) -> list[str]:
+        return self._named if self._group_0 is None else self._group_0.all
 
     def learn(self, members: Mapping[str, str], generation: int) -> None:
         """Store the members that a node names (id to address), unless a newer membership is known."""
@@ -157,7 +174,7 @@ class Addresses:
         for member, address in members.items():
             if address and self._admits(address) and (address in self._learnt or len(self._learnt) < _LEARNT_MAX):
                 self._learnt[address] = member
-        self.all = list(dict.fromkeys([*self._given, *self._learnt]))
+        self._all = list(dict.fromkeys([*self._named, *self._learnt]))
 
     def meet(self, address: str, node: str) -> None:
         """Store which node answers at an address."""
@@ -210,14 +227,17 @@ class Directories(tuple[tuple[str, str], ...]):
 
 
 class Roster:
-    """Decides which addresses a client may connect to; see the table above. With ``expected`` None, to all."""
+    """Decides which nodes a client may talk to, in all groups; see the table above. With ``expected`` None, any."""
 
-    def __init__(self, expected: Mapping[str, ExpectedNode] | None) -> None:
+    def __init__(self, expected: Mapping[str, ExpectedNode] | None, cluster_id: str = "") -> None:
         """Begin.
 
         Args:
           expected: address to the node that has to answer there; may grow while the client is open. None = no check.
+          cluster_id: the only cluster to talk to; "" = the cluster of the first node that answers.
         """
+        self.cluster_id = ClusterId(cluster_id)
+        """The cluster of every connection, in all groups; "" = none was opened yet."""
         self._expected = expected
         self._vouched: dict[str, str] = {}
         """Addresses of members outside the directory, and their names."""
@@ -238,6 +258,16 @@ class Roster:
         if identity is None:
             raise self._stranger(self._expected, address)
         return identity
+
+    def check_cluster(self, address: str, cluster: str) -> None:
+        """Check the cluster of a node that has answered; the first one decides. Raises WrongClusterError."""
+        if not self.cluster_id:
+            self.cluster_id = ClusterId(cluster)
+        elif cluster != self.cluster_id:
+            raise WrongClusterError(
+                f"{address} belongs to cluster {cluster!r}, but this client talks to {self.cluster_id!r}",
+                remedy="check the addresses: all of them must be nodes of one cluster",
+            )
 
     @property
     def directories(self) -> Directories:

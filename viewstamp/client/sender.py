@@ -19,7 +19,7 @@ from viewstamp.client.send_queue import SendQueue, Ticket
 from viewstamp.client.session import Action, Session
 from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, ViewstampError
-from viewstamp.ids import SessionId
+from viewstamp.ids import GROUP_0, GroupId, SessionId
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.frame import Frame, FrameKind, TooLarge
@@ -37,14 +37,15 @@ class Sender:
 
     Invariants:
       * every admitted append and command ends with a result, with an error, or cancelled; also if the client is closed
-      * the held appends have at most ``bytes_in_flight_max`` bytes, or there is only one
+      * the held appends have at most ``held_max`` bytes, or there is only one, or ``held_max`` was lowered meanwhile
       * appends and batches have no tasks of their own, because a task costs more than the rest of an append
     """
 
-    def __init__(self, runtime: Runtime, options: ClientOptions, router: Router) -> None:
+    def __init__(self, runtime: Runtime, options: ClientOptions, router: Router, group: GroupId = GROUP_0) -> None:
         self.held_max = options.bytes_in_flight_max
+        """Bytes of appends that may be held; the share of the group, if the client uses several."""
         self.batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch, self._wake)
-        self.session: Session[Waiter] = Session(options, count(1), self.batches)
+        self.session: Session[Waiter] = Session(options, count(1), self.batches, group)
         self.queue = SendQueue(runtime, router, options.silence, self._fits)
         self._runtime = runtime
         self._options = options
@@ -65,6 +66,16 @@ class Sender:
         self.queue.topics.clear()
         self._complete(self.session.close())
         self.queue.fail(closed_error)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent or to be answered."""
+        return not (self.session.has_work or self.session.is_owed or self.queue.tickets)
+
+    def hold(self, bytes_max: int) -> None:
+        """Hold at most ``bytes_max`` bytes of appends from now on."""
+        self.held_max = bytes_max
+        self.queue.serve()
 
     # Waiting.
 

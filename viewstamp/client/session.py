@@ -41,7 +41,7 @@ from viewstamp.errors import (
     UnknownActorError,
     ViewstampError,
 )
-from viewstamp.ids import Sequence, SessionId
+from viewstamp.ids import GROUP_0, GroupId, Sequence, SessionId
 from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors, StageBatch
 from viewstamp.wire.schema import RequestBody
 
@@ -76,7 +76,13 @@ class Session(Generic[WaiterT]):
       * a batch never changes its session
     """
 
-    def __init__(self, options: ClientOptions, request_ids: Iterator[int], batches: OpenBatches[WaiterT]) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        request_ids: Iterator[int],
+        batches: OpenBatches[WaiterT],
+        group: GroupId = GROUP_0,
+    ) -> None:
         self.id = SessionId(0)
         """0 = no session is open."""
         self.request_ids = request_ids
@@ -90,6 +96,7 @@ class Session(Generic[WaiterT]):
         self._fenced: InFlightBatch[WaiterT] | None = None
         """The refused batch whose sequence that request fences; None = it asks for a decided sequence."""
         self._batches = batches
+        self._group = group
         self._options = options
         self._next_sequence = Sequence(1)
         self._unanswered: deque[InFlightBatch[WaiterT]] = deque()
@@ -507,7 +514,12 @@ class Session(Generic[WaiterT]):
         """Return the token for ``outcome`` of records in a batch that was sent."""
         assert batch.sent is not None, "a batch that was not sent has no outcome"
         return OutcomeToken(
-            session=self.id, sequence=batch.sent.sequence, topic=batch.topic, offset=offset, count=count
+            session=self.id,
+            sequence=batch.sent.sequence,
+            topic=batch.topic,
+            offset=offset,
+            count=count,
+            group=self._group,
         )
 
     def _unknown(self, batch: OpenBatch[WaiterT], why: str) -> Callable[[int, int], ViewstampError]:

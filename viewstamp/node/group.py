@@ -444,6 +444,11 @@ class Group:
         return self.parts.raft.core.membership if self.parts is not None else self._membership
 
     @property
+    def addresses(self) -> dict[NodeId, str]:
+        """Return the members, with the addresses that count; see :meth:`address_of`."""
+        return {member: self.address_of(member) or at for member, at in self.membership.addresses.items()}
+
+    @property
     def applied_index(self) -> Index:
         """Return the last index that has been applied here; 0 = none."""
         return Index(self.parts.applier.applied_end - 1) if self.parts is not None else Index(0)

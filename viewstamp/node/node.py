@@ -259,9 +259,10 @@ class Node:
 
     def on_change(self, group: GroupId) -> None:
         """Notify clients and wake ``wait_running`` after a change of role, term or members."""
-        changed = self.groups[group]
-        if changed.parts is not None and self.server is not None:
-            self.server.tell_members(changed)
+        if self.server is not None:
+            # Group 0 has the addresses of the members of all groups.
+            changed = list(self.groups.values()) if group == GROUP_0 else [self.groups[group]]
+            self.server.tell_members([each for each in changed if each.parts is not None])
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)

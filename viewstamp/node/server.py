@@ -13,7 +13,6 @@ from typing import Any
 from viewstamp.errors import (
     AccessDeniedError,
     FrameError,
-    NotLeaderError,
     OverloadedError,
     PeerError,
     RequestError,
@@ -26,7 +25,7 @@ from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
 from viewstamp.node.access import Credentials
-from viewstamp.node.answers import member_fields
+from viewstamp.node.answers import error_of_group, member_fields
 from viewstamp.node.beats import decode_beats
 from viewstamp.node.budget import AppendBudget
 from viewstamp.node.changes import check_address
@@ -98,11 +97,12 @@ class Server:
         self.crowd.arrived(session)
         return session
 
-    def tell_members(self, group: GroupService) -> None:
-        """Send the members of a group to the clients that subscribed to them, if they have changed."""
+    def tell_members(self, groups: Sequence[GroupService]) -> None:
+        """Send the members of these groups to the clients that subscribed to them, if they have changed."""
+        members = {group: member_fields(group) for group in groups}
         for session in self.connections:
-            if session.group is group:
-                session.tell_members()
+            if session.group in members:
+                session.tell_members(members[session.group])
 
     def refuse(self, peer: NodeId, group: GroupService, error: ViewstampError) -> None:
         """End the connections of a peer in one group because of a heartbeat that arrived on that of another group."""
@@ -330,7 +330,7 @@ class _ServerConnection:
             return
         # A member that repairs its log gives no address. It may know only members that have been removed since.
         is_link = bool(self._peer and hello.address)
-        members = None if is_link else member_fields(self.group.membership)
+        members = None if is_link else member_fields(self.group)
         self._told = members if hello.members else None
         if hello.proves and not self._peer:
             self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
@@ -362,15 +362,15 @@ class _ServerConnection:
             )
 
     def identity(self, challenge: bytes) -> dict[str, object]:
-        """Return the answer to a challenge; as :meth:`Caller.identity`."""
+        """Return the answer to a challenge; as :meth:`Caller.identity`. It is the same in all groups of the node."""
         lock = self.service.lock
-        return identity_fields(challenge, self.group.incarnation, lock.directory_id if lock is not None else "")
+        return identity_fields(challenge, self.service.group.incarnation, lock.directory_id if lock is not None else "")
 
-    def tell_members(self) -> None:
+    def tell_members(self, members: dict[str, object]) -> None:
         """Send the members of the group to a client; see :meth:`Server.tell_members`."""
-        if self._told not in (None, member_fields(self.group.membership)):
-            self._told = member_fields(self.group.membership)
-            self._send(encode_frame(FrameKind.MEMBERS, self._told))
+        if self._told not in (None, members):
+            self._told = members
+            self._send(encode_frame(FrameKind.MEMBERS, members))
 
     # -- Peers ----------------------------------------------------------------------------------------------
 
@@ -643,8 +643,7 @@ class _ServerConnection:
         await self._connection.drain()
 
     def _error(self, request: int, error: ViewstampError) -> None:
-        members = member_fields(self.group.membership) if isinstance(error, NotLeaderError) else {}
-        self._send(encode_frame(FrameKind.ERROR, {"id": request, **error_fields(error), **members}))
+        self._send(encode_frame(FrameKind.ERROR, {"id": request, **error_of_group(error, self.group)}))
 
 
 class _Read:

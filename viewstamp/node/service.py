@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgpack
 
-from viewstamp.consensus.membership import Membership
 from viewstamp.errors import (
     RecordTooLargeError,
     RequestError,
@@ -19,7 +18,7 @@ from viewstamp.errors import (
 from viewstamp.host.interfaces import Lock
 from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, TopicId
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
-from viewstamp.node.answers import outcome_fields, result_fields
+from viewstamp.node.answers import Membered, outcome_fields, result_fields
 from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
@@ -123,7 +122,7 @@ class Limits:
     """Limits of all connections together."""
 
 
-class GroupService(Appending, Protocol):
+class GroupService(Appending, Membered, Protocol):
     """The requests that one group of a node answers."""
 
     def propose(
@@ -218,11 +217,6 @@ class GroupService(Appending, Protocol):
     @property
     def incarnation(self) -> str:
         """Return the random id of this node's disk; "" until its log has been replayed."""
-        ...
-
-    @property
-    def membership(self) -> Membership:
-        """Return the newest membership in this node's log."""
         ...
 
     @property
