@@ -92,6 +92,26 @@ def repeat_secrets() -> AbstractContextManager[None]:
     return patched(S3Client, _clean=lambda self, error: str(error))
 
 
+def read_dropped_runs_as_empty() -> AbstractContextManager[None]:
+    """A run that was dropped after the plan gives no records and no error."""
+    from viewstamp.spark import archived  # Needs Spark, as the tests that find the mistake.
+
+    return patched(archived, _explain=lambda options, part, position, error: part.end)
+
+
+def read_the_whole_run() -> AbstractContextManager[None]:
+    """A piece of a run is the whole run, so positions are read twice, or although nobody asked for them."""
+    from viewstamp.spark import archived, source
+
+    original = archived.divide
+
+    def divide(part: Any, runs: Any) -> tuple[list[Any], list[Any]]:
+        pieces, rest = original(part, runs)
+        return [next(run for run in runs if run.run == piece.run) for piece in pieces], rest
+
+    return patched(source, divide=divide)
+
+
 STORE_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -106,6 +126,8 @@ STORE_MUTANTS = {
         Mutant("ask-once", "a store that fails for a moment fails the call", ask_once, rule="§5a"),
         Mutant("ask-for-ever", "a call to a silent store does not end", ask_for_ever, rule="§5a"),
         Mutant("ask-a-silent-store", "each call waits for a store that is away", ask_a_silent_store, rule="§5a"),
+        Mutant("dropped-run-is-empty", "a dropped run gives no error", read_dropped_runs_as_empty, rule="§5a"),
+        Mutant("read-the-whole-run", "positions are read that are not in the plan", read_the_whole_run, rule="B4 9"),
         Mutant("repeat-secrets", "an error repeats what the store says", repeat_secrets, rule="§5a"),
     )
 }

@@ -40,7 +40,7 @@ from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.columns import join_columns
 
-__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter"]
+__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter", "run_name"]
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records that a writer holds in memory; they become one row group."""
@@ -51,6 +51,11 @@ _DIGEST_SIZE: Final = 32
 _NUMBERS: Final = ("position", "term", "index", "timestamp")
 _BINARIES: Final = ("key", "value", "headers")
 _STREAMS: Final = len(_NUMBERS) + 2 * len(_BINARIES)
+
+
+def run_name(cluster: ClusterId, run: RunId) -> str:
+    """Return the name of the object of a run, with 20 digits, so that a list is in the order of the ids."""
+    return f"{cluster}/{run:020d}.parquet"
 
 
 class RunGroup(NamedTuple):

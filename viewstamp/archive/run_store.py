@@ -9,7 +9,7 @@ import re
 from collections.abc import Generator, Sequence
 
 from viewstamp.archive.columns import load_arrow
-from viewstamp.archive.run_file import RunReader, RunWriter
+from viewstamp.archive.run_file import RunReader, RunWriter, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
 from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
@@ -51,7 +51,7 @@ class RunObjects:
 
     def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
-        name = _name(self._cluster, run)
+        name = run_name(self._cluster, run)
         try:
             creation = self._store.begin(name)
         except FileExistsError as error:
@@ -61,7 +61,7 @@ class RunObjects:
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
         cluster = ClusterId(run.origin) if run.origin else self._cluster
-        name = _name(cluster, run.id)
+        name = run_name(cluster, run.id)
         reader = RunReader(ObjectFile(self._store, name, run.size), name)
         reader.check_identity(cluster, run.id)
         footer = reader.footer
@@ -79,7 +79,7 @@ class RunObjects:
 
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""
-        self._store.remove(_name(self._cluster, run))
+        self._store.remove(run_name(self._cluster, run))
 
     def _in_use(self, name: str) -> UnavailableError:
         # For example by a run whose records a recovery without a majority has lost. The next attempt has another id.
@@ -197,10 +197,6 @@ class _Sink:
 
     def seekable(self) -> bool:
         return False
-
-
-def _name(cluster: ClusterId, run: RunId) -> str:
-    return f"{cluster}/{run:020d}.parquet"
 
 
 def _content(topic: int, first: int, end: int, digest: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
+from viewstamp.host.object_url import is_object_url, parse_object_url
 from viewstamp.host.tls import TlsFiles
 
 __all__ = [
@@ -169,6 +170,8 @@ class SourceOptions:
     """The least number of tasks of a batch query or a micro-batch, if there are that many records."""
     max_records_per_partition: int | None = None
     """The most records of one task; None = only bytes decide."""
+    archive: str = ""
+    """Batch only: the directory or the URL of the archive, from which tasks read archived records; "" = from nodes."""
     connect_seconds: int = CONNECT_SECONDS
     """Seconds for which the driver waits for a cluster if all of its addresses refuse connections."""
     tls: TlsFiles | None = None
@@ -188,7 +191,8 @@ class SourceOptions:
         """
         given = _read(options, _SOURCE, "source", table)
         if streaming:
-            _refuse(given, ("endingPosition", "pushFilters"), "a streaming source", "leave it out, or use spark.read")
+            batches = ("archive", "endingPosition", "pushFilters")
+            _refuse(given, batches, "a streaming source", "leave it out, or use spark.read")
         else:
             triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
             _refuse(given, triggers, "a batch source", "leave it out, or use spark.readStream")
@@ -416,6 +420,15 @@ def _for_each(topics: tuple[str, ...], option: str, bounds: Bound | dict[str, Bo
     return bounds
 
 
+def _archive(value: str) -> str:
+    """Check the place of an archive. Raises ConfigError without the value of a URL, because a secret may be in it."""
+    if is_object_url(value):
+        return parse_object_url(value).text
+    if not os.path.isabs(value):
+        raise ValueError("write s3://BUCKET/FOLDER, or the absolute path of a directory that all executors reach")
+    return value
+
+
 def _path(value: str) -> tuple[str, ...]:
     return (_text(value),)
 
@@ -453,6 +466,7 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "pushFilters": _flag,
     "minPartitions": _partitions,
     "maxRecordsPerPartition": _count,
+    "archive": _archive,
     "connectSeconds": _whole,
     **dict.fromkeys(_TLS, _text),
 }

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -29,6 +29,7 @@ __all__ = [
     "reach",
     "split",
     "starting_position",
+    "task_bytes",
 ]
 
 _log = logging.getLogger("viewstamp.spark")
@@ -169,23 +170,34 @@ async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: in
         ahead *= 16
 
 
-async def split(
-    client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions
-) -> list[TopicRange]:
-    """Return ``ranges`` in pieces for tasks, in order; empty ranges give none.
-
-    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further.
-    """
+def task_bytes(topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions) -> int:
+    """Return the bytes of records that a task of a query over these ranges has, before records cut it further."""
     total = sum(estimate(topics[part.topic], max(0, part.end - part.start)) for part in ranges)
     wanted = max(_TASKS_A_CORE * (os.cpu_count() or 1), options.min_partitions)
     size = max(total // wanted, _TASK_BYTES_MIN if options.min_partitions == 1 else _CUT_BYTES_MIN)
-    size = min(size, _TASK_BYTES_MAX)
+    return min(size, _TASK_BYTES_MAX)
+
+
+async def split(
+    client: Client,
+    topics: Mapping[str, TopicInfo],
+    ranges: Sequence[TopicRange],
+    options: SourceOptions,
+    archived: Sequence[TopicRange] = (),
+) -> list[TopicRange]:
+    """Return ``ranges`` in pieces for tasks, and the pieces ``archived``, by position; empty ranges give none.
+
+    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further.
+    """
+    size = task_bytes(topics, [*ranges, *archived], options)
     pieces = [
         TopicRange(part.topic, start, end)
         for part in ranges
         if part.start < part.end
         for start, end in itertools.pairwise(await client.split_topic(part.topic, part.start, part.end, size))
     ]
+    places = {topic: place for place, topic in enumerate(topics)}
+    pieces = sorted([*archived, *pieces], key=lambda piece: (places[piece.topic], piece.start))
     return cut(pieces, options.min_partitions, options.max_records_per_partition)
 
 
@@ -213,7 +225,7 @@ def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) ->
         parts[i] += 1
         heapq.heappush(largest, (-((pieces[i].end - pieces[i].start) / parts[i]), i))
     return [
-        TopicRange(piece.topic, start, end)
+        replace(piece, start=start, end=end)
         for piece, count in zip(pieces, parts, strict=True)
         for start, end in itertools.pairwise(
             piece.start + (piece.end - piece.start) * i // count for i in range(count + 1)

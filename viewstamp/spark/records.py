@@ -29,6 +29,8 @@ __all__ = ["arrow_schema", "join", "spark_schema", "table_options", "to_record_b
 
 _TABLE = "viewstamp"
 """The key of the options in the metadata of a column of a table."""
+_RUN_BATCH_BYTES = 1024 * 1024
+"""Bytes of one batch for Spark. A row group of a run has 16 MiB, which would be three times in memory."""
 _HEADERS = pa.map_(pa.string(), pa.binary())
 _TYPES = {
     "topic": (StringType(), pa.string()),
@@ -114,6 +116,25 @@ def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Seq
     return pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
 
 
+def from_run(table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a table that a run file returned, in batches for Spark; keys and values are not copied.
+
+    Raises:
+      FrameError: the headers of a record are not a map, so its writer is faulty.
+    """
+    rows = max(1, min(table.num_rows, _RUN_BATCH_BYTES * table.num_rows // max(1, table.nbytes)))
+    for batch in table.to_batches(max_chunksize=rows):
+
+        def column(name: str, batch: pa.RecordBatch = batch) -> pa.Array:
+            if name == "topic":
+                return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+            if name == "headers":
+                return _unpack_headers(f"run of topic {topic}", batch.column(name))
+            return batch.column(name)
+
+        yield pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
+
+
 def join(batches: Iterable[pa.RecordBatch], *, rows: int = 1024, bytes: int = 1024 * 1024) -> Iterator[pa.RecordBatch]:  # noqa: A002
     """Yield ``batches`` with small ones joined until they have ``rows`` or ``bytes``, because each has a fixed cost.
 
@@ -154,8 +175,8 @@ def _binary(batch: Batch, column: Column, validity: Buffer | None) -> pa.Array:
     return array
 
 
-def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
-    """Return the maps of a column of msgpack maps; null for empty or null bytes."""
+def _unpack_headers(source: object, packed: pa.Array) -> pa.Array:
+    """Return the maps of a column of msgpack maps; null for empty or null bytes. ``source`` is for messages."""
     if packed.null_count == len(packed):
         return pa.nulls(len(packed), _HEADERS)
     names: list[str] = []
@@ -169,8 +190,8 @@ def _unpack_headers(batch: Batch, packed: pa.Array) -> pa.Array:
                 names += headers
                 values += headers.values()
     except (AttributeError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
-        raise FrameError(f"the headers of a record of {batch!r} are not a msgpack map: {error}") from error
+        raise FrameError(f"the headers of a record of {source!r} are not a msgpack map: {error}") from error
     if not ({*map(type, names)} <= {str} and {*map(type, values)} <= {bytes}):
-        raise FrameError(f"the headers of a record of {batch!r} are not a map of strings to bytes")
+        raise FrameError(f"the headers of a record of {source!r} are not a map of strings to bytes")
     offsets = pa.array([*ends, len(names)], pa.int32())
     return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.binary()))

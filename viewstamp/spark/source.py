@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from viewstamp.client.aio import Client
+from viewstamp.client.results import TopicInfo
 from viewstamp.errors import PeerError, TrimmedError
+from viewstamp.spark.archived import RunRange, committed_runs, cut_by_groups, divide, read_run
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.filters import EVERYTHING, Cut, push
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, split, starting_position
+from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, split, starting_position, task_bytes
 from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
 from viewstamp.wire.batch import Batch
@@ -54,13 +56,25 @@ class BatchReader(DataSourceReader):
           UnknownTopicError, TrimmedError, ConfigError: a requested topic or position does not exist.
         """
         with remedies():
-            link = blocking_client(self.options.cluster, self.options.tls, self.options.token_file)
-            link.reach(self.options.connect_seconds)
-            return link.run(_plan, link.client, self.options, self.cut)
+            options = self.options
+            link = blocking_client(options.cluster, options.tls, options.token_file)
+            link.reach(options.connect_seconds)
+            if not options.archive:
+                return link.run(_plan, link.client, options, self.cut)
+            topics, ranges = link.run(_bounds, link.client, options, self.cut)
+            # The catalogue is read last: its runs are those of then, and records are archived at most, not unarchived.
+            runs = link.run(committed_runs, link.client, options.topics)
+            divided = [divide(part, runs[part.topic]) for part in ranges]
+            pieces = [piece for archived, _ in divided for piece in archived]
+            pieces = cut_by_groups(options, pieces, task_bytes(topics, ranges, options))
+            rest = [part for _, others in divided for part in others]
+            return link.run(split, link.client, topics, rest, options, pieces)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
-        if isinstance(partition, TopicRange):
+        if isinstance(partition, RunRange):
+            yield from read_run(self.options, partition)
+        elif isinstance(partition, TopicRange):
             yield from read_range(self.options, partition)
 
 
@@ -74,6 +88,12 @@ class FilteringBatchReader(BatchReader):
 
 
 async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicRange]:
+    topics, ranges = await _bounds(client, options, cut)
+    return await split(client, topics, ranges, options)
+
+
+async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dict[str, TopicInfo], list[TopicRange]]:
+    """Return the topics, and the positions of each that the query reads; a range may be empty."""
     topics = await describe(client, options.topics)
     ranges = []
     for topic in topics.values():
@@ -88,7 +108,7 @@ async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicR
         if until < EVERYTHING.times[1]:
             end = min(end, await find_time(client, topic, until))
         ranges.append(TopicRange(topic.name, start, end))
-    return await split(client, topics, ranges, options)
+    return topics, ranges
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:

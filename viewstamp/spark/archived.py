@@ -1,0 +1,191 @@
+"""Archived records for the batch source: tasks read the files of runs in the store, and not from the nodes.
+
+The driver plans against the catalogue of runs, which the nodes have, and never against a list of the store: an object
+that is there may be an orphan. Each position of a query is in one piece, of a run or of the log:
+
+| between plan and read | effect |
+| --- | --- |
+| records of the log are archived | the task reads them from the nodes, as planned |
+| a run is dropped, because its records were deleted | TrimmedError; without ``fail_on_data_loss``, a warning |
+| the object is lost, damaged, or replaced | CorruptionError, because the catalogue still has the run |
+| the store is away | UnavailableError; Spark repeats the task |
+
+If a file cannot be read, the task asks the nodes which records the topic has, to tell the second row from the third.
+A task verifies the description of its file, and each row group that it reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from viewstamp.archive.location import open_store
+from viewstamp.archive.run_file import GROUP_BYTES, RunReader, run_name
+from viewstamp.archive.store import ObjectFile, ObjectStore
+from viewstamp.client.aio import Client
+from viewstamp.client.results import RunInfo
+from viewstamp.errors import CorruptionError, PeerError, UnavailableError
+from viewstamp.ids import ClusterId, RunId
+from viewstamp.spark.blocking_client import blocking_client
+from viewstamp.spark.options import SourceOptions
+from viewstamp.spark.ranges import TopicRange, describe, skip
+from viewstamp.spark.records import from_run
+from viewstamp.spark.remedies import remedies
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RunRange", "committed_runs", "cut_by_groups", "divide", "read_run"]
+
+_FOOTERS_MAX: Final = 64
+"""Runs whose descriptions the driver reads, to cut them by row groups. If there are more, each is one piece."""
+_READERS: Final = 8
+_stores: dict[tuple[int, str], ObjectStore] = {}
+"""By process id, because Spark forks its workers, and connections do not survive a fork."""
+
+
+@dataclass(frozen=True)
+class RunRange(TopicRange):
+    """The part of one task within one run: positions ``start`` to ``end``, half-open.
+
+    ``cluster`` is the cluster that wrote the file, ``size`` that of the file in bytes, and ``digest`` is as in the
+    catalogue.
+    """
+
+    run: int
+    cluster: str
+    size: int
+    digest: str
+
+
+async def committed_runs(client: Client, topics: Sequence[str]) -> dict[str, list[RunRange]]:
+    """Return the runs of topics that may be read, as the catalogue has them now, by position.
+
+    Raises:
+      AccessDeniedError: access control is on, and the token is not that of an administrator.
+      RequestError: the nodes run a release without runs.
+    """
+    own = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
+    if not own:
+        raise UnavailableError("no node has told the id of its cluster", remedy="run the query again")
+    found: dict[str, list[RunRange]] = {topic: [] for topic in topics}
+    for run in await client.list_runs():
+        if run.topic in found and run.state == "committed":
+            found[run.topic].append(_range_of(run, own))
+    return {topic: sorted(runs, key=lambda run: run.start) for topic, runs in found.items()}
+
+
+def _range_of(run: RunInfo, own: str) -> RunRange:
+    return RunRange(
+        run.topic, run.first_position, run.last_position + 1, run.id, run.origin or own, run.bytes, run.digest
+    )
+
+
+def divide(part: TopicRange, runs: Sequence[RunRange]) -> tuple[list[RunRange], list[TopicRange]]:
+    """Divide a range into pieces of runs, and the rest, which only the nodes have. Each position is in one of them.
+
+    Args:
+      part: positions of one topic.
+      runs: of this topic, by position.
+    """
+    archived, rest = [], []
+    at = part.start
+    for run in runs:
+        if at < min(run.end, part.end) and run.start < part.end:
+            if at < run.start:
+                rest.append(TopicRange(part.topic, at, run.start))
+            start, at = max(at, run.start), min(run.end, part.end)
+            archived.append(replace(run, start=start, end=at))
+    if at < part.end:
+        rest.append(TopicRange(part.topic, at, part.end))
+    return archived, rest
+
+
+def cut_by_groups(options: SourceOptions, pieces: Sequence[RunRange], task_bytes: int) -> list[RunRange]:
+    """Cut pieces between row groups, so that each has about ``task_bytes`` of records. Reads the files' descriptions.
+
+    Raises:
+      ConfigError: a package is missing.
+      CorruptionError, UnavailableError, TrimmedError: as :func:`read_run`, for the first piece that cannot be read.
+    """
+    store = _store(options.archive)
+    if len(pieces) > _FOOTERS_MAX:
+        return list(pieces)
+    each = max(1, task_bytes // GROUP_BYTES)
+
+    def cut(piece: RunRange) -> list[RunRange]:
+        try:
+            groups = _open(store, piece).footer.groups
+        except CorruptionError as error:
+            first = _explain(options, piece, piece.start, error)
+            return [piece] if first < piece.end else []
+        inside = [group.first for group in groups if piece.start < group.first < piece.end]
+        if groups[0].first <= piece.start:
+            inside = inside[each - 1 :: each]
+        return [replace(piece, start=start, end=end) for start, end in pairwise([piece.start, *inside, piece.end])]
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return [part for parts in pool.map(cut, pieces) for part in parts]
+
+
+def read_run(options: SourceOptions, part: RunRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a part of a run, in order, verified. It never yields fewer without an error or a warning.
+
+    Raises:
+      CorruptionError: the file is not there, or is not that of the catalogue; the message names it.
+      TrimmedError: the records were deleted since the plan, and ``fail_on_data_loss`` is on.
+      UnavailableError: the store does not answer.
+      StorageError: the store refuses this process.
+    """
+    with remedies():
+        position = part.start
+        try:
+            for table in _open(_store(options.archive), part).read(part.start, part.end):
+                for batch in from_run(table, part.topic, options.columns):
+                    yield batch
+                    position += batch.num_rows
+        except CorruptionError as error:
+            position = _explain(options, part, position, error)
+        if position < part.end:
+            raise PeerError(f"run {part.run} of {part.topic} ends at {position}, but the plan reads up to {part.end}")
+
+
+def _explain(options: SourceOptions, part: RunRange, position: int, error: CorruptionError) -> int:
+    """Return the first position that can be read if the run was dropped; raise if it should be readable.
+
+    The records of a dropped run are deleted, so the result is behind the run.
+    """
+    link = blocking_client(options.cluster, options.tls, options.token_file)
+    topic = link.run(describe, link.client, [part.topic])[part.topic]
+    if topic.first_position >= part.end:
+        return skip(part.topic, position, topic.first_position, fail_on_data_loss=options.fail_on_data_loss)
+    raise error
+
+
+def _open(store: ObjectStore, part: RunRange) -> RunReader:
+    """Open the file of a run, and compare its description with the catalogue."""
+    cluster, run = ClusterId(part.cluster), RunId(part.run)
+    name = run_name(cluster, run)
+    reader = RunReader(ObjectFile(store, name, part.size), name)
+    reader.check_identity(cluster, run)
+    if reader.footer.digest != part.digest:
+        raise CorruptionError(
+            f"run file {name} holds records with digest {reader.footer.digest}, and the catalogue has {part.digest}",
+            path=name,
+            expected=part.digest,
+            found=reader.footer.digest,
+            remedy="keep the object, and put an intact copy in its place",
+        )
+    return reader
+
+
+def _store(where: str) -> ObjectStore:
+    """Return this process's store. Raises ConfigError: a package is missing."""
+    key = os.getpid(), where
+    if key not in _stores:
+        _stores[key] = open_store(where)
+    return _stores[key]
