@@ -15,6 +15,7 @@ __all__ = [
     "GROUP_0",
     "CertificateName",
     "ClusterId",
+    "GlobalPosition",
     "GroupId",
     "Index",
     "NodeId",
@@ -22,6 +23,7 @@ __all__ = [
     "RunId",
     "Sequence",
     "SessionId",
+    "Stream",
     "Term",
     "TopicId",
     "Viewstamp",
@@ -45,11 +47,22 @@ Index = NewType("Index", int)
 Position = NewType("Position", int)
 """The place of a record in its topic, from 1, without gaps; 0 = before the first."""
 
+GlobalPosition = NewType("GlobalPosition", int)
+"""The place of a record among the records of all streams, from 1, without gaps; 0 = none yet."""
+
 TopicId = NewType("TopicId", int)
 """The number of a topic, from 1, which the log assigns when the topic is created; 0 = no topic."""
 
 RunId = NewType("RunId", int)
 """The id of a run of archived records: the index of its PREPARE_RUN, so it is unique in the log."""
+
+
+class Stream(NamedTuple):
+    """The identity of a log stream: the group that has it, and its name there. Streams are ordered by this pair."""
+
+    group: GroupId
+    name: str
+
 
 SessionId = NewType("SessionId", int)
 """The id of a client's session: the index of the record that opened it, so it is unique in the log; 0 = none."""

@@ -19,7 +19,9 @@ from viewstamp.wire.frame import Frame, FrameKind
 RECORD = Path(__file__).with_name("request_bytes.txt")
 """Kind and body of each request as hexadecimal digits, with the id 7; ``RECORD=1`` writes it anew."""
 
-PEER_KINDS = {"PROVE_DIRECTORY", "PEER", "DIGEST", "BEATS", "READ_SNAPSHOT", "READ_LOG", "JOIN", "HOSTED"}
+PEER_KINDS = {"PROVE_DIRECTORY", "PEER", "DIGEST", "BEATS", "READ_SNAPSHOT", "READ_LOG", "JOIN", "HOSTED"} | {
+    "REPORT_STREAMS"
+}
 ANSWERS = {"WELCOME", "REFUSED", "MEMBERS", "OK", "ERROR"}
 
 

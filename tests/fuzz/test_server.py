@@ -397,3 +397,10 @@ def test_any_join_request_brings_no_node_down(pair: Served, hello: Any, address:
 @given(altered({"group": 7, "incarnation": "e" * 16}))
 def test_any_report_of_a_disk_brings_no_node_down(pair: Served, body: Any) -> None:
     pair.send(HELLO_N3, [(FrameKind.HOSTED, body, b"")])
+
+
+@pytest.mark.slow
+@tries(20)
+@given(altered({"group": 7, "ends": [["s1", 9, 1], ["s2", 2, 2]]}))
+def test_any_report_of_streams_brings_no_node_down(pair: Served, body: Any) -> None:
+    pair.send(HELLO_N3, [(FrameKind.REPORT_STREAMS, body, b"")])

@@ -222,6 +222,7 @@ REQUESTS: dict[str, tuple[int, dict[str, object]]] = {
     "join": (FrameKind.JOIN, {"address": "127.0.0.1:1"}),
     "join_as": (FrameKind.JOIN, {"address": "127.0.0.1:1", "member": "n2~8c21f0aa"}),
     "digest": (FrameKind.DIGEST, {"end": 5, "odd": "n1", "trail": []}),
+    "report_streams": (FrameKind.REPORT_STREAMS, {"group": 7, "ends": [["s1", 9, 1]]}),
     "hosted": (FrameKind.HOSTED, {"group": 7, "incarnation": "e" * 16}),
     "prove_directory": (FrameKind.PROVE_DIRECTORY, {"node": "n1", "proof": bytes(32)}),
 }

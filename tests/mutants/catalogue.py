@@ -16,6 +16,7 @@ from tests.mutants.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
+from tests.mutants.order_mutants import ORDER_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
@@ -85,6 +86,7 @@ _ALL = {
     **INTERVAL_MUTANTS,
     **BACKUP_MUTANTS,
     **TLS_MUTANTS,
+    **ORDER_MUTANTS,
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,
     **STORE_MUTANTS,

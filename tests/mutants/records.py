@@ -1096,6 +1096,58 @@ RECORDS: tuple[Record, ...] = (
         "client-sends-messages", Case("tests/node/test_server.py::test_a_client_that_sends_a_peers_message_is_no_peer")
     ),
     Record(
+        "order-takes-shrunk",
+        Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
+    ),
+    Record(
+        "order-skips-a-position",
+        Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
+    ),
+    Record(
+        "forget-what-is-ordered",
+        Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
+    ),
+    Record(
+        "forget-a-part",
+        Case("tests/streams/test_order.py::test_only_runs_that_a_stream_has_are_forgotten"),
+    ),
+    Record(
+        "context-above-the-map",
+        Case("tests/streams/test_order.py::test_a_leader_that_lags_behind_group_0_gets_no_runs"),
+    ),
+    Record(
+        "add-known-runs",
+        Case("tests/streams/test_order.py::test_a_run_that_the_map_has_is_skipped"),
+    ),
+    Record(
+        "report-what-is-admitted",
+        Case(
+            "tests/node/test_ordering.py::test_the_records_of_all_streams_are_ordered_and_their_streams_keep_the_order"
+        ),
+    ),
+    Record(
+        "order-any-stream",
+        Case("tests/streams/test_order.py::test_group_0_orders_the_streams_of_established_groups_only"),
+    ),
+    Record(
+        "report-from-anybody",
+        Case(
+            "tests/node/test_ordering.py::test_only_a_member_of_the_group_with_its_recorded_disk_reports_for_a_stream"
+        ),
+    ),
+    Record(
+        "map-without-its-end",
+        Case("tests/streams/test_order.py::test_a_map_keeps_its_end_when_its_stream_is_trimmed_empty"),
+    ),
+    Record(
+        "order-without-versions",
+        Case("tests/streams/test_order.py::test_the_order_is_restored_and_goes_on_alike"),
+    ),
+    Record(
+        "write-empty-orders",
+        Case("tests/streams/test_order.py::test_an_order_without_effect_is_not_written"),
+    ),
+    Record(
         "fork-in-an-old-term",
         Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),
     ),

@@ -246,7 +246,16 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     from viewstamp.streams.gate import _NEEDS
 
     own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.AUDIT, Kind.FORK}
-    own |= {Kind.SPREAD_TOPIC, Kind.HOSTED, Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN}
+    own |= {
+        Kind.ORDER,
+        Kind.CONTEXT,
+        Kind.SPREAD_TOPIC,
+        Kind.HOSTED,
+        Kind.PREPARE_RUN,
+        Kind.COMMIT_RUN,
+        Kind.DROP_RUN,
+        Kind.FORGET_RUN,
+    }
     assert set(Kind) - own == set(_NEEDS)
 
 

@@ -28,7 +28,7 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, Term
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, Stream, Term
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -45,6 +45,9 @@ from viewstamp.node.state_machine import (
     InterfaceQuery,
     LastPositionQuery,
     LocationQuery,
+    MissingRunsQuery,
+    MovedStreamsQuery,
+    OrderStatusQuery,
     OrphansQuery,
     OutcomeQuery,
     Placement,
@@ -58,6 +61,7 @@ from viewstamp.node.state_machine import (
     SpreadingQuery,
     SpreadTopicQuery,
     SpreadTopicsQuery,
+    StreamReportsQuery,
     TimeQuery,
     TokensQuery,
     TopicQuery,
@@ -67,6 +71,7 @@ from viewstamp.node.state_machine import (
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.ordering import StreamReport, encode_order
 from viewstamp.wire.placing import encode_hosted, encode_place
 from viewstamp.wire.spreading import encode_spread
 
@@ -395,6 +400,8 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
     log.run(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0))
     log.run(encode_hosted(group, NodeId("n1"), "0" * 16))
     log.run(encode_spread("bills", [group]))
+    stream = Stream(group, "s1")
+    log.run(encode_order([StreamReport(stream, Position(2), Position(1))]))
     asked: list[Query[Any]] = [
         TopicsQuery(),
         TopicQuery("orders"),
@@ -412,6 +419,10 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         SpreadTopicQuery("bills"),
         SpreadingQuery(encode_spread("bills", [group])),
         FreeGroupsQuery(2),
+        StreamReportsQuery(group),
+        MovedStreamsQuery([StreamReport(stream, Position(3), Position(1))]),
+        OrderStatusQuery(),
+        MissingRunsQuery(stream, Position(1), 9),
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,8 +143,8 @@ class _Parser:
         text = self._take()
         parse = {
             "~": self._not, "UNCHANGED": self._unchanged, "IF": self._if, "CASE": self._case, "LET": self._let,
-            "CHOOSE": self._choose, "LAMBDA": self._lambda, "<<": self._sequence, "{": self._set, "[": self._function,
-            "(": self._parenthesis,
+            "CHOOSE": self._choose, "LAMBDA": self._lambda, "UNION": self._union, "<<": self._sequence,
+            "{": self._set, "[": self._function, "(": self._parenthesis,
         }.get(text)  # fmt: skip
         if parse is not None:
             return parse()
@@ -201,8 +201,19 @@ class _Parser:
         bound = []
         while not self._skip("IN"):
             name = self._take()
+            if name == "RECURSIVE":
+                self._take()
+                self._expect("(")
+                self._names()
+                self._expect(")")
+                continue
+            parameters = []
+            if self._skip("("):
+                parameters = self._names()
+                self._expect(")")
             self._expect("==")
-            bound.append((name, self._expression()))
+            body = self._expression()
+            bound.append((name, ("operator", parameters, body) if parameters else body))
         return ("let", bound, self._expression())
 
     def _choose(self) -> Node:
@@ -216,6 +227,9 @@ class _Parser:
         name = self._take()
         self._expect(":")
         return ("lambda", name, self._expression())
+
+    def _union(self) -> Node:
+        return ("union", self._expression(_NOT))
 
     def _quantified(self, kind: str) -> Node:
         bound: list[tuple[str, Node]] = []
@@ -244,6 +258,14 @@ class _Parser:
                 self._expect("}")
                 return ("filter", name, among, test)
             self._at = start
+            first = self._expression()
+            if self._skip(":"):
+                name = self._take()
+                self._expect("\\in")
+                among = self._expression()
+                self._expect("}")
+                return ("image", name, among, first)
+            self._at = start
         return ("set", self._many("}"))
 
     def _function(self) -> Node:
@@ -264,6 +286,10 @@ class _Parser:
             return ("record", fields)
         self._at = start
         whole = self._expression()
+        if self._skip("->"):
+            values = self._expression()
+            self._expect("]")
+            return ("functions", whole, values)
         self._expect("EXCEPT")
         changes = [self._change()]
         while self._skip(","):
@@ -508,6 +534,8 @@ class Module:
 
     def _value_name(self, name: str, *arguments: Node, local: frozenset[str]) -> _Value:
         values = [self._value(argument, local) for argument in arguments]
+        if name in local and arguments:
+            return lambda scope, now, new: scope[name].get()(*[value(scope, now, new) for value in values])
         if name in local or name == "@":
             return lambda scope, now, new: found.get() if isinstance(found := scope[name], _Later) else found
         if name in self._variables:
@@ -567,7 +595,8 @@ class Module:
         """Return a function that adds LET definitions to a scope, and the names in it."""
         compiled = []
         for name, node in bound:
-            compiled.append((name, self._value(node, local)))
+            # Only an operator may use itself; without RECURSIVE its own name in its body is one of outside.
+            compiled.append((name, self._value(node, local | {name} if node[0] == "operator" else local)))
             local |= {name}
 
         def bind(scope: _Scope, now: State, new: State) -> _Scope:
@@ -586,6 +615,32 @@ class Module:
     def _value_lambda(self, name: str, body: Node, local: frozenset[str]) -> _Value:
         value = self._value(body, local | {name})
         return lambda scope, now, new: lambda argument: value({**scope, name: argument}, now, new)
+
+    def _value_operator(self, parameters: list[str], body: Node, local: frozenset[str]) -> _Value:
+        value = self._value(body, local | set(parameters))
+
+        def make(scope: _Scope, now: State, new: State) -> Any:
+            return lambda *arguments: value({**scope, **dict(zip(parameters, arguments, strict=True))}, now, new)
+
+        return make
+
+    def _value_union(self, part: Node, local: frozenset[str]) -> _Value:
+        sets = self._value(part, local)
+        return lambda scope, now, new: frozenset(member for each in sets(scope, now, new) for member in each)
+
+    def _value_functions(self, among: Node, values: Node, local: frozenset[str]) -> _Value:
+        domain, image = self._value(among, local), self._value(values, local)
+
+        def value(scope: _Scope, now: State, new: State) -> Iterator[Any]:
+            keys = list(domain(scope, now, new))
+            for chosen in product(list(image(scope, now, new)), repeat=len(keys)):
+                yield _function(dict(zip(keys, chosen, strict=True)))
+
+        return value
+
+    def _value_image(self, name: str, among: Node, body: Node, local: frozenset[str]) -> _Value:
+        each = self._each(name, among, body, local)
+        return lambda scope, now, new: frozenset(value for _, value in each(scope, now, new))
 
     def _each(
         self, name: str, among: Node, body: Node, local: frozenset[str]
@@ -618,11 +673,7 @@ class Module:
     def _value_function(self, name: str, among: Node, body: Node, local: frozenset[str]) -> _Value:
         each = self._each(name, among, body, local)
 
-        def value(scope: _Scope, now: State, new: State) -> Any:
-            found = dict(each(scope, now, new))
-            return tuple(found.values()) if list(found) == list(range(1, len(found) + 1)) else found
-
-        return value
+        return lambda scope, now, new: _function(dict(each(scope, now, new)))
 
     def _value_sequence(self, parts: list[Node], local: frozenset[str]) -> _Value:
         values = [self._value(part, local) for part in parts]
@@ -648,6 +699,16 @@ class Module:
             return found
 
         return value
+
+
+def _function(found: dict[Any, Any]) -> Any:
+    return tuple(found.values()) if list(found) == list(range(1, len(found) + 1)) else found
+
+
+def _is_equal(left: Any, right: Any) -> bool:
+    if isinstance(left, range) or isinstance(right, range):
+        return frozenset(left) == frozenset(right)
+    return bool(left == right)
 
 
 def _is_temporal(chunk: list[_Token]) -> bool:
@@ -715,8 +776,8 @@ def _part(sequence: tuple[Any, ...], first: int, last: int) -> tuple[Any, ...]:
 
 _NAMES = {"/\\": "and", "\\/": "or", "=>": "implies", "~": "not", "\\A": "all", "\\E": "some"}
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda left, right: left == right,
-    "#": lambda left, right: left != right,
+    "=": _is_equal,
+    "#": lambda left, right: not _is_equal(left, right),
     "<": lambda left, right: left < right,
     ">": lambda left, right: left > right,
     "<=": lambda left, right: left <= right,

@@ -78,6 +78,13 @@ def test_each_state_of_a_module_is_reached_and_no_other(tmp_path: Path) -> None:
         ("IF 1 \\in 2..3 THEN 1 ELSE CASE 1 > 2 -> 3 [] 2 > 1 -> 4", 4),
         ("LET a == 1  b == a + 1 IN b", 2),
         ("Double(Head(<<4, 5>>))", 8),
+        ("UNION {{k, k + 10} : k \\in 1..2}", frozenset({1, 2, 11, 12})),
+        ("{k * k : k \\in 1..3} = {9, 4, 1}", True),
+        ("{k \\in 1..3 : TRUE} = 1..3", True),
+        ("{1, 3} # 1..3", True),
+        ("Cardinality({f[1] + f[2] : f \\in [1..2 -> 1..3]})", 5),
+        ("LET Twice(k) == 2 * k  n == Twice(3) IN Twice(n)", 12),
+        ("LET RECURSIVE Of(_, _) Of(k, n) == IF n = 0 THEN 1 ELSE k * Of(k, n - 1) IN Of(2, 5)", 32),
         ("Sum(<<1, 2, 3>>)", 6),
     ],
 )

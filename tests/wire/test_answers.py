@@ -22,6 +22,7 @@ from viewstamp.wire.requests import (
     ReadLog,
     ReadSnapshot,
     ReportHosted,
+    ReportStreams,
     StageBatch,
 )
 
@@ -78,7 +79,7 @@ def test_an_unknown_class_names_itself_and_promises_nothing() -> None:
 def test_the_answer_to_every_request_that_a_client_waits_for_is_checked() -> None:
     """The requests in ``elsewhere`` are exempt, because sessions and peers check the answers to them by themselves."""
     elsewhere = {AppendBatch, AppendBatchAt, CallActors, StageBatch, AskToJoin, ProveDirectory, ReadLog, ReadSnapshot}
-    elsewhere |= {ReportHosted}
+    elsewhere |= {ReportHosted, ReportStreams}
     for row in set(REQUESTS.values()) - elsewhere:
         assert isinstance(is_answer(row.kind, {}), bool)
     assert not is_answer(FrameKind.DESCRIBE_TOPIC, {"topic": {}})

@@ -7,6 +7,7 @@
 | ``hosting`` | the groups that were placed on this node: creating and opening them | the work of a group |
 | ``cancelled`` | the removal of the directories of cancelled groups | the placement |
 | ``placer`` | the steps of the leader of group 0 before a group is placed | the record and its rules |
+| ``ordering`` | the rounds in which leaders report, order and map streams | the records and their rules |
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |

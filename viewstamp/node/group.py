@@ -10,7 +10,7 @@ records are on a majority's disks by then; all other callers get an error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -51,8 +51,9 @@ from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
+from viewstamp.wire.ordering import StreamReport, read_reports
 from viewstamp.wire.placing import encode_hosted
-from viewstamp.wire.requests import ReportHosted
+from viewstamp.wire.requests import PeerReport, ReportHosted
 
 __all__ = ["Group"]
 
@@ -414,12 +415,26 @@ class Group:
         else:
             parts.peers.report_hosted(core.leader, group, incarnation)
 
-    def take_hosted(self, source: NodeId, incarnation: str, asked: ReportHosted) -> None:
-        """Propose a member's report about its disk in another group; it may be dropped. Raises LostDiskError."""
+    def report_streams(self, group: GroupId, reports: Sequence[StreamReport]) -> None:
+        """Send the ends of streams of another group to the leader of this one; it may be lost, so it is repeated."""
+        core = self.parts.raft.core if self.parts is not None else None
+        if self.parts is None or core is None or core.leader is None:
+            return
+        if core.leader == core.me:
+            self._node.take_streams(name_of(core.me), reports)
+        else:
+            self.parts.peers.report_streams(core.leader, group, reports)
+
+    def take_report(self, source: NodeId, incarnation: str, asked: PeerReport) -> None:
+        """Take a member's report about another group; it may be dropped. Raises LostDiskError, FrameError."""
         parts = self.parts
-        if parts is not None and parts.peers.takes_reports(source, incarnation):
+        if parts is None or not parts.peers.takes_reports(source, incarnation):
+            return
+        if isinstance(asked, ReportHosted):
             batch = encode_hosted(GroupId(asked.group), name_of(source), asked.incarnation)
             parts.ref.maybe_tell(Proposal(batch, _ignore))
+        elif self.id == GROUP_0:
+            self._node.take_streams(name_of(source), read_reports(GroupId(asked.group), asked.ends))
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it when the change is committed. If cancelled, the change goes on.

@@ -7,7 +7,7 @@ with its log is a :class:`~viewstamp.node.group.Group`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from viewstamp.actors import Failure
@@ -25,11 +25,13 @@ from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.hosting import Hosting, MachineFactory
 from viewstamp.node.options import NodeOptions
+from viewstamp.node.ordering import Ordering
 from viewstamp.node.parts import CurrentTerm
 from viewstamp.node.placer import Placer
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
+from viewstamp.wire.ordering import StreamReport
 
 __all__ = ["Node"]
 
@@ -85,6 +87,14 @@ class Node:
             log=self._logger,
         )
         """Opens the groups that are placed on this node."""
+        self.ordering = Ordering(
+            self.group,
+            host.network,
+            hosted=self.groups,
+            on_failed=lambda error: self.on_failed(GROUP_0, Failure("ordering", error)),
+            log=self._logger,
+        )
+        """Reports and orders the records of streams."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
         self._run_store = run_store
@@ -162,6 +172,7 @@ class Node:
         """
         await self.archivist.stop()
         await self.hosting.stop()
+        await self.ordering.stop()
         groups = list(reversed(self.groups.values()))
         if not self._stopping:
             for group in groups:
@@ -270,6 +281,11 @@ class Node:
     def on_placement(self) -> None:
         """Open the groups that are placed on this node; as ``NodeControl.on_placement``."""
         self.hosting.on_placement()
+        self.ordering.on_placement()
+
+    def take_streams(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
+        """Take reports about streams; as ``NodeControl.take_streams``."""
+        self.ordering.take(source, reports)
 
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.

@@ -8,6 +8,7 @@ direction every neighbour writes to the replica's :class:`~viewstamp.node.inbox.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from viewstamp.actors import Failure
@@ -16,6 +17,7 @@ from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position
 from viewstamp.node.beats import Beats
+from viewstamp.wire.ordering import StreamReport
 
 __all__ = [
     "ArchivingService",
@@ -57,6 +59,10 @@ class NodeControl(Protocol):
 
     def on_change(self, group: GroupId) -> None:
         """Report a change of role, term, leader, lifecycle or membership in a group."""
+        ...
+
+    def take_streams(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
+        """Take reports about streams of one group, which the node ``source`` has sent, if this node leads group 0."""
         ...
 
     def on_placement(self) -> None:

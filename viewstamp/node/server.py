@@ -42,7 +42,7 @@ from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES, administrator_proof, identity_fields
-from viewstamp.wire.requests import AskToJoin, ProveDirectory, ReportHosted
+from viewstamp.wire.requests import AskToJoin, PeerReport, ProveDirectory, ReportHosted, ReportStreams
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["Server"]
@@ -387,8 +387,8 @@ class _ServerConnection:
             self.group.digest(NodeId(self._peer), self._incarnation, frame.body)
         elif frame.kind == AskToJoin.kind:
             self._on_join(frame)
-        elif frame.kind == ReportHosted.kind:
-            self._on_hosted(frame)
+        elif frame.kind in (ReportHosted.kind, ReportStreams.kind):
+            self._on_report(frame, ReportHosted if frame.kind == ReportHosted.kind else ReportStreams)
         elif frame.kind in FROM_PEERS:
             row, handler = FROM_PEERS[frame.kind]
             request = self._id_of(frame)
@@ -433,12 +433,12 @@ class _ServerConnection:
         member = NodeId(asked.member or self._peer)
         self.group.join(Join(member, asked.address, is_direct=member == self._peer))
 
-    def _on_hosted(self, frame: Frame) -> None:
+    def _on_report(self, frame: Frame, row: type[PeerReport]) -> None:
         try:
-            asked = ReportHosted.decode(frame.body if isinstance(frame.body, dict) else {})
+            asked = row.decode(frame.body if isinstance(frame.body, dict) else {})
         except RequestError as error:
-            raise FrameError(f"a peer sent an invalid report of a disk: {error.message}") from error
-        self.group.take_hosted(NodeId(self._peer), self._incarnation, asked)
+            raise FrameError(f"a peer sent an invalid report: {error.message}") from error
+        self.group.take_report(NodeId(self._peer), self._incarnation, asked)
 
     def _id_of(self, frame: Frame) -> int:
         request = frame.body.get("id") if isinstance(frame.body, dict) else None

@@ -73,12 +73,12 @@ from viewstamp.wire.requests import (
     ListTokens,
     ListTopics,
     OpenSession,
+    PeerReport,
     PlaceGroup,
     QueryActor,
     ReadLog,
     ReadSnapshot,
     ReadTopic,
-    ReportHosted,
     RevokeToken,
     RotateToken,
     SealAttempt,
@@ -165,8 +165,8 @@ class GroupService(Appending, Membered, Protocol):
         """Take the request of a node that lost its disk to be added."""
         ...
 
-    def take_hosted(self, source: NodeId, incarnation: str, asked: ReportHosted) -> None:
-        """Take a member's report about its disk in another group. Raises LostDiskError."""
+    def take_report(self, source: NodeId, incarnation: str, asked: PeerReport) -> None:
+        """Take a member's report about another group. Raises LostDiskError, FrameError."""
         ...
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:

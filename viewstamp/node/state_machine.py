@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from viewstamp.ids import GroupId, Index, NodeId, Position, RunId, Sequence, SessionId, Term, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, RunId, Sequence, SessionId, Stream, Term, TopicId
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.ordering import GlobalRun, StreamReport
 from viewstamp.wire.spreading import slot_ranges, stream_name
 
 __all__ = [
@@ -36,6 +37,9 @@ __all__ = [
     "InterfaceQuery",
     "LastPositionQuery",
     "LocationQuery",
+    "MissingRunsQuery",
+    "MovedStreamsQuery",
+    "OrderStatusQuery",
     "OrphansQuery",
     "OutcomeQuery",
     "PlacedGroup",
@@ -54,6 +58,7 @@ __all__ = [
     "SpreadTopicsQuery",
     "SpreadingQuery",
     "StateMachine",
+    "StreamReportsQuery",
     "TimeQuery",
     "TokensQuery",
     "TopicQuery",
@@ -279,6 +284,34 @@ class SpreadingQuery(Query[SpreadTopic | None]):
     """The topic that a SPREAD_TOPIC finds; None = it would create one. Raises RequestError if it would be refused."""
 
     record: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReportsQuery(Query[list[StreamReport]]):
+    """The ends of the streams that have records; ``group`` is the id of the group whose state is asked."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class MovedStreamsQuery(Query[list[StreamReport]]):
+    """Those of the reports, rising by stream, that would change the order in the state of group 0."""
+
+    reports: Iterable[StreamReport]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderStatusQuery(Query[list[StreamReport]]):
+    """All ordered streams, each with its ordered end, and the end of the runs that group 0 has forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRunsQuery(Query[list[GlobalRun]]):
+    """The first ``count_max`` runs in the state of group 0 that a stream lacks whose map ends at ``mapped``."""
+
+    stream: Stream
+    mapped: Position
+    count_max: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ The modules
     ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
   * ``runs``: the catalogue of runs of archived records (design note 0022).
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
-    spread over streams of these groups (design note 0021).
+    spread over streams of these groups. ``order``: the order of the records of all streams; ``stream_map``: its part
+    for the streams of one group (design note 0021).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -57,6 +58,9 @@ The state
   groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
              ``GROUPS_MAX``. Only in the state of group 0
   spread     topics by name: retention, number of slots, and the group of each stream. Only in the state of group 0
+  order      number and next global position, and for each stream its ordered end and the runs that its CONTEXTs lack.
+             Only in the state of group 0
+  maps       by stream: the runs of its CONTEXTs. Only in the state of another group
   runs       by id (the index of the record that prepared it): topic, positions, state, and the content of a committed
              one; the archived end of each topic. At most ``RUNS_MAX``
   actors     their instances: ``actors/replicated``
@@ -124,14 +128,18 @@ Decisions per kind of batch
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings
+  ORDER           | without effect: Answered; RequestError where apply      | {"version", "next_position"};
+                  | would refuse it now; else Accepted                      | RequestError: it names what is no stream
+  CONTEXT         | without effect: Answered; RequestError where apply      | {}; RequestError: a gap, a contradiction,
+                  | would refuse it now; else Accepted                      | or runs beyond the records of the stream
   PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it
   COMMIT_RUN,     |                                                        | breaks, by name. Its own second copy breaks
   DROP_RUN,       |                                                        | one, too
   FORGET_RUN      |                                                        |
   MEMBERSHIP      | Accepted                                               | no effect
-  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups and spread
-                  |                                                        | topics, and the runs that are not
-                  |                                                        | committed; an audit entry
+  FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups, spread
+                  |                                                        | topics, the order, and the runs that are
+                  |                                                        | not committed; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.
@@ -195,7 +203,7 @@ Invariants
   * admission view >= applied state, for every position and every sequence
 
 Deliberate omissions
-  * one order over the streams of a topic: later, in this package
+  * readers of the order of streams: later
   * the content of records: a batch of records is never decoded
   * clocks: records expire by log time, sessions by a record that a leader wrote by its clock, never by this machine's
 """

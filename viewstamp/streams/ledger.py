@@ -11,6 +11,7 @@ from typing import Any
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
+from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.spread import SpreadTopics
@@ -47,6 +48,8 @@ class Ledger:
             Kind.FORK: self._fork,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
+            Kind.ORDER: self._order,
+            Kind.CONTEXT: self._context,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
@@ -139,6 +142,7 @@ class Ledger:
             if self.before_topic is not None:
                 self.before_topic(topic)
             topic.trim(position)
+            self.state.maps.trim(topic.name, position)
             self.state.note(topic.id, position)
 
     # Groups.
@@ -161,6 +165,20 @@ class Ledger:
             state.access.note(batch, "topic create", f"{topic.name}: {len(topic.groups)} streams")
         return {"topic": topic.describe()}
 
+    # The order of streams.
+
+    def _order(self, batch: Batch) -> Answer:
+        order = self.state.order
+        self.state.placements.check_streams(order.streams_of(batch))
+        for stream, run in order.apply(batch):
+            self.state.note(stream.group, *run)
+        return order.describe()
+
+    def _context(self, batch: Batch) -> Answer:
+        for run in self.state.maps.apply(batch, self.state.names):
+            self.state.note(*run)
+        return {}
+
     # Runs.
 
     def _archive(self, batch: Batch) -> Answer:
@@ -177,6 +195,7 @@ class Ledger:
 
     def _fork(self, batch: Batch) -> Answer:
         source, end = decode_fields(batch, **{"from": str, "end": int})
+        self.state.order = Order()
         what = f"up to index {end - 1} of cluster {source}"
         self.state.access.note(batch, "fork", what, by="owner of the files")
         # The other groups stay with the cluster that was forked, and with them the records of all streams.

@@ -172,14 +172,10 @@ class Streams:
                 return self._admit_attempt(batch)
             case Kind.COMMIT:
                 return self._admit_commit(view, batch)
-            case Kind.PLACE_GROUP | Kind.HOSTED | Kind.CANCEL_GROUP:
-                settled = self._state.placements.find_settled(batch)
+            case Kind.PLACE_GROUP | Kind.HOSTED | Kind.CANCEL_GROUP | Kind.SPREAD_TOPIC | Kind.ORDER | Kind.CONTEXT:
+                settled = self._state.find_settled(batch)
                 if settled is not None:
-                    return Answered({"group": settled.describe()})
-            case Kind.SPREAD_TOPIC:
-                found = self._state.spread.find_settled(batch, self._state.placements, self._state.names)
-                if found is not None:
-                    return Answered({"topic": found.describe()})
+                    return Answered(settled)
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
                 self._state.runs.check(batch, self._state.topics)
         return _NO_POSITION

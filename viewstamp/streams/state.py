@@ -8,10 +8,13 @@ from typing import Any
 from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.ids import Index, Position, RunId, Stream, TopicId
 from viewstamp.node.state_machine import (
     ArchiveQuery,
     FreeGroupsQuery,
+    MissingRunsQuery,
+    MovedStreamsQuery,
+    OrderStatusQuery,
     OrphansQuery,
     Query,
     RunQuery,
@@ -19,15 +22,20 @@ from viewstamp.node.state_machine import (
     SpreadingQuery,
     SpreadTopicQuery,
     SpreadTopicsQuery,
+    StreamReportsQuery,
 )
 from viewstamp.streams.access import Access
+from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.staging import Staging
+from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.ordering import StreamReport
 
 __all__ = ["State"]
 
@@ -35,7 +43,7 @@ _SECOND_US = 1_000_000
 
 
 class State:
-    """Topics, sinks, sessions, tokens, groups and runs, and the counters of the applied log.
+    """Topics, sinks, sessions, tokens, groups, runs and the order, and the counters of the applied log.
 
     Invariants:
       * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
@@ -47,8 +55,10 @@ class State:
         "chain",
         "end",
         "log_bytes",
+        "maps",
         "names",
         "next_second",
+        "order",
         "placements",
         "runs",
         "sessions",
@@ -66,6 +76,10 @@ class State:
         self.placements = Placements()
         self.runs = RunCatalogue()
         self.spread = SpreadTopics()
+        self.order = Order()
+        """The order of all streams; only in the state of group 0."""
+        self.maps = StreamMaps()
+        """The global positions of this group's streams; only in the state of another group."""
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -132,7 +146,10 @@ class State:
         return topic
 
     def answer(self, query: Query[Any]) -> object:
-        """Return the answer to a query about runs, spread topics or groups. Raises UnknownTopicError, RequestError."""
+        """Return the answer to a query about runs, spread topics, the order or groups.
+
+        Raises UnknownTopicError, RequestError.
+        """
         match query:
             case ArchiveQuery(name):
                 return self.runs.archivable(self.named(name))
@@ -145,8 +162,38 @@ class State:
                 return self.runs.orphans(ids, self.end)
             case SpreadTopicsQuery() | SpreadTopicQuery() | FreeGroupsQuery() | SpreadingQuery():
                 return self.spread.answer(query, self.placements, self.names)
+            case StreamReportsQuery(group):
+                return [
+                    StreamReport(Stream(group, topic.name), topic.next_position, self.maps.mapped_end(topic.name))
+                    for topic in self.topics.values()
+                    if topic.next_position > 1
+                ]
+            case MovedStreamsQuery(reports):
+                return [each for each in self.order.moved(reports) if self.placements.is_stream(each.stream)]
+            case OrderStatusQuery():
+                return self.order.streams()
+            case MissingRunsQuery(stream, mapped, count_max):
+                return self.order.missing(stream, mapped, count_max)
             case _:
                 return self.placements.answer(query)
+
+    def find_settled(self, batch: Batch) -> dict[str, object] | None:
+        """Return the answer to a record about groups, streams or the order that would change nothing; None = it would.
+
+        Raises:
+          TopicExistsError, RequestError: it would be refused.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        if batch.kind is Kind.ORDER:
+            self.placements.check_streams(self.order.streams_of(batch))
+            return None if self.order.check(batch) else self.order.describe()
+        if batch.kind is Kind.CONTEXT:
+            return None if self.maps.check(batch, self.names) else {}
+        if batch.kind is Kind.SPREAD_TOPIC:
+            topic = self.spread.find_settled(batch, self.placements, self.names)
+            return {"topic": topic.describe()} if topic is not None else None
+        settled = self.placements.find_settled(batch)
+        return {"group": settled.describe()} if settled is not None else None
 
     def creatable(self, settings: TopicSettings, topics_max: int) -> Topic | None:
         """Return the existing topic that a CREATE_TOPIC finds; None = it creates one.
@@ -190,18 +237,25 @@ class State:
 
     # Images.
 
+    @property
+    def has_order(self) -> bool:
+        """Return whether this group orders streams, or its streams are ordered."""
+        return self.order.is_used or self.maps.is_used
+
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
 
-        Without spread topics, then without runs, without groups, and without tokens, it is as older releases have it.
+        Without an order, then without spread topics, without runs, without groups, and without tokens, it is as older
+        releases have it.
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        spread = [self.spread.image()] if self.spread.topics else []
+        ordering = [[self.order.image(), self.maps.image()]] if self.has_order else []
+        spread = [self.spread.image()] if self.spread.topics or ordering else []
         runs = [self.runs.image()] if self.runs.is_used or spread else []
         groups = [self.placements.image()] if self.placements.is_used or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
-        return [*image, *access, *groups, *runs, *spread, *counts]
+        return [*image, *access, *groups, *runs, *spread, *ordering, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -218,6 +272,8 @@ class State:
             state.runs = RunCatalogue.from_image(image[7])
         if len(image) > 8:
             state.spread = SpreadTopics.from_image(image[8], state.placements)
+        if len(image) > 9:
+            state.order, state.maps = Order.from_image(image[9][0]), StreamMaps.from_image(image[9][1])
         return state
 
 

@@ -6,6 +6,7 @@
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks
+- ``ordering``: the records of the log about the order of streams, and the reports of its leaders
 - ``placing``: the records of the log about groups
 - ``spreading``: the record that creates a spread topic, the names of its streams, and its slots
 - ``names``: the rules for names of topics and sinks

@@ -122,6 +122,8 @@ class Kind(IntEnum):
     DROP_RUN = 26
     FORGET_RUN = 27
     SPREAD_TOPIC = 28
+    ORDER = 29
+    CONTEXT = 30
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -141,6 +141,7 @@ class FrameKind(IntEnum):
     CHECK_RUN = 74
     FIND_ORPHANS = 75
     LIST_RUNS = 76
+    REPORT_STREAMS = 80
     OK = 30
     ERROR = 31
 

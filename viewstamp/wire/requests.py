@@ -61,6 +61,7 @@ __all__ = [
     "ListTokens",
     "ListTopics",
     "OpenSession",
+    "PeerReport",
     "PlaceGroup",
     "ProveDirectory",
     "QueryActor",
@@ -68,6 +69,7 @@ __all__ = [
     "ReadSnapshot",
     "ReadTopic",
     "ReportHosted",
+    "ReportStreams",
     "RevokeToken",
     "RotateToken",
     "SealAttempt",
@@ -652,3 +654,18 @@ class ReportHosted(RequestBody):
 
     group: int
     incarnation: str
+
+
+@request(FrameKind.REPORT_STREAMS, needs=MEMBERS)
+class ReportStreams(RequestBody):
+    """Report the committed ends of streams of a group; has no id and no answer, and is repeated.
+
+    ``ends``: of each stream that has moved, its name, the end of its records and the end of its map.
+    """
+
+    group: int
+    ends: list[object]
+
+
+PeerReport = ReportHosted | ReportStreams
+"""What a member reports to the leader of group 0 about the other groups that it hosts."""

@@ -156,18 +156,19 @@ Elect(s) ==                \* a new leader does not have some uncommitted entrie
   /\ elected' = [elected EXCEPT ![s] = @ + 1]
   /\ UNCHANGED <<scommit, olog, states, cuts, placed, acked, read>>
 
-ProposeOrder ==            \* the leader of group 0, from any reports; nothing is written if nothing has moved
-  /\ Len(olog) < MaxOrders
-  /\ \E of \in [Stream -> UNION {Reports(s) : s \in Stream}] :
-       LET ends == [s \in Stream |-> of[s][1]]
-           mapped == [s \in Stream |-> of[s][2]]
-       IN /\ \A s \in Stream : of[s] \in Reports(s)
-          /\ \A s \in Now.sealed : ends[s] <= Now.ordered[s]
-          /\ \E s \in Stream : ends[s] > Now.ordered[s] \/ mapped[s] > Now.forgotten[s]
-          /\ olog' = Append(olog,
-               [kind |-> "order", ends |-> ends, mapped |-> mapped,
-                runs |-> IF M("leadercomputes") THEN RunsOf(Now, ends) ELSE <<>>])
-  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read>>
+ProposeFrom(of) ==         \* the leader of group 0, from one report of each stream; nothing is written if nothing has moved
+  LET ends == [s \in Stream |-> of[s][1]]
+      mapped == [s \in Stream |-> of[s][2]]
+  IN /\ Len(olog) < MaxOrders
+     /\ \A s \in Stream : of[s] \in Reports(s)
+     /\ \A s \in Now.sealed : ends[s] <= Now.ordered[s]
+     /\ \E s \in Stream : ends[s] > Now.ordered[s] \/ mapped[s] > Now.forgotten[s]
+     /\ olog' = Append(olog,
+          [kind |-> "order", ends |-> ends, mapped |-> mapped,
+           runs |-> IF M("leadercomputes") THEN RunsOf(Now, ends) ELSE <<>>])
+     /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read>>
+
+ProposeOrder == \E of \in [Stream -> UNION {Reports(s) : s \in Stream}] : ProposeFrom(of)
 
 ProposeSeal(s) ==          \* a stream that has lost its majority is sealed where its order ends
   /\ Seals /\ Len(olog) < MaxOrders /\ s \notin Now.sealed

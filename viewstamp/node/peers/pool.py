@@ -17,7 +17,7 @@ names is never dialed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple, cast
@@ -40,7 +40,8 @@ from viewstamp.node.ports import GroupControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
-from viewstamp.wire.requests import AskToJoin, ReportHosted
+from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.requests import AskToJoin, ReportHosted, ReportStreams
 
 __all__ = ["PeerPool"]
 
@@ -178,6 +179,12 @@ class PeerPool:
         """Send to the leader the disk of this node in a group that was placed on it."""
         report = ReportHosted(group=group, incarnation=incarnation)
         self._send_frame(leader, encode_frame(report.kind, report.to_map()))
+
+    def report_streams(self, leader: NodeId, group: GroupId, reports: Sequence[StreamReport]) -> None:
+        """Send to the leader the committed ends of streams of a group."""
+        ends: list[object] = [[report.stream.name, report.end, report.mapped] for report in reports]
+        asked = ReportStreams(group=group, ends=ends)
+        self._send_frame(leader, encode_frame(asked.kind, asked.to_map()))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
         if name_of(peer) != name_of(self._raft.core.me) and self.address(peer) is not None:

@@ -1,0 +1,148 @@
+"""Planted mistakes in the order of streams."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.ids import GlobalPosition, GroupId, NodeId, Position, Stream
+from viewstamp.node.ordering import Ordering
+from viewstamp.node.state_machine import Query, StreamReportsQuery
+from viewstamp.streams import order
+from viewstamp.streams.order import Order, _OrderedStream
+from viewstamp.streams.placement import Placements
+from viewstamp.streams.state import State
+from viewstamp.streams.stream_map import StreamMap
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.ordering import GlobalRun, StreamReport
+
+__all__ = ["ORDER_MUTANTS"]
+
+
+def take_shrunk() -> AbstractContextManager[None]:
+    """A report that shrank moves the ordered end back, so that positions are given twice."""
+    original = Order.apply
+
+    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
+        for report in order.decode_order(batch):
+            state = self._streams.get(report.stream)
+            if state is not None and 1 < report.end < state.end:
+                state.end = report.end
+        return original(self, batch)
+
+    return patched(Order, apply=apply)
+
+
+def skip_a_position() -> AbstractContextManager[None]:
+    original = Order.apply
+
+    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
+        made = original(self, batch)
+        self.next_position = GlobalPosition(self.next_position + (len(made) > 1))
+        return made
+
+    return patched(Order, apply=apply)
+
+
+def forget_what_is_ordered() -> AbstractContextManager[None]:
+    """Group 0 forgets runs when they are ordered, although no CONTEXT has them."""
+    original = Order.apply
+
+    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
+        before = [stream for stream, _ in self.runs()]
+        made = original(self, batch)
+        for stream in before:
+            self._streams[stream].forget(self._streams[stream].end)
+        return made
+
+    return patched(Order, apply=apply)
+
+
+def forget_a_part() -> AbstractContextManager[None]:
+    """A run is forgotten although the stream has only a part of the runs up to its end."""
+
+    def forget(self: _OrderedStream, mapped: Position) -> None:
+        self.forgotten = mapped
+        self.runs = [run for run in self.runs if run.local >= mapped]
+
+    return patched(_OrderedStream, forget=forget)
+
+
+def context_above_the_map() -> AbstractContextManager[None]:
+    """A leader that lags behind group 0 writes runs that begin above the end of its map."""
+
+    def missing(self: Order, stream: Stream, mapped: Position, count_max: int) -> list[GlobalRun]:
+        state = self._streams.get(stream)
+        return [run for run in state.runs if run.end > mapped][-1:] if state is not None else []
+
+    return patched(Order, missing=missing)
+
+
+def add_known_runs() -> AbstractContextManager[None]:
+    return patched(StreamMap, new_runs=lambda self, runs: runs)
+
+
+def report_what_is_admitted() -> AbstractContextManager[None]:
+    """A leader reports one record more than it knows to be committed."""
+    original = State.answer
+
+    def answer(self: State, query: Query[Any]) -> object:
+        found: Any = original(self, query)
+        if isinstance(query, StreamReportsQuery):
+            return [StreamReport(each.stream, Position(each.end + 1), each.mapped) for each in found]
+        return found
+
+    return patched(State, answer=answer)
+
+
+def order_any_stream() -> AbstractContextManager[None]:
+    return patched(Placements, is_stream=lambda self, stream: True)
+
+
+def report_from_anybody() -> AbstractContextManager[None]:
+    def may_report(self: Ordering, source: NodeId, group: GroupId) -> bool:
+        return True
+
+    return patched(Ordering, _may_report=may_report)
+
+
+def map_without_its_end() -> AbstractContextManager[None]:
+    """A trim drops the newest run, and with it the end of the map in the next snapshot."""
+
+    def trim(self: StreamMap, position: Position) -> None:
+        kept = [run for run in (self.run(at) for at in range(len(self))) if run.end > position]
+        self.__init__()  # type: ignore[misc]
+        self.extend(kept)
+
+    return patched(StreamMap, trim=trim)
+
+
+def order_without_versions() -> AbstractContextManager[None]:
+    original = Order.image
+    return patched(Order, image=lambda self: [len(self._streams), *original(self)[1:]])
+
+
+def write_empty_orders() -> AbstractContextManager[None]:
+    """An ORDER is written in each round, although nothing was committed."""
+    return patched(Order, moved=lambda self, reports: sorted(reports), check=lambda self, batch: True)
+
+
+ORDER_MUTANTS = {
+    name: Mutant(name, mistake, plant, rule="§7")
+    for name, mistake, plant in (
+        ("order-takes-shrunk", "a report that shrank moves the ordered end back", take_shrunk),
+        ("order-skips-a-position", "a global position is given to no record", skip_a_position),
+        ("forget-what-is-ordered", "group 0 forgets runs that no CONTEXT has", forget_what_is_ordered),
+        ("forget-a-part", "group 0 forgets a run of which a CONTEXT has a part", forget_a_part),
+        ("context-above-the-map", "a CONTEXT leaves a gap behind the runs before it", context_above_the_map),
+        ("add-known-runs", "a run that the map has is added again", add_known_runs),
+        ("report-what-is-admitted", "a leader of a stream reports more than is committed", report_what_is_admitted),
+        ("order-any-stream", "what is no stream gets global positions", order_any_stream),
+        ("report-from-anybody", "a node reports for a group of which it is no member", report_from_anybody),
+        ("map-without-its-end", "a trim removes the newest run of a stream", map_without_its_end),
+        ("order-without-versions", "a snapshot has another version of the order", order_without_versions),
+        ("write-empty-orders", "an ORDER is written while nothing is committed", write_empty_orders),
+    )
+}
+"""The mutants by name."""

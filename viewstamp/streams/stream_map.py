@@ -1,0 +1,207 @@
+"""The maps: which global positions the records of a group's streams have, as the state of that group has it. Pure.
+
+The state of group 0 gives global positions (``order.py``). A CONTEXT copies runs from there into the log of the stream
+to which they belong, and group 0 may forget them when it is committed. So the positions of a stream live as long as the
+stream.
+
+| a run of a CONTEXT | effect |
+| --- | --- |
+| begins at the end of the map | it is added |
+| is in the map: a second copy, or one of an earlier leader | none: it is skipped |
+| begins above the end of the map, or contradicts a run in it | the record is refused, and changes nothing |
+| reaches beyond the last record of the stream in this log | the same, because only committed records are ordered |
+
+A CONTEXT is never empty, and one that would change nothing is not admitted. The end of the map is state of its own, so
+it stays when all records of the stream are trimmed. A run is dropped when all its records are trimmed; the newest one
+never is. A map takes 32 bytes for each run.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
+
+from viewstamp.errors import RequestError
+from viewstamp.ids import GlobalPosition, Position
+from viewstamp.streams.order import read_runs
+from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.staged import decode_known
+
+__all__ = ["StreamMap", "StreamMaps"]
+
+_FIELDS = {Kind.CONTEXT: frozenset({"stream", "runs"})}
+
+
+class StreamMap:
+    """The global positions of the records of one stream.
+
+    Invariants:
+      * the runs tile the local positions up to ``end``, and rise in version and in global position
+      * the newest run is kept
+    """
+
+    __slots__ = ("_lengths", "_locals", "_positions", "_versions", "end")
+
+    def __init__(self) -> None:
+        self.end = Position(1)
+        """The local position after the last record whose global position is known here."""
+        self._versions = array("Q")
+        self._positions = array("Q")
+        self._locals = array("Q")
+        self._lengths = array("Q")
+
+    def __len__(self) -> int:
+        return len(self._locals)
+
+    def run(self, at: int) -> GlobalRun:
+        """Return the run at a place of the map."""
+        local, position = Position(self._locals[at]), GlobalPosition(self._positions[at])
+        return GlobalRun(self._versions[at], position, local, self._lengths[at])
+
+    def new_runs(self, runs: list[GlobalRun]) -> list[GlobalRun]:
+        """Return those of ``runs`` that the map lacks. Raises ValueError if they leave a gap, or contradict the map."""
+        if runs[0].local > self.end:
+            raise ValueError(f"it begins at {runs[0].local}, but the map ends at {self.end}")
+        new = [run for run in runs if run.local >= self.end]
+        for run in runs[: len(runs) - len(new)]:
+            at = bisect_right(self._locals, run.local) - 1
+            if run.end > self.end or (at >= 0 and self.run(at) != run):
+                raise ValueError(f"{run} contradicts the map, which ends at {self.end}")
+        if new and self:
+            last = self.run(-1)
+            if new[0].version <= last.version or new[0].position < last.position + last.length:
+                raise ValueError(f"{new[0]} after {last}")
+        return new
+
+    def extend(self, runs: list[GlobalRun]) -> None:
+        """Add runs that :meth:`new_runs` has returned."""
+        for run in runs:
+            self._versions.append(run.version)
+            self._positions.append(run.position)
+            self._locals.append(run.local)
+            self._lengths.append(run.length)
+            self.end = run.end
+
+    def trim(self, position: Position) -> None:
+        """Drop the runs wholly below a local position, but not the newest one."""
+        gone = min(bisect_right(self._locals, position) - 1, len(self) - 1)
+        if gone > 0:
+            for column in (self._versions, self._positions, self._locals, self._lengths):
+                del column[:gone]
+
+    def find_local(self, position: int) -> Position | None:
+        """Return the local position of the record with a global one; None = it is in no run that is known here."""
+        at = bisect_right(self._positions, position) - 1
+        if at < 0 or position >= self._positions[at] + self._lengths[at]:
+            return None
+        return Position(self._locals[at] + position - self._positions[at])
+
+    def find_global(self, local: int) -> GlobalPosition | None:
+        """Return the global position of a record; None as in :meth:`find_local`."""
+        at = bisect_right(self._locals, local) - 1
+        if at < 0 or local >= self._locals[at] + self._lengths[at]:
+            return None
+        return GlobalPosition(self._positions[at] + local - self._locals[at])
+
+
+class StreamMaps:
+    """The maps of the streams of one group, by the names of the streams. Never awaits."""
+
+    __slots__ = ("_maps",)
+
+    def __init__(self) -> None:
+        self._maps: dict[str, StreamMap] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether there is anything to store: a CONTEXT was applied once."""
+        return bool(self._maps)
+
+    def check(self, batch: Batch, topics: Mapping[str, Topic]) -> list[GlobalRun]:
+        """Return the runs that a CONTEXT would add; [] = it would change nothing.
+
+        Raises:
+          RequestError: the record would be refused.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        return self._new(*decode_context(batch), topics)
+
+    def apply(self, batch: Batch, topics: Mapping[str, Topic]) -> list[GlobalRun]:
+        """Apply a committed CONTEXT; return the runs that are new. Raises as :meth:`check`."""
+        name, runs = decode_context(batch)
+        new = self._new(name, runs, topics)
+        if new:
+            self._maps.setdefault(name, StreamMap()).extend(new)
+        return new
+
+    def _new(self, name: str, runs: list[GlobalRun], topics: Mapping[str, Topic]) -> list[GlobalRun]:
+        topic = topics.get(name)
+        if topic is None:
+            raise _refused(f"a CONTEXT of {name!r}, which is no stream of this group")
+        if runs[-1].end > topic.next_position:
+            raise _refused(f"a CONTEXT up to position {runs[-1].end - 1} of {name!r}, which ends before it")
+        try:
+            return (self._maps.get(name) or StreamMap()).new_runs(runs)
+        except ValueError as error:
+            raise _refused(f"a CONTEXT of {name!r} with a run that does not fit: {error}") from error
+
+    def trim(self, name: str, position: Position) -> None:
+        """Drop the runs of a stream whose records are below ``position``, because they were trimmed."""
+        if (found := self._maps.get(name)) is not None:
+            found.trim(position)
+
+    def mapped_end(self, name: str) -> Position:
+        """Return the end of the map of a stream."""
+        found = self._maps.get(name)
+        return found.end if found is not None else Position(1)
+
+    def map_of(self, name: str) -> StreamMap | None:
+        """Return the map of a stream; None = it has no CONTEXT yet."""
+        return self._maps.get(name)
+
+    # Images.
+
+    def image(self) -> list[object]:
+        """Return the maps as plain values."""
+        return [[name, [list(each.run(at)) for at in range(len(each))]] for name, each in self._maps.items()]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> StreamMaps:
+        """Rebuild the maps from :meth:`image`. Raises ValueError or TypeError if they break an invariant."""
+        maps = cls()
+        for name, packed in image:
+            if type(name) is not str or name in maps._maps:
+                raise ValueError(f"{name!r} is no stream, or stands twice")
+            runs = read_runs(packed)
+            if not runs:
+                raise ValueError(f"the map of {name!r} is empty")
+            maps._maps[name] = StreamMap()
+            maps._maps[name].extend(runs)
+        return maps
+
+    def check_topics(self, topics: Mapping[str, Topic]) -> None:
+        """Check that the maps are those of ``topics``. Raises ValueError: a start would find damage (B0, line 5)."""
+        for name, each in self._maps.items():
+            if name not in topics or each.end > topics[name].next_position:
+                raise ValueError(f"the order of {name!r} reaches to {each.end}, beyond its committed records")
+
+
+def decode_context(batch: Batch) -> tuple[str, list[GlobalRun]]:
+    """Return the stream and the runs of a CONTEXT. Raises as :meth:`StreamMaps.check`."""
+    name, packed = decode_known(batch, _FIELDS, stream=str, runs=list)
+    try:
+        runs = read_runs(packed)
+    except (ValueError, TypeError) as error:
+        raise _refused(f"a CONTEXT of {name!r} with runs that are none: {brief_repr(packed)}") from error
+    if not runs:
+        raise _refused(f"a CONTEXT of {name!r} without runs")
+    return name, runs
+
+
+def _refused(why: str) -> RequestError:
+    return RequestError(f"{why}; it has no effect", remedy="run the same release on all nodes")
