@@ -415,6 +415,20 @@ def test_slow_disk_and_slow_event_loop_are_distinguished() -> None:
     assert "was 700 ms late" in only(look(node("n2", loop_lag_ms=700.0, write_ms=650.0)), "slow_loop").sentence
 
 
+def test_a_node_that_cannot_read_the_archive_is_reported_once_records_are_archived() -> None:
+    assert look(node("n2", archive_problem="pyarrow is not installed", archived_runs=0)) == []
+    finding = only(look(node("n2", archive_problem="pyarrow is not installed", archived_runs=1)), "no_archive")
+    assert "because pyarrow is not installed" in finding.sentence
+    assert "viewstamp[archive]" in finding.remedy
+
+
+def test_runs_that_cannot_be_read_are_reported() -> None:
+    finding = only(look(node("n2", unreadable_runs={"7": "run file c/7 is damaged", "9": "gone"})), "unreadable_runs")
+    assert finding.sentence == (
+        "n2 cannot read archived run 7 (and 1 more), so its log keeps these records: run file c/7 is damaged"
+    )
+
+
 def test_damaged_snapshot_is_reported() -> None:
     assert only(look(node("n2", damaged_snapshots=["/s/1"])), "damaged_snapshot").sentence.endswith(": /s/1")
 

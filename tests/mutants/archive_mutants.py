@@ -94,7 +94,7 @@ def snapshot_without_runs() -> AbstractContextManager[None]:
 
 def fork_owns_the_objects() -> AbstractContextManager[None]:
     """A new cluster takes the objects of the old one for its own, so it may remove them."""
-    return patched(RunCatalogue, fork=lambda self, source: None)
+    return patched(RunCatalogue, fork=lambda self, source, log_time: None)
 
 
 def commit_unread() -> AbstractContextManager[None]:

@@ -21,6 +21,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, NodeOptions
+from viewstamp.node.archived import RunSource
 from viewstamp.node.archivist import RunStore
 from viewstamp.streams import Streams
 from viewstamp.wal.budget import WalOptions
@@ -161,7 +162,8 @@ class Group:
             self.machine(NodeId(name)),
             self.journal.logger(),
             machine_of=lambda _: self.machine(NodeId(name)),
-            run_store=self._run_stores(NodeId(name)),
+            run_store=(store := self._run_stores(NodeId(name))),
+            run_source=cast("RunSource | None", store),
         )
 
     def machine(self, node: NodeId) -> Streams:

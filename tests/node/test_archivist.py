@@ -40,6 +40,7 @@ from viewstamp.wire.batch import Batch, Buffer, Kind
 pytestmark = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 
 CLUSTER = ClusterId("c1")
+DAY = 86_400_000_000
 
 
 class Store(RunObjects):
@@ -105,7 +106,7 @@ async def filled(client: Client, count: int = 10, topic: str = "orders") -> None
 async def archived(group: Group, topic: str, end: int, node: str = "n1") -> int:
     """Archive on a node itself, without the repetitions of a client."""
     while True:
-        archived_end, is_running = await group.nodes[NodeId(node)].archivist.archive(topic, end)
+        archived_end, is_running = await group.nodes[NodeId(node)].archivist.archive(topic, end, DAY)
         if not is_running:
             return archived_end
 

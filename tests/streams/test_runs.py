@@ -459,6 +459,106 @@ def test_a_catalogue_that_is_ahead_of_its_topics_is_damage(log: Archive) -> None
             Streams().prepare(whole)
 
 
+# The archive delay.
+
+
+def kept_from(log: Archive) -> Index | None:
+    return log.machine.keep_from()
+
+
+def delayed(log: Archive, first: int, end: int, seconds: float | None, topic: int = 1) -> int:
+    """Commit a run with an archive delay; None = without one, as the first release with runs wrote it."""
+    run = log.prepared(first, end, topic)
+    delay = {} if seconds is None else {"delay": round(seconds * 1e6)}
+    return log.entered(commit(run, end - first, **delay))
+
+
+def later(log: Archive, seconds: int) -> None:
+    """Let log time go on, by a record that changes nothing else."""
+    log.seconds += seconds
+    log.session()
+
+
+def test_the_log_is_needed_for_archived_records_until_the_archive_delay_is_over(log: Archive) -> None:
+    orders, trades = (log.machine._state.topics[TopicId(each)].first_index for each in (1, 2))
+    assert orders is not None
+    assert trades is not None
+    assert kept_from(log) == orders
+    delayed(log, 1, 101, 60)
+    assert kept_from(log) == orders
+    later(log, 59)
+    assert kept_from(log) == orders
+    later(log, 2)
+    assert kept_from(log) == trades, "only the log has these"
+    assert log.machine._state.topics[TopicId(1)].first_index == orders, "readers find what the log still has"
+    assert log.machine._state.topics[TopicId(1)].first_position == 1
+    delayed(log, 1, 11, 0, topic=2)
+    later(log, 1)
+    assert kept_from(log) is None
+    assert restored(log.machine).keep_from() is None
+
+
+def test_only_a_committed_run_releases_the_log(log: Archive) -> None:
+    begin = kept_from(log)
+    run = log.prepared(1, 101)
+    later(log, 60)
+    assert kept_from(log) == begin
+    log.run(drop(run))
+    later(log, 60)
+    assert kept_from(log) == begin
+
+
+def test_a_run_without_a_delay_never_releases_the_log(log: Archive) -> None:
+    begin = kept_from(log)
+    delayed(log, 1, 101, None)
+    later(log, 10**9)
+    assert kept_from(log) == begin
+    assert log.runs.image()[0][0][7:] == [[7, DIGEST, 1, 2, 3, 4]], "its image is as before"
+
+
+def test_a_run_whose_delay_is_not_over_keeps_the_log_for_those_behind_it(log: Archive) -> None:
+    topic = log.machine._state.topics[TopicId(1)]
+    runs = log.runs
+    for first, end, seconds in [(1, 41, 0), (41, 61, 100), (61, 101, 0)]:
+        delayed(log, first, end, seconds)
+    now = log.machine._state.log_time
+    assert [run.end for run in runs.released(topic, now + 50_000_000)] == [41]
+    assert [run.end for run in runs.released(topic, now + 150_000_000)] == [41, 61, 101]
+    log.run(trim_topic("orders", 45))
+    assert runs.released(topic, now + 50_000_000) == []
+    assert [run.end for run in runs.released(topic, now + 150_000_000)] == [61, 101]
+
+
+def test_a_gap_in_front_of_the_runs_keeps_the_log(log: Archive) -> None:
+    """Of a damaged catalogue, of which force mode kept the last run only."""
+    topic = log.machine._state.topics[TopicId(1)]
+    delayed(log, 1, 41, 0)
+    delayed(log, 41, 101, 0)
+    image = log.runs.image()
+    catalogue = RunCatalogue.from_image([image[0][1:], image[1]])  # type: ignore[index]
+    assert len(catalogue.committed(TopicId(1))) == 1
+    assert catalogue.released(topic, 1 << 60) == []
+
+
+def test_the_log_of_a_fork_keeps_what_the_old_cluster_may_remove(log: Archive) -> None:
+    topic = log.machine._state.topics[TopicId(1)]
+    delayed(log, 1, 41, 0)
+    delayed(log, 41, 101, 60)
+    later(log, 2)
+    log.run(command(Kind.FORK, **{"from": "c1", "end": 5}))
+    later(log, 10**6)
+    assert [run.end for run in log.runs.released(topic, log.machine._state.log_time)] == [41]
+    assert [run.delay for run in log.runs.committed(TopicId(1))] == [0, None]
+    assert restored(log.machine)._state.runs.image() == log.runs.image()
+
+
+def test_a_delay_that_is_no_number_is_refused(log: Archive) -> None:
+    run = log.prepared(1, 101)
+    for delay in (-1, "1", 1.5, None, 1 << 63):
+        with pytest.raises(RequestError):
+            log.propose(commit(run, 100, delay=delay))
+
+
 # Line 11: forks.
 
 

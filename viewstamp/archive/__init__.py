@@ -18,11 +18,11 @@ Modules
     `store_watch.py` looks in the background whether a store can be used
     `location.py`  which store a setting names
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
+    `run_batches.py` the records of a row group as batches, for readers
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
 
 The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read. ``node/archivist.py``
-has the steps of the leader that writes them.
+has the steps of the leader that writes them, and ``node/archived.py`` the reads of clients.
 
-Deliberately lacking: stores other than directories and S3, and reads of archived records by clients (see the landings
-in the design note).
+Deliberately lacking: stores other than directories and S3.
 """

@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -279,6 +280,17 @@ class RunReader:
             low, high = max(start, group.first), min(end, group.first + group.count)
             if low < high:
                 yield self._group(number, group).slice(low - group.first, high - low)
+
+    def read_group(self, position: int) -> tuple[int, Any]:
+        """Return the verified row group that holds a position of the run: its first position, and an Arrow table.
+
+        Raises:
+          CorruptionError: the file has changed.
+        """
+        assert self.footer.first <= position < self.footer.end, f"position {position} is not in this run"
+        groups = self.footer.groups
+        number = bisect_right(groups, position, key=lambda group: group.first) - 1
+        return groups[number].first, self._group(number, groups[number])
 
     def verify(self) -> Iterator[int]:
         """Read the whole file, one row group a step, and compare its records with the digest; yields bytes of memory.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from importlib.util import find_spec
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.run_batches import encode_records
 from viewstamp.archive.run_file import RunReader, RunWriter, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
 from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
+from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.archivist import WrittenRun
 from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wire.batch import Batch, Buffer
@@ -24,13 +27,21 @@ _NAME = re.compile(r"(\d{20})\.parquet")
 
 
 class RunObjects:
-    """The objects of one cluster. It has the calls of ``node.archivist.RunStore``, and all of them block."""
+    """The objects of one cluster. All calls block.
+
+    It has the calls of ``node.archivist.RunStore``, and those of ``node.archived.RunSource`` for readers.
+    """
 
     def __init__(self, store: ObjectStore, cluster: ClusterId) -> None:
         """Use the folder of ``cluster`` in ``store``."""
         self.where = store.where
         self._store = store
         self._cluster = cluster
+
+    @property
+    def problem(self) -> str:
+        """Return why this process can read and write no run; "" = it can."""
+        return "" if find_spec("pyarrow") is not None else "pyarrow is not installed"
 
     def check_usable(self) -> None:
         """Check that pyarrow and the store can be used; returns within a second.
@@ -60,6 +71,18 @@ class RunObjects:
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
+        yield from self._open(run).verify()
+
+    def load(self, run: ArchivedRun, position: Position) -> LoadedRecords:
+        """Read the row group of a run that holds a position, verify it, and return its records as batches.
+
+        The object is opened anew each time, because it may have been replaced by an intact one, or by another one.
+        """
+        first, table = self._open(run).read_group(position)
+        return encode_records(table, first, run.topic)
+
+    def _open(self, run: ArchivedRun) -> RunReader:
+        """Open the object of a run, and compare its description with the catalogue. Raises as :meth:`check`."""
         cluster = ClusterId(run.origin) if run.origin else self._cluster
         name = run_name(cluster, run.id)
         reader = RunReader(ObjectFile(self._store, name, run.size), name)
@@ -75,7 +98,7 @@ class RunObjects:
                 found=_content(*found),
                 remedy="keep the object, and put an intact copy in its place",
             )
-        yield from reader.verify()
+        return reader
 
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
 from viewstamp.errors import CorruptionError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_size
 from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.wire.requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -21,9 +22,11 @@ __all__ = ["app"]
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Copy old records of topics into Parquet files. The log keeps them too, so far.",
+    help="Move old records of topics into Parquet files, which readers get them from later.",
     no_args_is_help=True,
 )
+
+_DELAY_MAX = 100 * 365 * 86_400.0
 
 TopicOption = Annotated[str, typer.Argument(metavar="TOPIC", help="Only the runs of this topic.", show_default=False)]
 
@@ -35,13 +38,25 @@ def run(
         int | None,
         typer.Option("--before", metavar="POSITION", min=1, help="Leave records from here on. [default: none]"),
     ] = None,
+    delay: Annotated[
+        float,
+        typer.Option(
+            "--delay",
+            metavar="DURATION",
+            parser=duration(maximum=_DELAY_MAX),
+            help="The nodes' logs keep their copy of these records for this time of the log; then only the archive has"
+            " them, for example 7d.",
+        ),
+    ] = ARCHIVE_DELAY,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write the records of a topic into the archive. Safe to repeat: it goes on where the last one ended."""
-    end = find_cluster(directory, cluster).ask(lambda client: client.archive_topic(topic, before, timeout=timeout))
+    end = find_cluster(directory, cluster).ask(
+        lambda client: client.archive_topic(topic, before, delay=delay, timeout=timeout)
+    )
     if output is Output.JSON:
         print_json({"topic": topic, "archived_end": end})
     else:

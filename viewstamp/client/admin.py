@@ -31,6 +31,7 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import (
+    ARCHIVE_DELAY,
     ArchiveTopic,
     CancelGroup,
     ChangeMembership,
@@ -326,11 +327,14 @@ class Admin:
 
     # The archive.
 
-    async def archive_topic(self, name: str, before: int | None = None, *, timeout: float | None = None) -> int:
+    async def archive_topic(
+        self, name: str, before: int | None = None, *, delay: float = ARCHIVE_DELAY, timeout: float | None = None
+    ) -> int:
         """Write the records of a topic into the archive. Returns the archived end, when they are archived.
 
-        All kept records before the archived end are in committed runs then, and in the log too. The same call again
-        goes on where the last one ended. Cancelled or timed out: the leader goes on.
+        All kept records before the archived end are in committed runs then. Readers get them from there when the logs
+        have deleted their copies. The same call again goes on where the last one ended. Cancelled or timed out: the
+        leader goes on.
 
         Example::
 
@@ -339,6 +343,8 @@ class Admin:
         Args:
           name: the topic.
           before: archive the records before this position; None = all records that the topic has now.
+          delay: seconds of log time, from the commit of a run on, in which the logs of the nodes keep their copy of its
+            records too; at most 100 years. Afterwards only the archive has them.
           timeout: seconds from now; None = the client's default. On two busy processors a leader wrote 20 MB/s.
 
         Raises:
@@ -353,7 +359,7 @@ class Admin:
         deadline = self._router.deadline(timeout)
         if before is None:
             before = (await self.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
-        request = ArchiveTopic(name=name, end=as_whole(before, "a position"))
+        request = ArchiveTopic(name=name, end=as_whole(before, "a position"), delay=float(delay))
         body = await self._await_job(request, deadline, f"topic {name!r} is not archived yet")
         return int(body["archived_end"])
 

@@ -392,6 +392,9 @@ class ArchiveSection:
     url: str = field(default="", metadata=_text(f'{OBJECT_URL_ALLOWED}, or "" (none)', lambda _: True))
     """The bucket into which it writes them instead; credentials come from where the AWS tools have them."""
 
+    cache_bytes: int = field(default=128 * MIB, metadata=_bytes(MIB, 1024 * 1024 * MIB))
+    """Memory of the node for archived records that clients read. At least one row group, about 16 MiB, is held."""
+
     @property
     def where(self) -> str:
         """The directory or the URL; "" = no archive."""

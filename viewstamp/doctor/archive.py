@@ -1,4 +1,4 @@
-"""The doctor's finding about the store of archived records. Pure."""
+"""The doctor's findings about archived records and their store. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,34 @@ __all__ = ["archive_trouble", "is_examining"]
 
 
 def archive_trouble(report: Report) -> Iterator[Finding]:
-    """Yield the trouble that each node has with the store of archived records."""
+    """Yield the trouble that each node has with the store of archived records, and with its runs."""
     for node in report.up:
-        archive = node.get("archive") or {}
+        name, archive = node_name(node), node.get("archive") or {}
         if archive.get("trouble"):
-            name = node_name(node)
             yield Finding(
                 code="archive",
                 node=name,
                 sentence=f"{name} cannot use the store of archived records: {archive['trouble']}",
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
+            )
+        if (problem := node.get("archive_problem")) and node.get("archived_runs"):
+            yield Finding(
+                code="no_archive",
+                node=name,
+                sentence=f"{name} cannot read archived records, because {problem}: reads of them go to the other nodes,"
+                " and its log keeps those that it has",
+                remedy="set [archive] directory or url on every node, to the store that all of them reach, install"
+                " 'viewstamp[archive]' there, and restart the node",
+            )
+        if unreadable := node.get("unreadable_runs"):
+            run, reason = next(iter(unreadable.items()))
+            more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
+            yield Finding(
+                code="unreadable_runs",
+                node=name,
+                sentence=f"{name} cannot read archived run {run}{more}, so its log keeps these records: {reason}",
+                remedy="put an intact copy of the file in its place; the log has the records until then. `viewstamp"
+                " archive check` reads all files",
             )
 
 

@@ -584,8 +584,8 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _self_reported,
     _clock,
     _releases,
-    security_trouble,
     archive_trouble,
+    security_trouble,
 )
 
 

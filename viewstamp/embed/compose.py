@@ -158,6 +158,7 @@ def node_options(settings: NodeSettings) -> NodeOptions:
                 buffered_bytes_max=settings.limits.buffered_bytes_max,
             ),
         ),
+        archive_cache_bytes=settings.archive.cache_bytes,
         scrub=ScrubOptions(bytes_per_second=settings.limits.scrub_bytes_per_second),
         tick_seconds=timeouts.tick_ms / 1000,
         clock_bound_seconds=timeouts.clock_bound_s,
@@ -182,7 +183,15 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
         )
 
     run_store = _run_store(settings, log) if settings.archive.where else None
-    return Node(node_options(settings), host, machine(), log, machine_of=lambda _: machine(), run_store=run_store)
+    return Node(
+        node_options(settings),
+        host,
+        machine(),
+        log,
+        machine_of=lambda _: machine(),
+        run_store=run_store,
+        run_source=run_store,
+    )
 
 
 def _run_store(settings: NodeSettings, log: Logger) -> RunObjects:

@@ -11,6 +11,7 @@
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
+| ``archived`` | reads of archived records, their cache, and which runs this node has read itself | the files |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
 | ``ports`` | the Protocols by which the parts, the group and the node call their neighbours | their implementations |
 | ``reading`` | reads of the state, and how up to date an answer must be | frames |

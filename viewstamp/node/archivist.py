@@ -13,8 +13,8 @@ asks for the records before a position, and the leader writes one run after anot
 | 6. the object is read back, and compared with what was written | the same |
 | 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
 
-So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. The
-log keeps all records, because no part of it depends on the archive yet.
+So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. Each
+member deletes its log's copy later, by its own state (``snapshots/policy.py``).
 
 Blocking calls are made in a thread, one piece of about 1 MiB of log at a time; with some pieces a row group of 16 MiB
 is written or read. After each piece the archivist waits as long as the piece took, so that it uses half a processor at
@@ -181,8 +181,10 @@ class Archivist:
 
     # Requests.
 
-    async def archive(self, name: str, end: int) -> tuple[Position, bool]:
+    async def archive(self, name: str, end: int, delay: int) -> tuple[Position, bool]:
         """Archive the records of a topic before ``end``, in a job. Returns the archived end, and whether it goes on.
+
+        ``delay`` is the archive delay of the new runs, in microseconds.
 
         Raises:
           RequestError: no store is configured, a package is missing, a member runs an older release, or a client has
@@ -190,14 +192,14 @@ class Archivist:
           NotLeaderError: ask the leader. UnavailableError: the job has failed; the next request begins it again.
         """
         await self._check_usable()
-        archived_end = await self._result(("archive", name, end), lambda: self._archive(name, end))
+        archived_end = await self._result(("archive", name, end, delay), lambda: self._archive(name, end, delay))
         if archived_end is None:
             return self._group.machine.query(ArchiveQuery(name)).next_first, True
         return archived_end, False
 
-    def is_begun(self, name: str, end: int) -> bool:
+    def is_begun(self, name: str, end: int, delay: int) -> bool:
         """Return whether the job of :meth:`archive` exists."""
-        return ("archive", name, end) in self._jobs
+        return ("archive", name, end, delay) in self._jobs
 
     async def check(self, run: int) -> str | None:
         """Check the object of a committed run, in a job. Returns the damage; "" = none, None = it is being read.
@@ -311,14 +313,14 @@ class Archivist:
 
     # Jobs.
 
-    async def _archive(self, name: str, end: int) -> Position:
+    async def _archive(self, name: str, end: int, delay: int) -> Position:
         """Write runs until the records of a topic before ``end`` are archived; return the archived end."""
         async with self._turn:
-            while await self._archive_next(name, end):
+            while await self._archive_next(name, end, delay):
                 pass
             return self._group.machine.query(ArchiveQuery(name)).next_first
 
-    async def _archive_next(self, name: str, end: int) -> bool:
+    async def _archive_next(self, name: str, end: int, delay: int) -> bool:
         """Write one run; return False if there was nothing to archive."""
         replica = self._replica
         term = replica.raft.core.term
@@ -339,7 +341,7 @@ class Archivist:
         try:
             written = await self._write(run, topic.id, first, Position(end), term)
             self._check_leads(term)
-            await self._propose(encode_commit_run(run, records=end - first, **written._asdict()))
+            await self._propose(encode_commit_run(run, records=end - first, delay=delay, **written._asdict()))
         except Exception as error:
             if self._leads(term):
                 with suppress(ViewstampError):
@@ -492,10 +494,11 @@ def _listed(members: dict[NodeId, str]) -> str:
 async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
     check_group_0(caller, is_about_runs=True)
     archivist = caller.service.archivist
-    if not archivist.is_begun(asked.name, asked.end):
+    delay = round(asked.delay * 1e6)
+    if not archivist.is_begun(asked.name, asked.end, delay):
         await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
         caller.check(asked)
-    archived_end, is_running = await archivist.archive(asked.name, asked.end)
+    archived_end, is_running = await archivist.archive(asked.name, asked.end, delay)
     caller.ok(request, {"archived_end": archived_end, "is_running": is_running})
 
 

@@ -128,6 +128,7 @@ class Group:
             repairer=self.repairer,
             hello=self._hello(),
             beats=self._node.beats,
+            archived=self._node.archived,
             log=self._logger,
         )
         self.take_share(self._node.group_count)

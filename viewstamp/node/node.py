@@ -17,6 +17,7 @@ from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.archived import ArchivedReads, RunSource
 from viewstamp.node.archivist import Archivist, RunStore
 from viewstamp.node.beats import Beats
 from viewstamp.node.group import Group
@@ -53,6 +54,7 @@ class Node:
         *,
         machine_of: MachineFactory,
         run_store: RunStore | None = None,
+        run_source: RunSource | None = None,
     ) -> None:
         """Prepare the node; nothing is read yet.
 
@@ -63,6 +65,7 @@ class Node:
           log: for the lines of the node.
           machine_of: returns the state machine of another group that is placed on this node.
           run_store: the store of archived records; None = this node has none.
+          run_source: the same store, as readers use it.
         """
         self.options = options
         self.host = host
@@ -73,6 +76,15 @@ class Node:
         """Sends the heartbeats of all groups but group 0."""
         self.group: Group
         self._logger = SafeLogger.of(log).bind(node=options.node, term=CurrentTerm(lambda: self.group.parts))
+        self.archived = ArchivedReads(
+            run_source,
+            str(options.node),
+            host.disk,
+            host.clock,
+            self._logger,
+            cache_bytes=options.archive_cache_bytes,
+        )
+        """Reads archived records, for all groups."""
         self.group = Group(options, host, machine, node=self, log=self._logger)
         """The replica of group 0, and the requests that it answers."""
         self.groups: dict[GroupId, Group] = {GROUP_0: self.group}
@@ -171,6 +183,7 @@ class Node:
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
         await self.archivist.stop()
+        await self.archived.stop()
         await self.hosting.stop()
         await self.ordering.stop()
         groups = list(reversed(self.groups.values()))
@@ -413,6 +426,7 @@ class Node:
             "tls": self.host.tls.status if self.host.tls is not None else None,
             "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
             "archive": self._run_store.status() if self._run_store is not None else None,
+            **self.archived.status,
             **self._logger.status,
         }
         if parts is not None:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId
+from viewstamp.node.archived import CACHE_BYTES
 from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.log_clock import BOUND_SECONDS
 from viewstamp.node.repair.scrubber import ScrubOptions
@@ -43,6 +44,8 @@ class NodeOptions:
     wal: WalOptions = field(default_factory=WalOptions)
     snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
     limits: Limits = field(default_factory=Limits)
+    archive_cache_bytes: int = CACHE_BYTES
+    """Bytes of archived records that the node holds in memory for readers."""
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     tick_seconds: float = 0.01
     clock_bound_seconds: float = BOUND_SECONDS

@@ -11,7 +11,7 @@
 | ``fetcher`` | the stored snapshots, the peers; the inbox |
 | ``replica`` | all of the above |
 | ``digests`` | the applier, the clock, the peers |
-| ``reading`` | the replica, the log reader |
+| ``reading`` | the replica, the log reader, the reader of archived records |
 | ``scrubber`` | the log, the snapshots |
 | ``joiner`` | the peers; only while this member joins under another id |
 
@@ -31,6 +31,7 @@ from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
 from viewstamp.node.applier import Applier
+from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.beats import Beats
 from viewstamp.node.health.digests import Digests, clock_report
 from viewstamp.node.health.headroom import Headroom
@@ -133,6 +134,7 @@ def assemble(
     repairer: Repairer,
     hello: dict[str, object],
     beats: Beats,
+    archived: ArchivedReads,
     log: Logger,
 ) -> Parts:
     """Create the parts, in the order of the table above. The replica has its address; nothing else is started.
@@ -146,6 +148,7 @@ def assemble(
       repairer: fetches a lost beginning of the log from other members.
       hello: returns the HELLO of this member when it connects.
       beats: sends the heartbeats of other groups than 0.
+      archived: reads archived records, for all groups of the node.
       log: the node's logger.
     """
     me, wal, applier, log_store = recovered.member_id, recovered.wal, recovered.applier, recovered.log_store
@@ -168,6 +171,7 @@ def assemble(
         log_store,
         cluster=options.cluster,
         options=options.snapshots,
+        archived=archived,
         clock=host.clock,
         inbox=inbox,
         load_bytes=recovered.load_bytes,
@@ -243,7 +247,7 @@ def assemble(
         fetcher=fetcher,
         replica=replica,
         ref=ref,
-        reading=Reading(replica, ref, log_reader, wal, host.clock, request_seconds=options.request_seconds),
+        reading=Reading(replica, ref, log_reader, archived, wal, host.clock, request_seconds=options.request_seconds),
         digests=digests,
         scrubber=scrubber,
         joiner=joiner,

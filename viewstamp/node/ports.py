@@ -16,6 +16,7 @@ from viewstamp.consensus.messages import Message, SnapshotOffer
 from viewstamp.consensus.ready import Fetch
 from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position
+from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.beats import Beats
 from viewstamp.wire.ordering import StreamReport
 
@@ -41,6 +42,11 @@ class NodeControl(Protocol):
     @property
     def beats(self) -> Beats:
         """Return what sends the heartbeats of all groups of the node but group 0."""
+        ...
+
+    @property
+    def archived(self) -> ArchivedReads:
+        """Return what reads archived records for all groups of the node."""
         ...
 
     @property
@@ -162,11 +168,11 @@ class LogFetchPort(Protocol):
 class ArchivingService(Protocol):
     """The archiving of topics by the leader of group 0. The calls raise as those of ``Archivist``."""
 
-    async def archive(self, name: str, end: int) -> tuple[Position, bool]:
+    async def archive(self, name: str, end: int, delay: int) -> tuple[Position, bool]:
         """Archive the records of a topic before ``end``; return the archived end, and whether it goes on."""
         ...
 
-    def is_begun(self, name: str, end: int) -> bool:
+    def is_begun(self, name: str, end: int, delay: int) -> bool:
         """Return whether this is being done already."""
         ...
 

@@ -12,6 +12,7 @@ from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError, View
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.applier import resolve
+from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.inbox import Item, WaitForIndex
 from viewstamp.node.log_reader import LogReader
 from viewstamp.node.read_index import Barrier, Reader
@@ -23,6 +24,7 @@ from viewstamp.node.state_machine import (
     LastPositionQuery,
     LocationQuery,
     Query,
+    RunAtQuery,
     StateMachine,
 )
 from viewstamp.wal.log import Wal
@@ -48,7 +50,15 @@ class Reading:
     """
 
     def __init__(
-        self, replica: Replica, ref: Ref[Item], log_reader: LogReader, wal: Wal, clock: Clock, *, request_seconds: float
+        self,
+        replica: Replica,
+        ref: Ref[Item],
+        log_reader: LogReader,
+        archived: ArchivedReads,
+        wal: Wal,
+        clock: Clock,
+        *,
+        request_seconds: float,
     ) -> None:
         self._replica = replica
         self._applier = replica.applier
@@ -56,6 +66,7 @@ class Reading:
         self._me = replica.raft.core.me
         self._ref = ref
         self._log_reader = log_reader
+        self._archived = archived
         self._wal = wal
         self._clock = clock
         self._request_seconds = request_seconds
@@ -131,17 +142,21 @@ class Reading:
         if last_position < position:
             return [], last_position
         topic_map = _Map(self._machine, topic)
-        if topic_map.locate(position)[0] < self._wal.first_index:
-            raise UnavailableError(
-                f"{self._me} began from a snapshot and has not applied the trim of the topic yet",
-                remedy="try again in a moment, or ask another node",
-            )
-        end = self._applier.applied_end
-        try:
-            return await self._log_reader.read_topic(topic, topic_map, position, end, bytes_max), last_position
-        except TrimmedError:
+        if topic_map.locate(position)[0] >= self._wal.first_index:
+            end = self._applier.applied_end
+            with suppress(TrimmedError):
+                return await self._log_reader.read_topic(topic, topic_map, position, end, bytes_max), last_position
             topic_map.locate(position)  # Raises TrimmedError with the positions that are left.
-            raise UnavailableError(f"{self._me} deleted these records during the read", remedy="try again") from None
+        run = self._machine.query(RunAtQuery(topic, position))
+        if run is not None:
+            batches = await self._archived.read(run, position, bytes_max)
+            topic_map.locate(position)  # The topic may have been trimmed meanwhile.
+            return batches, last_position
+        raise UnavailableError(
+            f"{self._me} has no longer these records in its log: it began from a snapshot and has not applied the trim"
+            " of the topic, or the commit of the archived run, yet",
+            remedy="try again in a moment, or ask another node",
+        )
 
     async def watch(self, actor: str, key: str | None, index: int, *, wait: float) -> tuple[list[list[object]], int]:
         """Return the changes of an actor from ``index`` on (0 = from now), and the next index; empty after ``wait``."""

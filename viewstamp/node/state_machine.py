@@ -46,7 +46,9 @@ __all__ = [
     "Placement",
     "PlacementQuery",
     "Query",
+    "ReleasedRunsQuery",
     "Result",
+    "RunAtQuery",
     "RunQuery",
     "RunsQuery",
     "SinkQuery",
@@ -318,7 +320,8 @@ class MissingRunsQuery(Query[list[GlobalRun]]):
 class ArchivedRun:
     """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
 
-    ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed.
+    ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed. Its
+    records are in the log at indices in ``[first_index, end_index)``, or were; 0 until the run is committed.
     """
 
     id: RunId
@@ -329,6 +332,8 @@ class ArchivedRun:
     origin: str
     size: int
     digest: bytes
+    first_index: int = 0
+    end_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +369,21 @@ class RunQuery(Query[ArchivedRun | None]):
     """The run with an id; None = it is unknown."""
 
     run: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunAtQuery(Query[ArchivedRun | None]):
+    """The committed run that holds a position of a topic; None = none does."""
+
+    topic: TopicId
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedRunsQuery(Query[list[ArchivedRun]]):
+    """The committed runs with kept records whose archive delay is over, if they had records from ``index`` on."""
+
+    index: Index
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,8 +188,8 @@ Retention. A topic with ``retain_bytes`` is checked at each of its batches; all 
 first batch, of any kind, in each second of log time. So records age in a topic that gets none, but not in a log that
 gets none. Retention drops whole entries of the sparse map, so a topic may keep too much by one entry: 64 KiB, or one
 COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the
-batch that holds the position stays whole in the log. ``keep_from`` is the lowest index of a record that a topic keeps
-or that is staged: the log may not be dropped beyond it.
+batch that holds the position stays whole in the log. ``keep_from`` is the lowest index of a record that is staged,
+or that a topic keeps and that is in no committed run whose archive delay is over: the log may not be dropped beyond it.
 
 Cuts (``cut.py``) copy on write: a topic, a session or an instance is packed when its turn comes, or just before it
 changes for the first time. So beginning a cut takes time for a list of the items, and a piece for its content. Sinks

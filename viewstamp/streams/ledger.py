@@ -200,7 +200,7 @@ class Ledger:
         self.state.access.note(batch, "fork", what, by="owner of the files")
         # The other groups stay with the cluster that was forked, and with them the records of all streams.
         self.state.placements, self.state.spread = Placements(), SpreadTopics()
-        self.state.runs.fork(source)
+        self.state.runs.fork(source, self.state.log_time)
         return {}
 
     # Sinks.

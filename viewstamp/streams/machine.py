@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
 from typing import cast
@@ -493,6 +492,7 @@ class Streams:
             "session_result_bytes": self._state.sessions.result_bytes,
             "topics": len(self._state.topics),
             "sinks": len(self._state.staging.sinks),
+            "archived_runs": len(self._state.runs.runs),
             "staged_bytes": self._state.staging.bytes,
         }
 
@@ -504,25 +504,7 @@ class Streams:
 
     def explain_kept(self) -> str:
         """Explain which records hold the log at ``keep_from``, and how to release them; "" = none do."""
-        state = self._state
-        kept_from = state.keep_from
-        if kept_from is None:
-            return ""
-        topic = next((topic for topic in state.topics.values() if topic.first_index == kept_from), None)
-        if topic is None:
-            attempt = next(each for each in state.staging.attempts.values() if each.first_index == kept_from)
-            return (
-                f"sink {attempt.sink!r} holds {attempt.bytes:,} bytes that were staged for its batch {attempt.batch}"
-                " and not committed; they are released when the sink commits or runs again, after"
-                f" {attempt.keep_seconds} s without either, or at once: viewstamp sink forget {attempt.sink}"
-            )
-        since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
-        return (
-            f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
-            f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; delete those below a position, at most"
-            f" {topic.next_position}: viewstamp topic trim {topic.name} POSITION, or limit the topic:"
-            f" viewstamp topic configure {topic.name} --retain-bytes N"
-        )
+        return self._state.explain_kept()
 
     # Snapshots.
 

@@ -6,8 +6,9 @@ Its id is the index of its PREPARE_RUN, so no id is ever used twice, also not by
 | record | fields | effect |
 | --- | --- | --- |
 | PREPARE_RUN | topic, first, end | the run is PREPARED; only now may its object be written |
-| COMMIT_RUN | run, records, size, digest, first_index, end_index, first_time, last_time | COMMITTED: its object is \
-durable and was read back; the archived end of the topic becomes the end of the run |
+| COMMIT_RUN | run, records, size, digest, first_index, end_index, first_time, last_time, delay | COMMITTED: its \
+object is durable and was read back; the archived end of the topic becomes the end of the run. The log keeps its copy \
+of the records for ``delay`` microseconds of log time; without this field for ever |
 | DROP_RUN | run | DROPPED: its object is not read any more, and may be removed |
 | FORGET_RUN | run | its object is gone, and so is the run |
 
@@ -36,7 +37,7 @@ from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.staged import decode_known
+from viewstamp.wire.staged import decode_known, decode_optional
 
 __all__ = ["RUNS_MAX", "RunCatalogue", "RunContent", "RunRule", "RunState", "TopicRun"]
 
@@ -48,7 +49,7 @@ _NUMBER_MAX = 1 << 63
 _FIELDS = {
     Kind.PREPARE_RUN: frozenset({"topic", "first", "end"}),
     Kind.COMMIT_RUN: frozenset(
-        {"run", "records", "size", "digest", "first_index", "end_index", "first_time", "last_time"}
+        {"run", "records", "size", "digest", "first_index", "end_index", "first_time", "last_time", "delay"}
     ),
     Kind.DROP_RUN: frozenset({"run"}),
     Kind.FORGET_RUN: frozenset({"run"}),
@@ -105,7 +106,8 @@ class TopicRun(NamedTuple):
 
     ``changed_at`` is the log time of its newest record; for a committed run the archive delay counts from then.
     ``origin`` is the id of the cluster that wrote its object; "" = this one. A cluster may remove only its own objects.
-    ``content`` is None until the run is committed.
+    ``content`` is None until the run is committed. ``delay`` is the archive delay, in microseconds of log time from
+    ``changed_at`` on; None = the log keeps its copy of the records for ever.
     """
 
     id: RunId
@@ -116,6 +118,7 @@ class TopicRun(NamedTuple):
     changed_at: int
     content: RunContent | None = None
     origin: str = ""
+    delay: int | None = None
 
     def describe(self) -> dict[str, object]:
         """Return the run as plain values; ``last`` is inclusive."""
@@ -128,15 +131,26 @@ class TopicRun(NamedTuple):
             "state": self.state.name.lower(),
             "changed_at": self.changed_at,
             "origin": self.origin,
+            **({} if self.delay is None else {"delay": self.delay}),
             **content,
         }
+
+    def is_over(self, log_time: int) -> bool:
+        """Return whether the run is committed, and its archive delay has passed at ``log_time``."""
+        is_delayed = self.delay is None or self.changed_at + self.delay > log_time
+        return self.state is RunState.COMMITTED and not is_delayed
+
+    def has_records_from(self, index: int) -> bool:
+        """Return whether a record of this committed run was in the log at ``index`` or later."""
+        return self.content is not None and self.content.end_index > index
 
     @property
     def archived(self) -> ArchivedRun:
         """The run as the archivist gets it."""
         size, digest = (0, b"") if self.content is None else self.content[:2]
+        indices = (0, 0) if self.content is None else (self.content.first_index, self.content.end_index)
         return ArchivedRun(
-            self.id, self.topic, self.first, self.end, self.state.name.lower(), self.origin, size, digest
+            self.id, self.topic, self.first, self.end, self.state.name.lower(), self.origin, size, digest, *indices
         )
 
 
@@ -179,6 +193,23 @@ class RunCatalogue:
         runs = self._committed.get(topic, [])
         at = bisect_right(runs, position, key=lambda run: run.end)
         return runs[at] if at < len(runs) and position >= runs[at].first else None
+
+    def released(self, topic: Topic, log_time: int) -> list[TopicRun]:
+        """Return the committed runs of the first kept records of a topic whose archive delay is over, by position.
+
+        They follow one another without a gap, so the log is needed only for the positions from the end of the last one
+        on. A run whose delay is not over keeps the log for all runs behind it too.
+        """
+        found: list[TopicRun] = []
+        at = topic.first_position
+        for run in self._committed.get(topic.id, ()):
+            if run.end <= at:
+                continue
+            if run.first > at or not run.is_over(log_time):
+                break
+            found.append(run)
+            at = run.end
+        return found
 
     def next_first(self, topic: Topic) -> Position:
         """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""
@@ -242,15 +273,18 @@ class RunCatalogue:
             self.ends[run.topic] = run.end
         return run
 
-    def fork(self, source: str) -> None:
+    def fork(self, source: str, log_time: int) -> None:
         """Continue as another cluster than ``source``, whose files these were: its objects are only read from now on.
 
-        Runs that are not committed are forgotten, because ``source`` completes or removes them.
+        Runs that are not committed are forgotten, because ``source`` completes or removes them. The log keeps the
+        records of runs whose archive delay is not over at ``log_time`` for ever, because ``source`` may remove their
+        objects. Those of the other runs may be gone from the log already.
         """
         kept = [run for run in self.runs.values() if run.state is RunState.COMMITTED]
         self.runs, self._committed, self._prepared = {}, {}, {}
         for run in kept:
-            self._put(run._replace(origin=run.origin or source))
+            delay = run.delay if run.is_over(log_time) else None
+            self._put(run._replace(origin=run.origin or source, delay=delay))
 
     def _change(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
         """Return the run as the record makes it; of a FORGET_RUN as it is."""
@@ -297,6 +331,7 @@ class RunCatalogue:
         number, records, size = decode_known(batch, _FIELDS, run=int, records=int, size=int)
         indices = decode_known(batch, _FIELDS, first_index=int, end_index=int, first_time=int, last_time=int)
         (digest,) = decode_known(batch, _FIELDS, digest=bytes)
+        delay = decode_optional(batch, "delay", -1)
         run = self._run(number)
         if run.state is not RunState.PREPARED:
             is_dropped = run.state is RunState.DROPPED
@@ -309,7 +344,12 @@ class RunCatalogue:
         first_index, end_index, first_time, last_time = indices
         content = RunContent(size, digest, Index(first_index), Index(end_index), first_time, last_time)
         _check_content(run.id, content)
-        return run._replace(state=RunState.COMMITTED, changed_at=batch.log_time, content=content)
+        return run._replace(
+            state=RunState.COMMITTED,
+            changed_at=batch.log_time,
+            content=content,
+            delay=None if delay < 0 else delay,
+        )
 
     def _check_drop(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
         (number,) = decode_known(batch, _FIELDS, run=int)
@@ -368,6 +408,7 @@ class RunCatalogue:
         """Return the catalogue as plain values."""
         runs = [
             [*run[:4], int(run.state), run.changed_at, run.origin, run.content and list(run.content)]
+            + ([] if run.delay is None else [run.delay])
             for run in self.runs.values()
         ]
         return [runs, list(map(list, self.ends.items()))]
@@ -445,7 +486,7 @@ class RunCatalogue:
 
 def _read_run(image: Any) -> TopicRun:
     try:
-        number, topic, first, end, state, changed_at, origin, packed = image
+        number, topic, first, end, state, changed_at, origin, packed, *delay = image
         content = None
         if packed is not None:
             size, digest, *numbers = packed
@@ -460,6 +501,7 @@ def _read_run(image: Any) -> TopicRun:
             _number(changed_at),
             content,
             origin,
+            *map(_number, delay),
         )
     except (TypeError, ValueError) as error:
         _refuse(RunRule.MALFORMED, f"{brief_repr(image)} is no run: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from typing import Any
 
 from crc32c import crc32c
@@ -17,6 +18,8 @@ from viewstamp.node.state_machine import (
     OrderStatusQuery,
     OrphansQuery,
     Query,
+    ReleasedRunsQuery,
+    RunAtQuery,
     RunQuery,
     RunsQuery,
     SpreadingQuery,
@@ -116,10 +119,44 @@ class State:
     # Looking up.
 
     @property
+    def log_time(self) -> int:
+        """The log time of the newest record, rounded down to a second, in microseconds since 1970."""
+        return max(self.next_second - _SECOND_US, 0)
+
+    @property
     def keep_from(self) -> Index | None:
-        """The lowest index of a record that is kept or staged; None = there is none."""
-        kept = [topic.first_index for topic in self.topics.values()]
+        """The lowest index of a record that is staged, or of which only the log has a copy; None = there is none."""
+        kept = map(self.needed_from, self.topics.values())
         return min(filter(None, [*kept, self.staging.first_index]), default=None)
+
+    def needed_from(self, topic: Topic) -> Index | None:
+        """Return the lowest index of a record of ``topic`` of which only the log has a copy; None = there is none.
+
+        The other kept records are in committed runs whose archive delay is over.
+        """
+        runs = self.runs.released(topic, self.log_time)
+        return topic.first_index_from(runs[-1].end if runs else topic.first_position)
+
+    def explain_kept(self) -> str:
+        """Explain which records hold the log at ``keep_from``, and how to release them; "" = none do."""
+        kept_from = self.keep_from
+        if kept_from is None:
+            return ""
+        topic = next((topic for topic in self.topics.values() if self.needed_from(topic) == kept_from), None)
+        if topic is None:
+            attempt = next(each for each in self.staging.attempts.values() if each.first_index == kept_from)
+            return (
+                f"sink {attempt.sink!r} holds {attempt.bytes:,} bytes that were staged for its batch {attempt.batch}"
+                " and not committed; they are released when the sink commits or runs again, after"
+                f" {attempt.keep_seconds} s without either, or at once: viewstamp sink forget {attempt.sink}"
+            )
+        since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
+        return (
+            f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
+            f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; delete those below a position, at most"
+            f" {topic.next_position}: viewstamp topic trim {topic.name} POSITION, or limit the topic:"
+            f" viewstamp topic configure {topic.name} --retain-bytes N"
+        )
 
     @property
     def first_visible(self) -> int:
@@ -156,6 +193,12 @@ class State:
             case RunQuery(run_id):
                 run = self.runs.runs.get(RunId(run_id))
                 return run.archived if run is not None else None
+            case RunAtQuery(topic_id, position):
+                found = self.runs.find(topic_id, position)
+                return found.archived if found is not None else None
+            case ReleasedRunsQuery(index):
+                released = (self.runs.released(topic, self.log_time) for topic in self.topics.values())
+                return [run.archived for runs in released for run in runs if run.has_records_from(index)]
             case RunsQuery():
                 return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.runs.runs.values()]
             case OrphansQuery(ids):

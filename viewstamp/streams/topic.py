@@ -157,8 +157,15 @@ class Topic:
 
     @property
     def first_index(self) -> Index | None:
-        """The index from which the log is needed for the topic's records; None = it has none."""
-        return Index(min(self._oldest)) if self._oldest else None
+        """The index from which the log has the topic's records; None = it has none."""
+        return self.first_index_from(self.first_position)
+
+    def first_index_from(self, position: int) -> Index | None:
+        """Return the index from which the log is needed for the kept records from ``position`` on; None = for none."""
+        if position >= self.next_position or not self._oldest:
+            return None
+        at = max(bisect_right(self._positions, position) - 1, 0)
+        return Index(min(self._oldest[at:]))
 
     @property
     def first_visible(self) -> int | None:

@@ -25,8 +25,12 @@ def encode_commit_run(
     end_index: int,
     first_time: int,
     last_time: int,
+    delay: int,
 ) -> Batch:
-    """Return the record that commits a run. ``streams.runs.RunContent`` describes the arguments."""
+    """Return the record that commits a run. ``streams.runs.RunContent`` describes the arguments.
+
+    ``delay``: microseconds of log time from this record on in which the log keeps its copy of the records.
+    """
     return _record(
         Kind.COMMIT_RUN,
         run=run,
@@ -37,6 +41,7 @@ def encode_commit_run(
         end_index=end_index,
         first_time=first_time,
         last_time=last_time,
+        delay=delay,
     )
 
 

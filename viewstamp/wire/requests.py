@@ -25,6 +25,7 @@ from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.schema import REQUESTS, Range, RequestBody, request
 
 __all__ = [
+    "ARCHIVE_DELAY",
     "REQUESTS",
     "AbortAttempts",
     "AppendBatch",
@@ -81,6 +82,9 @@ __all__ = [
 ]
 
 _POSITION = Range(1, remedy="positions begin at 1")
+ARCHIVE_DELAY = 86_400.0
+"""Seconds for which the log keeps its copy of archived records if the request has no delay."""
+_DELAY = Range(0, 100 * 365 * 86_400, remedy="give seconds, at most 100 years")
 _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 """A node holds a request for at most this many seconds until there is something to answer."""
@@ -470,10 +474,14 @@ class ArchiveTopic(RequestBody):
 
     OK: ``archived_end``, a position: all kept records before it are archived; ``is_running``: whether more is to come.
     ERROR: the archiving has failed; the next request begins it again.
+
+    ``delay``: seconds of log time in which the log keeps its copy of the records too. It counts for the runs that this
+    request writes.
     """
 
     name: str
     end: Annotated[int, _POSITION]
+    delay: Annotated[float, _DELAY] = ARCHIVE_DELAY
 
 
 @request(FrameKind.CHECK_RUN, needs=_ADMINISTER)

@@ -37,11 +37,12 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
+from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.inbox import Inbox, LogTrimmed
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
-from viewstamp.node.state_machine import SnapshotView
+from viewstamp.node.state_machine import ReleasedRunsQuery, SnapshotView
 from viewstamp.wal.budget import cost_of
 from viewstamp.wal.log import Wal
 
@@ -101,6 +102,7 @@ class Snapshotter(AsyncActor[None]):
         *,
         cluster: ClusterId,
         options: SnapshotOptions,
+        archived: ArchivedReads,
         clock: Clock,
         inbox: Inbox,
         load_bytes: int,
@@ -113,6 +115,7 @@ class Snapshotter(AsyncActor[None]):
         self._wal = wal
         self._cluster = cluster
         self._options = options
+        self._archived = archived
         self._clock = clock
         self._log_store = log_store
         self._inbox = inbox
@@ -428,10 +431,10 @@ class Snapshotter(AsyncActor[None]):
         self._sent = {each: at for each, at in self._sent.items() if now - at < _HELD_SECONDS}
         self._reached = {each: end for each, end in self._reached.items() if each in self.store.stored}
         self._suspected = {each: at for each, at in self._suspected.items() if each in self.store.stored}
-        keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index
-        base = self.store.base(keep_from, log_begin=log_begin, pressed=is_pressed)
+        held = self._held_by_runs()
+        base = self._base(held, pressed=is_pressed)
         if base is not None:
-            end = base.end
+            end = base.end if held is None else min(base.end, held)
             if not is_pressed:
                 end = min([end, self._raft.slowest_end, *(each.end for each in self._sent)])
             if end > self._wal.first_index:
@@ -443,6 +446,27 @@ class Snapshotter(AsyncActor[None]):
         for path in await self.store.prune(base, self._options.kept_max, list(self._sent), self._are_near):
             self._logger.info("= snapshot removed", path=path)
         await self._retry_removals()
+
+    def _held_by_runs(self) -> Index | None:
+        """Return the lowest index that the log must keep because this node has not read a run yet; None = none.
+
+        The replicated state says that a run was committed, but not whether the store still has it.
+        """
+        runs = self._applier.machine.query(ReleasedRunsQuery(self._wal.first_index))
+        return self._archived.held(runs) if runs else None
+
+    def _base(self, held: Index | None, *, pressed: bool) -> StoredSnapshot | None:
+        """Return the base. It ends no later than ``held``, if the log still has the records from there on.
+
+        If their first part was deleted before a restart, the base stays the snapshot before the log. A new member could
+        not get that part from this log in any case.
+        """
+        keep_from, log_begin = self._applier.machine.keep_from(), self._wal.first_index
+        if held is not None:
+            if held < log_begin:
+                held = min((each.end for each in self.store.stored if each.end >= log_begin), default=held)
+            keep_from = held if keep_from is None else min(keep_from, held)
+        return self.store.base(keep_from, log_begin=log_begin, pressed=pressed)
 
     async def _retry_removals(self) -> None:
         """Try again regularly to remove files that could not be removed; each is logged once."""
