@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
+from tests.mutants.mutants import Mutant, both, patched
 from viewstamp.archive import run_store
+from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_store import RunObjects
+from viewstamp.archive.store import ObjectFile
 from viewstamp.ids import Position, RunId, TopicId
-from viewstamp.node import archivist
+from viewstamp.node import archived, archivist
+from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.archivist import Archivist
-from viewstamp.node.state_machine import ArchivableTopic
+from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams import runs
 from viewstamp.streams.runs import RunCatalogue, RunRule, RunState, TopicRun
 from viewstamp.wire.batch import Batch, Kind
@@ -163,6 +166,94 @@ def run_with_a_gap() -> AbstractContextManager[None]:
     return patched(run_store._RunObject, _add=add)
 
 
+def log_dropped_at_once() -> AbstractContextManager[None]:
+    """The log's copy goes as soon as the run is committed."""
+    return patched(TopicRun, is_over=lambda self, log_time: self.state is RunState.COMMITTED)
+
+
+def log_dropped_before_commit() -> AbstractContextManager[None]:
+    """The log's copy goes as soon as the run is prepared."""
+
+    def of_first(self: RunCatalogue, topic: Any) -> Iterator[TopicRun]:
+        prepared = self.prepared(topic.id)
+        return iter([*self.committed(topic.id), *([] if prepared is None else [prepared])])
+
+    def is_over(self: TopicRun, log_time: int) -> bool:
+        return self.changed_at + (self.delay or 0) <= log_time
+
+    return both(patched(RunCatalogue, _of_first=of_first), patched(TopicRun, is_over=is_over))
+
+
+def released_behind_a_gap() -> AbstractContextManager[None]:
+    """Records in front of the first run are taken for archived."""
+    return patched(RunCatalogue, _of_first=lambda self, topic: iter(self.committed(topic.id)))
+
+
+def read_while_dropped() -> AbstractContextManager[None]:
+    """A run is read although its object may be removed."""
+
+    def find(self: RunCatalogue, topic: Any, position: int) -> TopicRun | None:
+        runs = (run for run in self.runs.values() if run.state is not RunState.PREPARED)
+        return next((run for run in runs if run.topic == topic and run.first <= position < run.end), None)
+
+    return patched(RunCatalogue, find=find)
+
+
+def fork_drops_what_is_not_its_own() -> AbstractContextManager[None]:
+    """The log of a fork deletes records whose objects the old cluster may remove."""
+
+    def fork(self: RunCatalogue, source: str, log_time: int) -> None:
+        for run in list(self.runs.values()):
+            self._take_out(run.id)
+            del self.runs[run.id]
+            if run.state is RunState.COMMITTED:
+                self._put(run._replace(origin=run.origin or source))
+
+    return patched(RunCatalogue, fork=fork)
+
+
+def read_without_checksum() -> AbstractContextManager[None]:
+    def group(self: RunReader, number: int, group: Any) -> Any:
+        with self._reading():
+            return self._file.read_row_group(number, use_threads=False)
+
+    return patched(RunReader, _group=group)
+
+
+def trust_a_replaced_object() -> AbstractContextManager[None]:
+    """Whatever has the name of the run is read as the run."""
+
+    def open_object(self: RunObjects, run: ArchivedRun) -> RunReader:
+        name = run_store._name(self._cluster, run.id)
+        return RunReader(ObjectFile(self._store, name, self.list_sizes().get(run.id, run.size)), name)
+
+    return patched(RunObjects, _open=open_object)
+
+
+def cache_by_topic() -> AbstractContextManager[None]:
+    return patched(archived, _key=lambda run: (run.origin, int(run.topic), b""))
+
+
+def log_dropped_unread() -> AbstractContextManager[None]:
+    """A member relies on an object because the catalogue says that it was committed once."""
+    return patched(ArchivedReads, held=lambda self, runs: None)
+
+
+def cache_without_bound() -> AbstractContextManager[None]:
+    original = ArchivedReads._keep
+
+    def keep(self: ArchivedReads, key: Any, records: Any) -> None:
+        self._cache_bytes = 1 << 60
+        original(self, key, records)
+
+    return patched(ArchivedReads, _keep=keep)
+
+
+def replay_excuses_every_loss() -> AbstractContextManager[None]:
+    """Lost records are called archived."""
+    return patched(RunCatalogue, archived_end=lambda self, topic: topic.next_position)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -221,6 +312,22 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
             fork_owns_the_objects,
             rule="B4 11",
         ),
+        Mutant("log-dropped-at-once", "the archive delay has no effect", log_dropped_at_once, rule="§5a"),
+        Mutant("log-dropped-before-commit", "a prepared run releases the log", log_dropped_before_commit, rule="§5a"),
+        Mutant("released-behind-a-gap", "records in no run release the log", released_behind_a_gap, rule="B4 9"),
+        Mutant("read-while-dropped", "a dropped run is read", read_while_dropped, rule="B4 3"),
+        Mutant(
+            "fork-drops-its-log",
+            "a fork relies on objects that the old cluster may remove",
+            fork_drops_what_is_not_its_own,
+            rule="B4 11",
+        ),
+        Mutant("run-read-unchecked", "the checksum of a row group is not compared", read_without_checksum, rule="§5a"),
+        Mutant("trust-a-replaced-object", "the object of another run is read", trust_a_replaced_object, rule="B4 6"),
+        Mutant("cache-by-topic", "a cached row group is that of a topic, not of a run", cache_by_topic, rule="B4 6"),
+        Mutant("log-dropped-unread", "the log goes for a run that the store has lost", log_dropped_unread, rule="§5a"),
+        Mutant("cache-without-bound", "the cache of archived records grows", cache_without_bound, rule="§5a"),
+        Mutant("replay-excuses-loss", "a replay calls lost records archived", replay_excuses_every_loss, rule="§5a"),
     )
 }
 """The mutants by name."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import threading
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
@@ -12,20 +14,32 @@ from pathlib import Path
 
 import pytest
 
+from tests.backup.cases import back_up, store_in
 from tests.mutants.mutants import patched
-from tests.node.group import PATIENCE_SECONDS, Group, wait_for
+from tests.node.group import PATIENCE_SECONDS, Group, Journal, wait_for
 from tests.node.test_archivist import Store
+from tests.replay.test_real_cluster import replayed
+from tests.steady import clock_of_the_loop
 from viewstamp.archive import run_batches, run_file
+from viewstamp.backup.catalogue import BackupCatalogue
+from viewstamp.backup.verify import BackupReader
 from viewstamp.client import Attempt
 from viewstamp.client.aio import Client
+from viewstamp.config import node_file
+from viewstamp.embed import connect, open_node
 from viewstamp.errors import ConfigError, CorruptionError, OverloadedError, TrimmedError, UnavailableError
-from viewstamp.ids import NodeId, Position, TopicId
+from viewstamp.host.disk import RealDisk
+from viewstamp.host.logger import SafeLogger
+from viewstamp.ids import Index, NodeId, Position, RunId, Term, TopicId
+from viewstamp.local.offline import offline_records
+from viewstamp.local.restore import RestorePlan, restore_cluster
 from viewstamp.node import archived
-from viewstamp.node.archived import LoadedRecords
+from viewstamp.node.archived import ArchivedReads, LoadedRecords
 from viewstamp.node.snapshots import policy
 from viewstamp.node.state_machine import ArchivedRun, ArchiveQuery
+from viewstamp.replay import OfflineReplay
 from viewstamp.streams import state
-from viewstamp.wire.batch import Batch, Record
+from viewstamp.wire.batch import Batch, Record, build_batch
 
 pytestmark = [
     pytest.mark.slow,
@@ -232,6 +246,35 @@ def patched_value(owner: object, **values: object) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(owner, name, value)
+
+
+async def test_the_records_of_a_run_are_not_taken_for_those_of_another_one(tmp_path: Path) -> None:
+    """Of one topic and the same positions, as after a recovery without a majority, which uses positions again."""
+    source = Source(tmp_path)
+    reads = ArchivedReads(
+        source, "n1", RealDisk(), clock_of_the_loop(), SafeLogger.of(Journal().logger()), cache_bytes=1 << 20
+    )
+    runs = [await asyncio.to_thread(written, source, number, b"of run %d" % number) for number in (5, 6)]
+    try:
+        for run in [*runs, *runs]:
+            buffers = await reads.read(run, Position(1), 1)
+            [batch] = Batch.decode_all(b"".join(buffers))
+            assert batch.values() == [b"of run %d" % run.id]
+        assert len(source.loads) == 2
+    finally:
+        await reads.stop()
+
+
+def written(source: Source, number: int, value: bytes) -> ArchivedRun:
+    """Write the object of a run with one record."""
+    batch = build_batch([value], topic=TopicId(1))
+    batch.stamp(term=Term(1), first_index=Index(1), previous_term=Term(0), log_time=7, first_position=Position(1))
+    writing = source.begin(RunId(number), TopicId(1), Position(1))
+    assert writing.add(Position(2), [batch.buffer]) == 2
+    done = writing.finish()
+    return ArchivedRun(
+        RunId(number), TopicId(1), Position(1), Position(2), "committed", "", done.size, done.digest, Index(1), Index(2)
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "gone", "another run", "another cluster", "empty"])
@@ -455,3 +498,79 @@ async def test_records_of_a_run_that_was_dropped_are_not_read(tmp_path: Path) ->
         with pytest.raises(TrimmedError):
             await values_of(group, 1)
         assert [record.value for record in await read(client, start=int(run.end))] == [b"new"]
+
+
+# Programs that read the files of nodes.
+
+
+async def test_a_replay_says_which_positions_are_archived_and_reports_no_damage(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    async with archived_group(tmp_path, lambda _: source) as group:
+        client = group.client()
+        await client.append_many("orders", [b"in the log"] * 3)
+        [run] = group_runs(group)
+        await group.stop("n1")
+        replay = OfflineReplay.open(RealDisk(), [str(tmp_path / "n1")])
+        found, _ = replayed(replay)
+        assert [record.position for record in found["orders"]][-3:] == [run.end, run.end + 1, run.end + 2]
+        [finding] = [finding for finding in replay.findings if finding.kind == "archived"]
+        first = found["orders"][0].position
+        assert f"positions 1 to {first - 1} of topic 'orders'" in finding.text
+
+
+async def test_a_replay_reports_records_that_are_neither_in_the_log_nor_archived(tmp_path: Path) -> None:
+    """A disk has lost the first segments, and only some of their records are archived."""
+    source = Source(tmp_path)
+    async with Group(tmp_path, 1, run_stores=lambda _: source) as group:
+        await group.run()
+        client = group.client()
+        await fill(client)
+        await client.archive_topic("orders", 41, delay=0.0)
+        await group.nodes[NodeId("n1")].group.create_snapshot()
+        await group.stop("n1")
+        for segment in sorted((tmp_path / "n1" / "wal").glob("*.segment"))[:2]:
+            segment.unlink()
+        replay = OfflineReplay.open(RealDisk(), [str(tmp_path / "n1")])
+        assert replay.problem is not None
+        assert "positions 1 to " in replay.problem.message
+
+
+async def test_a_read_of_the_files_says_that_the_first_records_are_archived(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    async with archived_group(tmp_path, lambda _: source) as group:
+        client = group.client()
+        await client.append("orders", b"in the log")
+        [run] = group_runs(group)
+        await group.stop("n1")
+        found: list[int] = []
+        records = list(offline_records(str(tmp_path / "n1"), "orders", found.append))
+        assert found == [run.end]
+        assert records[-1].value == b"in the log"
+        assert records[0].position > 1
+
+
+async def test_a_backup_says_what_is_archived_and_a_fork_of_it_reads_the_same_files(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    async with archived_group(tmp_path, lambda _: source) as group:
+        client = group.client()
+        before = await read(client)
+        store = store_in(tmp_path / "backup")
+        manifest = await back_up(store, client)
+        [run] = group_runs(group)
+        assert manifest.archived == {"orders": run.end - 1}
+        assert BackupReader(store).verify(manifest).errors == []
+        assert BackupCatalogue.load(store).find(None).archived == manifest.archived
+    command = [sys.executable, "-m", "viewstamp", "backup", "verify", store.where, "--start"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0, printed
+    assert f"topic orders is archived up to position {run.end - 1}" in printed
+    await asyncio.to_thread(
+        restore_cluster,
+        store,
+        str(tmp_path / "restored"),
+        RestorePlan(target=store.where, nodes=1, settings=(("archive.directory", source.where),)),
+    )
+    async with open_node(node_file(str(tmp_path / "restored"), "n1")) as node, connect(node.address) as client:
+        assert await read(client) == before
+        assert await client.find_orphans() == {}

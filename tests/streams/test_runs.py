@@ -171,6 +171,7 @@ def test_a_dropped_run_stays_known_until_it_is_forgotten_and_is_not_read(log: Ar
     assert log.states() == {run: RunState.DROPPED}
     assert log.ranges() == []
     assert log.runs.orphans([run], 10**9) == []
+    assert log.runs.find(TopicId(1), 1) is None
     log.run(forget(run))
     assert log.states() == {}
     assert log.runs.orphans([run], 10**9) == [run]
@@ -550,6 +551,13 @@ def test_the_log_of_a_fork_keeps_what_the_old_cluster_may_remove(log: Archive) -
     assert [run.end for run in log.runs.released(topic, log.machine._state.log_time)] == [41]
     assert [run.delay for run in log.runs.committed(TopicId(1))] == [0, None]
     assert restored(log.machine)._state.runs.image() == log.runs.image()
+
+
+def test_the_origin_of_runs_in_a_restored_backup_is_the_id_of_the_cluster(log: Archive) -> None:
+    """The FORK of a restore says more than the id, and readers find the object below the id."""
+    run = log.committed(1, 41)
+    log.run(command(Kind.FORK, **{"from": "c1, restored from backup 2026", "end": 5}))
+    assert log.runs.runs[RunId(run)].origin == "c1"
 
 
 def test_a_delay_that_is_no_number_is_refused(log: Archive) -> None:

@@ -69,6 +69,11 @@ class Manifest:
         return self.log[0].start if self.log else self.end
 
     @property
+    def archived(self) -> dict[str, int]:
+        """The last archived position of each topic that has such; the files of the archive are not in the backup."""
+        return {each["name"]: each["archived_last"] for each in self.topics if "archived_last" in each}
+
+    @property
     def objects(self) -> Sequence[StoredObject]:
         """All objects that this backup needs."""
         return [*self.log, *(self.snapshot.parts if self.snapshot is not None else ())]

@@ -98,6 +98,16 @@ def create(
     if pruned is not None:
         rows += [("backups removed", len(pruned.backups)), ("bytes removed", pruned.bytes)]
     print_table(["", "value"], rows)
+    _say_archived(manifest)
+
+
+def _say_archived(manifest: Manifest) -> None:
+    """Say which records are in files of the archive, which a backup does not contain."""
+    for topic, last in manifest.archived.items():
+        say(
+            f"topic {topic} is archived up to position {last}: the backup does not contain the files of the archive."
+            " Keep the directory as well; a restored cluster reads these records there"
+        )
 
 
 def _create(
@@ -215,13 +225,18 @@ def verify(
     ]
     drilled = _drill(store, chosen[-1], actor or [], output) if start and chosen and not errors else None
     if output is Output.JSON:
-        listed = [{**asdict(each), "errors": [error.message for error in each.errors]} for each in found]
+        listed = [
+            {**asdict(each), "errors": [error.message for error in each.errors], "archived": manifest.archived}
+            for each, manifest in zip(found, chosen, strict=True)
+        ]
         fields = {"backups": listed, "whole": not errors}
         print_json(fields if drilled is None else {**fields, "drill": asdict(drilled)})
     else:
         print_table(["backup", "objects", "bytes", "records", "result"], rows)
         for error in errors[1:]:
             say(f"{error.message}")
+        for manifest in chosen:
+            _say_archived(manifest)
     if errors:
         raise errors[0]
     if drilled is not None:

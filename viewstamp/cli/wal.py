@@ -80,9 +80,17 @@ def read(
     from viewstamp.local.offline import offline_records
 
     printer = RecordPrinter(output)
-    for record in offline_records(_log_at(path), topic):
+    archived: list[int] = []
+    first = 0
+    for record in offline_records(_log_at(path), topic, archived.append):
+        first = first or record.position
         printer.write(record)
     printer.flush()
+    if archived and first != 1:
+        say(
+            f"the archive has the records of {topic} before position {archived[0]};"
+            f" this log has {f'those from position {first} on' if first else 'none of them'}: viewstamp archive log"
+        )
 
 
 def _log_at(path: Path) -> str:

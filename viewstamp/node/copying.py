@@ -8,6 +8,7 @@ log leads to stay the same.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, TrimmedError
@@ -17,7 +18,14 @@ from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts
 from viewstamp.node.snapshots.file import TRAILER_SIZE, SnapshotHeader, adapt_trailer, encode_header, read_header
 from viewstamp.node.snapshots.store import StoredSnapshot
-from viewstamp.node.state_machine import ActorsQuery, GroupsQuery, SinksQuery, TopicsQuery
+from viewstamp.node.state_machine import (
+    ActorsQuery,
+    ArchiveQuery,
+    GroupsQuery,
+    SinksQuery,
+    StateMachine,
+    TopicsQuery,
+)
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["ConcealedSnapshot", "conceal_batch", "copy_snapshot", "describe_log"]
@@ -49,11 +57,21 @@ def describe_log(options: NodeOptions, parts: Parts) -> dict[str, object]:
         "history": [list(start) for start in parts.raft.core.history.starts if start.begin < end],
         "chain": machine.chain,
         "lineage": machine.lineage,
-        "topics": machine.query(TopicsQuery()),
+        "topics": _topics(machine),
         "sinks": machine.query(SinksQuery()),
         "actors": machine.query(ActorsQuery()),
         "snapshots": [stored.as_dict() for stored in parts.snapshotter.store.stored if stored.end <= end],
     }
+
+
+def _topics(machine: StateMachine) -> list[dict[str, Any]]:
+    """Return the maps of the topics; of those with archived records with ``archived_last``, the last such position."""
+    topics = machine.query(TopicsQuery())
+    for topic in topics:
+        found = machine.query(ArchiveQuery(topic["name"]))
+        if found.archived_end > found.first_position:
+            topic["archived_last"] = found.archived_end - 1
+    return topics
 
 
 async def copy_snapshot(

@@ -345,6 +345,7 @@ class ArchivableTopic:
       first_position: the first position that the topic keeps.
       next_position: the position of its next record.
       next_first: the position at which its next run begins.
+      archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
       is_archive_used: whether any topic has a run, or had a committed one.
     """
@@ -353,6 +354,7 @@ class ArchivableTopic:
     first_position: Position
     next_position: Position
     next_first: Position
+    archived_end: Position
     runs: tuple[ArchivedRun, ...]
     is_archive_used: bool
 

@@ -305,9 +305,11 @@ class _Planner:
             elif batch.kind is Kind.COMMIT and batch.first_index not in counts.idle:
                 yield from self._below_commit(counts, batch, place)
         missing = counts.missing()
-        if missing:
+        if archived := [text for text, is_archived in missing if is_archived]:
+            self._find_archived("; ".join(archived))
+        if lost := [text for text, is_archived in missing if not is_archived]:
             gaps = self._chain.gaps or [Gap(1, self._chain.begin)]
-            raise _lost(gaps, f"they held {'; '.join(missing)}")
+            raise _lost(gaps, f"they held {'; '.join(lost)}")
 
     def _below_commit(self, counts: _Counts, batch: Batch, place: int) -> Iterator[VisibleItem]:
         self._check_body(batch, place)
@@ -353,20 +355,40 @@ class _Planner:
         """Return the plan with ``below`` in front, without trimmed and aged records; the rest must be readable."""
         plan, chain = self._plan, self._chain
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
+        archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
+        away: list[VisibleItem] = []
         kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:
                 continue
             if item.place == _NOWHERE:
-                raise self._lost[item.topic, item.first_position]
+                if item.first_position + item.count > archived[item.topic]:
+                    raise self._lost[item.topic, item.first_position]
+                away.append(item)
+                continue
             replica, row = chain.copy(item.place)
             if row in chain.replicas[replica].rows.unreadable:
                 link = chain.link(item.place)
                 raise _lost([Gap(link.first_index, link.end)], "every copy of that batch is damaged")
             kept.add(item._replace(first_position=item.first_position + skip, skip=skip, count=item.count - skip))
             kept.known_committed += at < known
+        if away:
+            ranges = (
+                f"positions {item.first_position} to {item.first_position + item.count - 1}"
+                f" of topic {plan.topics[item.topic]!r}"
+                for item in away
+            )
+            self._find_archived("; ".join(ranges))
         return kept
+
+    def _find_archived(self, what: str) -> None:
+        self._find(
+            "archived",
+            self._chain.replicas[0].directory,
+            f"{what}: the log has deleted them, and they are in committed runs of the archive, whose files are not read"
+            " here",
+        )
 
     def _batch(self, place: int) -> Batch:
         replica, row = self._chain.copy(place)
@@ -411,6 +433,7 @@ class _Counts:
             if self._topics[id_].first_position < next_position
         }
         """The first (index, position) in the sparse map of each topic that is not completely counted yet."""
+        self._archived_ends = {id_: state.runs.archived_end(self._topics[id_]) for id_ in self._begins}
         self._unsure: set[int] = set()
 
     @property
@@ -441,10 +464,17 @@ class _Counts:
             del self._begins[topic]
         return self._next[topic]
 
-    def missing(self) -> list[str]:
-        """Return the retained positions that were not found, for each topic."""
+    def missing(self) -> list[tuple[str, bool]]:
+        """Return the retained positions that were not found, for each topic, and whether all are in committed runs.
+
+        Behind a gap the count may be wrong, so nothing is known to be archived then.
+        """
         return [
-            f"positions {position} to {self._next[id_] - 1} of topic {self._topics[id_].name!r}"
+            (
+                f"positions {max(position, self._topics[id_].first_position)} to {self._next[id_] - 1}"
+                f" of topic {self._topics[id_].name!r}",
+                id_ not in self._unsure and self._next[id_] <= self._archived_ends[id_],
+            )
             for id_, (_, position) in self._begins.items()
             if self._next[id_] != position
         ]

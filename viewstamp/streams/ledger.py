@@ -200,7 +200,8 @@ class Ledger:
         self.state.access.note(batch, "fork", what, by="owner of the files")
         # The other groups stay with the cluster that was forked, and with them the records of all streams.
         self.state.placements, self.state.spread = Placements(), SpreadTopics()
-        self.state.runs.fork(source, self.state.log_time)
+        # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
+        self.state.runs.fork(source.partition(",")[0], self.state.log_time)
         return {}
 
     # Sinks.

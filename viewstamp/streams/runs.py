@@ -27,8 +27,9 @@ neither apply nor skip the record without a state that differs from the others'.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum, IntEnum
+from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
 from viewstamp.errors import RequestError, UnknownTopicError
@@ -200,16 +201,21 @@ class RunCatalogue:
         They follow one another without a gap, so the log is needed only for the positions from the end of the last one
         on. A run whose delay is not over keeps the log for all runs behind it too.
         """
-        found: list[TopicRun] = []
+        return list(takewhile(lambda run: run.is_over(log_time), self._of_first(topic)))
+
+    def archived_end(self, topic: Topic) -> Position:
+        """Return the position up to which, exclusive, committed runs hold all kept records of a topic."""
+        return max((run.end for run in self._of_first(topic)), default=topic.first_position)
+
+    def _of_first(self, topic: Topic) -> Iterator[TopicRun]:
+        """Yield the committed runs from the one that holds the first kept record on, up to the first gap."""
         at = topic.first_position
         for run in self._committed.get(topic.id, ()):
-            if run.end <= at:
-                continue
-            if run.first > at or not run.is_over(log_time):
-                break
-            found.append(run)
-            at = run.end
-        return found
+            if run.first > at:
+                return
+            if run.end > at:
+                yield run
+                at = run.end
 
     def next_first(self, topic: Topic) -> Position:
         """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""
@@ -222,6 +228,7 @@ class RunCatalogue:
             first_position=topic.first_position,
             next_position=topic.next_position,
             next_first=self.next_first(topic),
+            archived_end=self.archived_end(topic),
             runs=tuple(run.archived for run in self.runs.values() if run.topic == topic.id),
             is_archive_used=self.is_used,
         )
