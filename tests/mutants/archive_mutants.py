@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.archive import run_store
+from viewstamp.archive import run_file, run_store
 from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.archive.store import ObjectFile
@@ -224,7 +224,7 @@ def trust_a_replaced_object() -> AbstractContextManager[None]:
     """Whatever has the name of the run is read as the run."""
 
     def open_object(self: RunObjects, run: ArchivedRun) -> RunReader:
-        name = run_store._name(self._cluster, run.id)
+        name = run_file.run_name(self._cluster, run.id)
         return RunReader(ObjectFile(self._store, name, self.list_sizes().get(run.id, run.size)), name)
 
     return patched(RunObjects, _open=open_object)
