@@ -232,6 +232,21 @@ async def test_the_cache_has_a_bound_in_bytes_and_drops_what_was_not_used_for_lo
                 assert len(source.loads) == 1, "the oldest one is not"
 
 
+async def test_the_next_row_group_is_loaded_while_a_reader_is_in_the_second_half_of_one(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    with patched(run_file, GROUP_RECORDS=40):
+        async with archived_group(tmp_path, lambda _: source) as group:
+            await values_of(group, 20)
+            assert [position for _, position in source.loads] == [20]
+            await values_of(group, 22)
+            await wait_for(lambda: len(source.loads) == 2, lambda: f"{source.loads}")
+            assert source.loads[1][1] == 41
+            await values_of(group, 41)
+            assert len(source.loads) == 2
+            await values_of(group, 480)
+            assert len(source.loads) == 3, "behind the last one there is none"
+
+
 def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 

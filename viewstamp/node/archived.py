@@ -13,6 +13,7 @@ in one thread, which does nothing else, so neither the event loop nor the archiv
 read opens it anew, so an intact copy in its place is found |
 | the node has no archive, or no pyarrow | UnavailableError with the remedy; other nodes are asked |
 | the caller is cancelled | the load goes on |
+| a reader is in the second half of a row group | the next one of the run is loaded meanwhile |
 
 The key of the cache has the id and the digest of the run, so records of one run are never taken for those of another.
 
@@ -180,7 +181,18 @@ class ArchivedReads:
                 raise UnavailableError(
                     f"{self._me} cannot read {_named(run)}: {error.message}", remedy=error.remedy
                 ) from error
+        self._load_ahead(run, found, position)
         return found.batches(position, bytes_max)
+
+    def _load_ahead(self, run: ArchivedRun, found: LoadedRecords, position: Position) -> None:
+        """Begin to load the next row group of the run, if a reader is in the second half of this one.
+
+        Only if nothing else is being loaded, and both have room in the cache.
+        """
+        is_wanted = 2 * position > found.first + found.end and found.end < run.end
+        is_possible = 2 * found.size <= self._cache_bytes and not self._loading and not self._is_stopping
+        if is_wanted and is_possible and self._find(_key(run), found.end) is None:
+            self._begin_load(run, found.end)
 
     def _find(self, key: _Key, position: Position) -> LoadedRecords | None:
         for at, records in self._cached.items():
