@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 from tests.fuzz.material import DEEP, altered, at_most, only, spoilt, tries
 from tests.streams.actors import CLASSES, call, commands
 from tests.streams.log import Log, pieces, trim_topic
+from tests.streams.test_placement import cancel, established, place, placed
+from tests.streams.test_runs import commit
+from tests.streams.test_runs import prepare as prepare_run
+from tests.streams.test_tokens import READER, create
 from viewstamp.actors.replicated.cut import read_pieces
 from viewstamp.errors import CorruptionError, OutdatedCodeError
 from viewstamp.streams import Streams
+from viewstamp.wire.spreading import encode_spread
 from viewstamp.wire.values import pack, unpack
 
 REFUSED = (CorruptionError, OutdatedCodeError)
@@ -23,7 +28,7 @@ REFUSED = (CorruptionError, OutdatedCodeError)
 
 @cache
 def handed_out() -> list[bytes]:
-    """Return a small cut with topics, sessions, actors and their results."""
+    """Return a small cut with topics, sessions, actors and their results, tokens, groups, runs and a spread topic."""
     log = Log(Streams(CLASSES))
     sessions = [log.session() for _ in range(3)]
     for n in range(3):
@@ -32,6 +37,15 @@ def handed_out() -> list[bytes]:
         log.append(1 + n, session, 1, size=300)
         log.run(commands(session, 2, call("add", n, key=str(n)), call("write", "a", actor="journal")))
     log.run(trim_topic("t1", 2))
+    log.run(create(READER, "read:*"))
+    groups = [established(log, f"s{n}") for n in range(2)]
+    log.run(place("waiting"))
+    log.run(cancel(placed(log, "cancelled")))
+    log.run(encode_spread("spread", [*groups, groups[0]], retain_bytes=7))
+    topic = log.describe("t0")["id"]
+    log.append(topic, sessions[0], 3, count=30)
+    log.run(commit(log.run(prepare_run(1, 11, topic))["run"]["id"], 10))  # type: ignore[index]
+    log.run(prepare_run(11, 21, topic))
     return list(pieces(log.machine.begin_snapshot(), 300))
 
 
@@ -96,8 +110,8 @@ def test_a_number_where_bytes_belong_asks_for_no_memory(size: int) -> None:
     changed = list(handed_out())
     at = next(at for at, piece in enumerate(changed) if msgpack.unpackb(piece, strict_map_key=False)[0] == "sessions")
     section, images = msgpack.unpackb(changed[at], strict_map_key=False)
-    for place in range(len(images[0])):
-        image = [*images[0][:place], size, *images[0][place + 1 :]]
+    for field in range(len(images[0])):
+        image = [*images[0][:field], size, *images[0][field + 1 :]]
         changed[at] = msgpack.packb([section, [image, *images[1:]]])
         with at_most(5_000_000):
             prepare(changed)
