@@ -368,8 +368,37 @@ def test_a_damaged_image_of_the_order_is_refused(image: list[Any]) -> None:
         Order.from_image(image)
 
 
+def columns(*runs: list[int]) -> list[bytes]:
+    """Return the image of a map with these runs."""
+    return [b"".join(number.to_bytes(8, "little") for number in column) for column in zip(*runs, strict=True)]
+
+
+def test_the_image_of_a_map_has_32_bytes_for_each_run() -> None:
+    """A busy stream gets a million runs in three days, and the node packs them all at the begin of a snapshot."""
+    whole = StreamMap()
+    whole.extend([GlobalRun(at, GlobalPosition(5 * at), Position(2 * at - 1), 2) for at in range(1, 1001)])
+    assert whole.image() == columns(*([at, 5 * at, 2 * at - 1, 2] for at in range(1, 1001)))
+    loaded = StreamMap.from_image(whole.image())
+    assert (loaded.image(), loaded.end, len(loaded)) == (whole.image(), 2001, 1000)
+
+
 @pytest.mark.parametrize(
-    "image", [[["a", []]], [["a", [[1, 1, 1, 2]]]] * 2, [["a", [[1, 1, 1]]]], [[7, [[1, 1, 1, 1]]]]]
+    "image",
+    [
+        [["a", [b""] * 4]],
+        [["a", columns([1, 1, 1, 2])]] * 2,
+        [["a", columns([1, 1, 1, 2])[:3]]],
+        [["a", [*columns([1, 1, 1, 2])[:3], b"1234567"]]],
+        [["a", [*columns([1, 1, 1, 2])[:3], bytes(16)]]],
+        [["a", [[1], [1], [1], [2]]]],
+        [["a", columns([1, 1, 1, 0])]],
+        [["a", columns([1, 1, 1, 1 << 63])]],
+        [["a", columns([1, 1, 1, 2], [2, 3, 4, 1])]],
+        [["a", columns([1, 1, 1, 2], [2, 2, 3, 1])]],
+        [["a", columns([1, 1, 1, 2], [1, 3, 3, 1])]],
+        [[7, columns([1, 1, 1, 1])]],
+        [["a"]],
+    ],
 )
 def test_a_damaged_image_of_the_maps_is_refused(image: list[Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
@@ -382,7 +411,7 @@ def test_an_order_beyond_the_committed_records_is_damage(log: Log) -> None:
     log.run(encode_context("orders", [run(1, 1, 1, 2)]))
     whole = list(pieces(log.machine.begin_snapshot()))
     section, header = msgpack.unpackb(whole[0])
-    header[10][1] = [["orders", [[1, 1, 1, 3]]]]
+    header[10][1] = [["orders", columns([1, 1, 1, 3])]]
     whole[0] = msgpack.packb([section, header])
     with pytest.raises(CorruptionError, match="beyond its committed records"):
         Streams().prepare(whole)

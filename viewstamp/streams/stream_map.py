@@ -13,14 +13,17 @@ stream.
 
 A CONTEXT is never empty, and one that would change nothing is not admitted. The end of the map is state of its own, so
 it stays when all records of the stream are trimmed. A run is dropped when all its records are trimmed; the newest one
-never is. A map takes 32 bytes for each run.
+never is. A map takes 32 bytes for each run, in memory and in a snapshot: a busy stream gets some 300,000 runs a day, so
+an image has columns of bytes, which are copied at once. A list of a million runs stopped the node for two seconds.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping
+from operator import add, eq, le, lt
 from typing import Any
 
 from viewstamp.errors import RequestError
@@ -87,11 +90,40 @@ class StreamMap:
             self._lengths.append(run.length)
             self.end = run.end
 
+    def image(self) -> list[object]:
+        """Return the map as four columns of little-endian numbers of 8 bytes."""
+        return [_little(column).tobytes() for column in self._columns]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> StreamMap:
+        """Rebuild a map from :meth:`image`. Raises ValueError or TypeError if it breaks an invariant."""
+        loaded = cls()
+        for column, packed in zip(loaded._columns, image, strict=True):
+            if type(packed) is not bytes:
+                raise TypeError(f"a column of a map is {brief_repr(packed)}")
+            column.frombytes(packed)
+            column[:] = _little(column)
+        versions, positions, locals_, lengths = loaded._columns
+        if not len(versions) == len(positions) == len(locals_) == len(lengths) > 0:
+            raise ValueError(f"a map with columns of {', '.join(str(len(each)) for each in loaded._columns)} runs")
+        if not all(min(each) >= 1 and max(each) < 1 << 62 for each in loaded._columns):
+            raise ValueError("a map with a number that is not in [1, 2^62)")
+        if not all(map(eq, map(add, locals_, lengths), locals_[1:])):
+            raise ValueError("the runs of a map leave a gap")
+        if not (all(map(le, map(add, positions, lengths), positions[1:])) and all(map(lt, versions, versions[1:]))):
+            raise ValueError("the runs of a map do not rise")
+        loaded.end = loaded.run(-1).end
+        return loaded
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._versions, self._positions, self._locals, self._lengths
+
     def trim(self, position: Position) -> None:
         """Drop the runs wholly below a local position, but not the newest one."""
         gone = min(bisect_right(self._locals, position) - 1, len(self) - 1)
         if gone > 0:
-            for column in (self._versions, self._positions, self._locals, self._lengths):
+            for column in self._columns:
                 del column[:gone]
 
     def find_local(self, position: int) -> Position | None:
@@ -168,7 +200,7 @@ class StreamMaps:
 
     def image(self) -> list[object]:
         """Return the maps as plain values."""
-        return [[name, [list(each.run(at)) for at in range(len(each))]] for name, each in self._maps.items()]
+        return [[name, each.image()] for name, each in self._maps.items()]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> StreamMaps:
@@ -177,11 +209,7 @@ class StreamMaps:
         for name, packed in image:
             if type(name) is not str or name in maps._maps:
                 raise ValueError(f"{name!r} is no stream, or stands twice")
-            runs = read_runs(packed)
-            if not runs:
-                raise ValueError(f"the map of {name!r} is empty")
-            maps._maps[name] = StreamMap()
-            maps._maps[name].extend(runs)
+            maps._maps[name] = StreamMap.from_image(packed)
         return maps
 
     def check_topics(self, topics: Mapping[str, Topic]) -> None:
@@ -201,6 +229,14 @@ def decode_context(batch: Batch) -> tuple[str, list[GlobalRun]]:
     if not runs:
         raise _refused(f"a CONTEXT of {name!r} without runs")
     return name, runs
+
+
+def _little(column: array[int]) -> array[int]:
+    """Return a column with the bytes of its numbers in little-endian order."""
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column
 
 
 def _refused(why: str) -> RequestError:
