@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,45 @@ async def test_a_cut_in_records_that_were_deleted_before_any_backup_is_refused(t
     with pytest.raises(RequestError, match="do not reach back to the cut"):
         await restored(store, tmp_path / "new", until=receipts[2].index)
     assert not (tmp_path / "new" / "n1.toml").exists()
+
+
+def archived_in(directory: Path, cluster: Path) -> str:
+    """Set the directory of the archive in the settings of the first node; return their path."""
+    file = Path(node_file(str(cluster), "n1"))
+    file.write_text(f'{file.read_text()}\n[archive]\ndirectory = "{directory}"\n')
+    return str(file)
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+async def test_a_cut_before_the_end_of_an_archive_delay_is_restored(tmp_path: Path) -> None:
+    """The snapshot still counts them as needed, and the node has deleted them since."""
+    store = store_in(tmp_path / "target")
+    settings = {**SMALL, "archive.directory": str(tmp_path / "archive"), "snapshots.log_bytes": 1 << 30}
+    async with cluster_of(tmp_path / "cluster", nodes=1, settings=settings) as cluster:
+        client = cluster.client()
+        await client.create_topic("orders")
+        for _ in range(20):
+            await client.append("orders", bytes(20_000))
+        for _ in range(3):
+            await client.create_snapshot("n1")
+            await client.create_topic("others")
+        await client.archive_topic("orders", delay=1.0)
+        for _ in range(3):
+            receipt = await client.append("others", b"before the cut")
+            await client.create_snapshot("n1")
+        async with asyncio.timeout(120):
+            while (await client.status())[0]["first_index"] == 1:
+                await client.append("others", b"behind the cut")
+                await asyncio.sleep(0.1)
+        before = await records_of(client)
+        manifest = await back_up(store, client)
+    assert manifest.begin > 1
+    await restored(store, tmp_path / "new", nodes=1, until=receipt.index)
+    path = archived_in(tmp_path / "archive", tmp_path / "new")
+    async with open_node(path), LocalCluster.open(tmp_path / "new").target.connect() as client:
+        after = await records_of(client)
+    assert after["orders"] == before["orders"]
+    assert [record.value for record in after["others"]] == [b"before the cut"] * 3
 
 
 def test_a_drill_finds_a_state_that_differs(tmp_path: Path) -> None:

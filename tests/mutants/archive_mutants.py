@@ -14,12 +14,13 @@ from viewstamp.archive.run_store import RunObjects
 from viewstamp.archive.store import ObjectFile
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import archived, archivist
-from viewstamp.node.archived import ArchivedReads
+from viewstamp.node.archived import ArchivedReads, LoadedRecords
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams import runs
 from viewstamp.streams.runs import RunCatalogue, RunRule, RunState, TopicRun
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.streams.state import State
+from viewstamp.wire.batch import Batch, Buffer, Kind
 
 __all__ = ["ARCHIVE_MUTANTS"]
 
@@ -254,6 +255,22 @@ def replay_excuses_every_loss() -> AbstractContextManager[None]:
     return patched(RunCatalogue, archived_end=lambda self, topic: topic.next_position)
 
 
+def restore_by_the_delay() -> AbstractContextManager[None]:
+    """Records count as missing if the log needed them at the cut, although their run is committed."""
+    return patched(State, unarchived_from=State.keep_from)
+
+
+def answers_hold_row_groups() -> AbstractContextManager[None]:
+    """An answer is a view of the row group."""
+    original = LoadedRecords.batches
+
+    def batches(self: LoadedRecords, position: Position, bytes_max: int) -> list[Buffer]:
+        (copy,) = original(self, position, bytes_max)
+        return [memoryview(self.data)[: len(copy)]]
+
+    return patched(LoadedRecords, batches=batches)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -328,6 +345,13 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("log-dropped-unread", "the log goes for a run that the store has lost", log_dropped_unread, rule="§5a"),
         Mutant("cache-without-bound", "the cache of archived records grows", cache_without_bound, rule="§5a"),
         Mutant("replay-excuses-loss", "a replay calls lost records archived", replay_excuses_every_loss, rule="§5a"),
+        Mutant(
+            "restore-by-the-delay",
+            "a restore misses records whose run was committed at the cut",
+            restore_by_the_delay,
+            rule="§5a",
+        ),
+        Mutant("answers-hold-row-groups", "a slow reader keeps a whole row group", answers_hold_row_groups, rule="§10"),
     )
 }
 """The mutants by name."""

@@ -1216,6 +1216,14 @@ RECORDS: tuple[Record, ...] = (
         "replay-excuses-loss",
         Case("tests/node/test_archived.py::test_a_replay_reports_records_that_are_neither_in_the_log_nor_archived"),
     ),
+    Record(
+        "restore-by-the-delay",
+        Case("tests/backup/test_restore.py::test_a_cut_before_the_end_of_an_archive_delay_is_restored"),
+    ),
+    Record(
+        "answers-hold-row-groups",
+        Case("tests/node/test_archived.py::test_an_answer_does_not_keep_the_row_group_in_memory"),
+    ),
     Record("commit-after-drop", Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart")),
     Record(
         "forget-before-drop",

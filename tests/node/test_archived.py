@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sys
 import threading
+from array import array
 from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -180,6 +181,15 @@ async def test_every_kind_of_record_comes_back_as_it_was(tmp_path: Path) -> None
                 found = await values_of(group, start)
                 assert found[0].position <= start <= found[-1].position
                 assert found == before[found[0].position - 1 : found[-1].position]
+
+
+def test_an_answer_does_not_keep_the_row_group_in_memory() -> None:
+    """A thousand clients that receive nothing would otherwise keep a thousand row groups, whatever the cache holds."""
+    records = LoadedRecords(Position(1), Position(4), bytes(300), array("Q", [1, 2, 3]), array("Q", [0, 100, 200]))
+    for position, bytes_max, size in ((1, 1, 100), (2, 200, 200), (3, 1000, 100)):
+        (buffer,) = records.batches(Position(position), bytes_max)
+        with memoryview(buffer) as view:
+            assert len(view) == size == len(view.obj)
 
 
 async def stage(client: Client) -> None:

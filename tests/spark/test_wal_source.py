@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from pyarrow import parquet
 
 from tests.guides.guide import blocks
+from tests.node.test_archived import Source, archived_group
 from viewstamp.cli.main import run
 from viewstamp.embed.local_cluster import local_cluster
 from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
@@ -164,6 +165,25 @@ def test_what_cannot_be_planned_fails_on_the_driver(directories: list[str], tmp_
         reader(cluster, topic="loans").partitions()
     with pytest.raises(ConfigError, match="no option majority"):
         reader(cluster, majority="no")
+
+
+def test_records_that_only_the_archive_has_are_missed_before_a_task_starts(tmp_path: Path) -> None:
+    async def archive() -> None:
+        source = Source(tmp_path)
+        async with archived_group(tmp_path, lambda _: source):
+            pass
+
+    asyncio.run(archive())
+
+    def parts(**options: str) -> list[Part]:
+        reader = WalReader(WalSourceOptions.parse({"path": str(tmp_path / "n1"), **options}))
+        return [part for part in reader.partitions() if isinstance(part, Part)]
+
+    for options in ({}, {"topic": "orders"}):
+        with pytest.raises(RequestError, match="records of orders are only in the archive"):
+            parts(**options)
+    assert any(part.extents for part in parts(topic="filler"))
+    assert any(part.extents for part in parts(unsafe="true"))
 
 
 def test_directory_of_a_running_node_is_rejected(directories: list[str]) -> None:

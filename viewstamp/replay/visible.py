@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -67,6 +67,8 @@ class ReplayPlan:
     known_committed: int = 0
     commands: int = 0
     findings: list[ReplicaFinding] = field(default_factory=list)
+    archived: set[int] = field(default_factory=set)
+    """The topics of which archived records were left out; a finding has their positions."""
     topic: array[int] = field(default_factory=lambda: array("I"))
     first_position: array[int] = field(default_factory=lambda: array("Q"))
     skip: array[int] = field(default_factory=lambda: array("I"))
@@ -134,7 +136,7 @@ class ReplayPlan:
                     remedy="name one of them",
                 )
         wanted = {known[name] for name in names}
-        plan = ReplayPlan(self.chain, self.topics, 0, self.commands, self.findings)
+        plan = ReplayPlan(self.chain, self.topics, 0, self.commands, self.findings, self.archived & wanted)
         for at, item in enumerate(self):
             if item.topic in wanted:
                 plan.add(item)
@@ -305,9 +307,9 @@ class _Planner:
             elif batch.kind is Kind.COMMIT and batch.first_index not in counts.idle:
                 yield from self._below_commit(counts, batch, place)
         missing = counts.missing()
-        if archived := [text for text, is_archived in missing if is_archived]:
-            self._find_archived("; ".join(archived))
-        if lost := [text for text, is_archived in missing if not is_archived]:
+        if archived := {id_: text for id_, text, is_archived in missing if is_archived}:
+            self._find_archived(archived, "; ".join(archived.values()))
+        if lost := [text for _, text, is_archived in missing if not is_archived]:
             gaps = self._chain.gaps or [Gap(1, self._chain.begin)]
             raise _lost(gaps, f"they held {'; '.join(lost)}")
 
@@ -357,7 +359,7 @@ class _Planner:
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
         away: list[VisibleItem] = []
-        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings)
+        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:
@@ -379,10 +381,11 @@ class _Planner:
                 f" of topic {plan.topics[item.topic]!r}"
                 for item in away
             )
-            self._find_archived("; ".join(ranges))
+            self._find_archived({item.topic for item in away}, "; ".join(ranges))
         return kept
 
-    def _find_archived(self, what: str) -> None:
+    def _find_archived(self, topics: Iterable[int], what: str) -> None:
+        self._plan.archived.update(topics)
         self._find(
             "archived",
             self._chain.replicas[0].directory,
@@ -464,13 +467,14 @@ class _Counts:
             del self._begins[topic]
         return self._next[topic]
 
-    def missing(self) -> list[tuple[str, bool]]:
-        """Return the retained positions that were not found, for each topic, and whether all are in committed runs.
+    def missing(self) -> list[tuple[int, str, bool]]:
+        """Return each topic of which retained positions were not found, these, and whether all are in committed runs.
 
         Behind a gap the count may be wrong, so nothing is known to be archived then.
         """
         return [
             (
+                id_,
                 f"positions {max(position, self._topics[id_].first_position)} to {self._next[id_] - 1}"
                 f" of topic {self._topics[id_].name!r}",
                 id_ not in self._unsure and self._next[id_] <= self._archived_ends[id_],

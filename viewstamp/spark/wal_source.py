@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from viewstamp.errors import ConfigError
+from viewstamp.errors import ConfigError, RequestError
 from viewstamp.spark.options import COLUMNS, WalSourceOptions
 from viewstamp.spark.remedies import remedies
 
@@ -93,10 +93,17 @@ class WalReader(DataSourceReader):
           NoQuorumError: the directories are of fewer than a majority of the members.
           CorruptionError: replicas contradict each other, or no replica has a required record.
           ConfigError: a directory has no log, they do not belong together, or a node runs on one.
-          RequestError: a topic is not in the log.
+          RequestError: a topic is not in the log, or records of it are only in the archive.
         """
         with remedies():
-            return parts_of(_plan_of(_open(self.options), self.options.topics))
+            plan = _plan_of(_open(self.options), self.options.topics)
+            if plan.archived and not self.options.unsafe:  # Nobody reads findings here.
+                names = ", ".join(plan.topics[topic] for topic in sorted(plan.archived))
+                raise RequestError(
+                    f"records of {names} are only in the archive, because the logs have deleted them; nothing was read",
+                    remedy="name other topics; or read these from a running cluster: format viewstamp",
+                )
+            return parts_of(plan)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without extents."""

@@ -129,6 +129,12 @@ class State:
         kept = map(self.needed_from, self.topics.values())
         return min(filter(None, [*kept, self.staging.first_index]), default=None)
 
+    @property
+    def unarchived_from(self) -> Index | None:
+        """The lowest index of a record that is staged, or kept and in no committed run; None = there is none."""
+        kept = (topic.first_index_from(self.runs.archived_end(topic)) for topic in self.topics.values())
+        return min(filter(None, [*kept, self.staging.first_index]), default=None)
+
     def needed_from(self, topic: Topic) -> Index | None:
         """Return the lowest index of a record of ``topic`` of which only the log has a copy; None = there is none.
 
