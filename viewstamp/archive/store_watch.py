@@ -13,6 +13,8 @@ __all__ = ["StoreWatch"]
 
 _WAIT_SECONDS: Final = 0.7
 """How long a caller waits for a look. Shorter than the time in which a leader answers a request about the archive."""
+_NEW_SECONDS: Final = 2.0
+"""Age up to which an error is raised again without another look. Longer than a client waits until it asks again."""
 _CURRENT_SECONDS: Final = 15.0
 """Age from which a result is not reported any more without another look."""
 _SLOW_SECONDS: Final = 5.0
@@ -53,7 +55,10 @@ class StoreWatch:
         self._error: ViewstampError | None = None
 
     def check(self) -> None:
-        """Return if the newest look found nothing wrong; a result that is missing or is an error is looked for again.
+        """Return if the newest look found nothing wrong; without a result, or after an error, look again.
+
+        An error is raised for a moment without another look. Otherwise a caller that repeats its call, because it does
+        not wait long enough for a slow store, would begin a new look each time and never get a result.
 
         Raises:
           StorageError: the store refuses what the archive needs.
@@ -62,7 +67,9 @@ class StoreWatch:
         with self._changed:
             if self._ended is not None and self._error is None:
                 return
-            self._begin()
+            is_new = self._ended is not None and self._monotonic() - self._ended < _NEW_SECONDS
+            if not is_new:
+                self._begin()
             if not self._changed.wait_for(lambda: self._began is None, _WAIT_SECONDS):
                 raise UnavailableError(
                     f"{self._where} has not answered yet whether it can be used", remedy="try again in a moment"
