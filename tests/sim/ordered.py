@@ -1,0 +1,207 @@
+"""Records in the streams of a simulated cluster, and the invariants of their order.
+
+A writer creates a stream, and appends batches to it, at the member that leads its group. It waits for no answer for
+ever, because the process of the member may die. It takes another session when an outcome is unknown.
+
+| invariant | sentence |
+| --- | --- |
+| OrderStable | all members have the same run of each ORDER, whenever they are asked |
+| GlobalTiles | at the end the records of all streams have the global positions from 1 on, each one once |
+| OrderOnlyCommitted | ... and the order of a stream ends where its records end, on each member |
+| OrderKeepsStreamOrder | ... and the records of a stream have rising positions |
+| MapIsComplete | ... which the group of the stream knows, because group 0 has forgotten them |
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgpack
+
+from viewstamp.errors import ViewstampError
+from viewstamp.ids import GlobalPosition, Position, Sequence, SessionId, Stream, TopicId
+from viewstamp.node.group import Group
+from viewstamp.node.state_machine import (
+    MissingRunsQuery,
+    OrderStatusQuery,
+    Result,
+    StreamReportsQuery,
+    TopicQuery,
+    TopicsQuery,
+)
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.violation import Violation
+from viewstamp.streams import Streams
+from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.ordering import GlobalRun
+
+__all__ = ["OrderedStreams"]
+
+_PAUSE_SECONDS = 0.2
+"""The mean time between two batches for a stream."""
+_LOOK_SECONDS = 0.1
+_ANSWER_SECONDS = 2.0
+_BATCHES_MAX = 40
+"""The most batches for a stream, because its records stay in the log."""
+_RUNS_MAX = 10_000
+
+
+class OrderedStreams:
+    """Writes to the streams of a cluster, and checks their order."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Prepare."""
+        self._cluster = cluster
+        self.streams: list[Stream] = []
+        """The streams that are written to."""
+        self._process = cluster.loop.process("stream-writers")
+        self._entropy = cluster.loop.entropy("stream-writers")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._given: dict[tuple[Stream, int], GlobalRun] = {}
+        """The run of each stream and version, as a member had it first."""
+        self.written = 0
+        """The number of acknowledged batches."""
+        self._is_over = False
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._process.spawn(self._look())
+
+    def write_to(self, stream: Stream) -> None:
+        """Begin to write to a stream of a group that is placed."""
+        self.streams.append(stream)
+        self._tasks.append(self._process.spawn(self._write(stream)))
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._is_over = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is written."""
+        return all(task.done() for task in self._tasks)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                self.look()
+            except Violation as violation:
+                self._cluster.fail(violation)
+                return
+
+    def look(self) -> None:
+        """Compare the runs that the members have in group 0. Raises Violation."""
+        for member in self._cluster.members:
+            if not member.is_up or member.node is None or member.node.group.parts is None:
+                continue
+            for stream, _, forgotten in member.machine.query(OrderStatusQuery()):
+                for run in member.machine.query(MissingRunsQuery(stream, forgotten, _RUNS_MAX)):
+                    if (known := self._given.setdefault((stream, run.version), run)) != run:
+                        raise Violation("OrderStable", f"{member.name} has {run} of {stream}, and {known} was given")
+
+    # Writing.
+
+    def _hosts(self, stream: Stream) -> list[Group]:
+        return [hosted for member in self._cluster.members if (hosted := member.group(stream.group)) is not None]
+
+    async def _write(self, stream: Stream) -> None:
+        session, sequence = SessionId(0), 0
+        for _ in range(_BATCHES_MAX):
+            await asyncio.sleep(self._entropy.expovariate(1 / _PAUSE_SECONDS))
+            leader = next((each for each in self._hosts(stream) if each.replica and each.replica.is_leading), None)
+            if self._is_over:
+                return
+            if leader is None:
+                continue
+            try:
+                if not session:
+                    opened = await self._ask(leader, build_batch([b""], kind=Kind.OPEN_SESSION))
+                    assert isinstance(opened, dict), opened
+                    session, sequence = SessionId(int(str(opened["session"]))), 0
+                if not any(topic["name"] == stream.name for topic in leader.machine.query(TopicsQuery())):
+                    record = msgpack.packb({"name": stream.name, "retain_bytes": 0, "retain_seconds": 0.0})
+                    await self._ask(leader, build_batch([record], kind=Kind.CREATE_TOPIC))
+                topic = TopicId(leader.machine.query(TopicQuery(stream.name))["id"])
+                values = [b"x"] * self._entropy.randint(1, 3)
+                sequence += 1
+                batch = build_batch(values, topic=topic, session=session, sequence=Sequence(sequence))
+                await self._ask(leader, batch)
+                self.written += 1
+            except (TimeoutError, ViewstampError):
+                session = SessionId(0)
+
+    async def _ask(self, leader: Group, batch: Batch) -> Result:
+        """Propose a batch. Raises ViewstampError, and TimeoutError if the outcome is unknown."""
+        answered: asyncio.Future[Result | ViewstampError] = asyncio.get_running_loop().create_future()
+
+        def answer(result: Result | ViewstampError) -> None:
+            if not answered.done():
+                answered.set_result(result)
+
+        leader.propose(batch, answer)
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            result = await answered
+        if isinstance(result, ViewstampError):
+            raise result
+        return result
+
+    # The end.
+
+    def _ends(self, stream: Stream) -> list[tuple[Position, Position]]:
+        """Return the end of a stream and of its map, on each member of its group."""
+        found = []
+        for hosted in self._hosts(stream):
+            reports = hosted.machine.query(StreamReportsQuery(stream.group))
+            own = next((each for each in reports if each.stream == stream), None)
+            found.append((own.end, own.mapped) if own is not None else (Position(1), Position(1)))
+        return found
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all records are ordered on all members, and group 0 has forgotten all runs."""
+        for member in self._cluster.members:
+            if not member.is_up or member.node is None:
+                return False
+            ordered = {each.stream: (each.end, each.mapped) for each in member.machine.query(OrderStatusQuery())}
+            for stream in self.streams:
+                wanted = ordered.get(stream, (1, 1))
+                if any(each != (wanted[0], wanted[0]) or each != wanted for each in self._ends(stream)):
+                    return False
+        return True
+
+    def check(self) -> int:
+        """Check the order on the members, which have settled; return the number of records. Raises Violation."""
+        self.look()
+        places: dict[GlobalPosition, tuple[Stream, int]] = {}
+        total = 0
+        for stream in self.streams:
+            found = set(self._ends(stream))
+            end, _ = max(found)
+            if found != {(end, end)}:
+                raise Violation("OrderOnlyCommitted", f"{stream} has the ends and mapped ends {found}")
+            total += end - 1
+            for hosted in self._hosts(stream):
+                positions = self._positions(hosted, stream, end)
+                places |= {position: (stream, local) for local, position in enumerate(positions, 1)}
+        if sorted(places) != list(range(1, total + 1)):
+            raise Violation("GlobalTiles", f"{total} records have the positions {sorted(places)}")
+        for (stream, _), run in self._given.items():
+            for offset in range(run.length):
+                if places.get(GlobalPosition(run.position + offset)) != (stream, run.local + offset):
+                    raise Violation("OrderStable", f"{run} of {stream} was given, and is not there")
+        return total
+
+    def _positions(self, hosted: Group, stream: Stream, end: Position) -> list[GlobalPosition]:
+        """Return the global positions of the records of a stream, as a member of its group knows them."""
+        found: list[GlobalPosition] = []
+        assert isinstance(hosted.machine, Streams)
+        known = hosted.machine._ledger.state.maps.map_of(stream.name)
+        for local in range(1, end):
+            position = known.find_global(local) if known is not None else None
+            if position is None:
+                raise Violation("MapIsComplete", f"{hosted.me} does not know the position of {local} of {stream}")
+            if found and position <= found[-1]:
+                raise Violation("OrderKeepsStreamOrder", f"{stream} has {position} after {found[-1]}")
+            found.append(position)
+        return found

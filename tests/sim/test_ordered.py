@@ -1,0 +1,118 @@
+"""The order of streams in simulated clusters: it survives faults, lost disks, and the death of each leader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.mutants.catalogue import CATALOGUE
+from tests.sim.ordered import OrderedStreams
+from tests.sim.test_groups import CALM, PLACED, die
+from viewstamp.ids import GROUP_0, GroupId, Stream
+from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.sim.checkers.liveness import check_liveness
+from viewstamp.sim.cluster import Member, is_settled
+from viewstamp.sim.faults import Faults
+from viewstamp.sim.groups import GroupPlacer
+from viewstamp.sim.swarm import Swarm
+from viewstamp.sim.violation import Violation
+from viewstamp.sim.world import World
+
+
+class OrderedWorld(World):
+    """A world with groups of one stream each, which are written to while it runs."""
+
+    def __init__(self, seed: int, swarm: Swarm, number: int = 2) -> None:
+        super().__init__(seed, swarm)
+        self.ordered = OrderedStreams(self)
+        self.placer = GroupPlacer(
+            self, number, on_seen=self._on_seen, on_placed=self._on_placed, on_gone=self.forget, cancels=False
+        )
+        self.damages.on_disk_loss = self.placer.look
+        for member in self.members:
+            self.bring_up(member)
+        self.placer.start()
+        self.ordered.start()
+
+    def _on_seen(self, placed: PlacedGroup) -> None:
+        self.watch(placed.id, frozenset(placed.members))
+
+    def _on_placed(self, group: GroupId) -> None:
+        self.ordered.write_to(Stream(group, f"s{len(self.ordered.streams)}"))
+
+    def finish(self) -> int:
+        """End all faults, wait until everything is ordered, and check it; return the number of ordered records."""
+        self.calm()
+        assert self.loop.run_until(lambda: self.placer.is_done, seconds=60.0), self.describe()
+        assert self.loop.run_until(lambda: self.ordered.written >= 10, seconds=60.0), self.describe()
+        self.ordered.stop()
+        check_liveness(
+            self,
+            lambda: (
+                self.ordered.is_done
+                and all(is_settled(self.members, each) for each in self.placer.placed)
+                and self.ordered.is_complete
+            ),
+        )
+        self.loop.check()
+        return self.ordered.check()
+
+
+def test_the_records_of_all_streams_are_ordered() -> None:
+    world = OrderedWorld(1, CALM, number=3)
+    try:
+        assert world.finish() >= 10
+        assert len(world.ordered.streams) == 3
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("seed", [3, 6, 11, 12])
+def test_the_order_survives_faults_and_lost_disks(seed: int) -> None:
+    world = OrderedWorld(seed, PLACED)
+    try:
+        faults = Faults(world, world.loop.entropy("faults"))
+        faults.start()
+        world.loop.run_until(lambda: False, seconds=2 * PLACED.seconds)
+        faults.stop()
+        assert world.finish() >= 10
+    finally:
+        world.close()
+
+
+def leader_of(world: OrderedWorld, *, is_of_group_0: bool) -> Member | None:
+    """Return the leader of group 0, or of a group with a stream."""
+    for group in [GROUP_0] if is_of_group_0 else world.placer.placed:
+        for member in world.members:
+            hosted = member.group(group)
+            if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
+                return member
+    return None
+
+
+@pytest.mark.parametrize("is_of_group_0", [True, False])
+@pytest.mark.parametrize("death", range(0, 60, 15))
+def test_the_order_goes_on_wherever_a_leader_dies(death: int, is_of_group_0: bool) -> None:
+    """The process dies at a call of its disk, while reports, ORDERs and CONTEXTs are on their way."""
+    world = OrderedWorld(death, replace(CALM, seconds=0.0))
+    try:
+        assert world.loop.run_until(lambda: world.ordered.written >= 4, seconds=60.0)
+        victim = leader_of(world, is_of_group_0=is_of_group_0)
+        assert victim is not None
+        victim.disk.crash_at(victim.disk.calls + death, lambda: die(world, victim))
+        world.loop.run_until(lambda: not victim.is_up, seconds=2.0)
+        assert world.finish() >= 10
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("mutant", ["order-skips-a-position", "forget-what-is-ordered"])
+def test_a_planted_mistake_is_found(mutant: str) -> None:
+    with CATALOGUE[mutant].plant():
+        world = OrderedWorld(1, CALM, number=3)
+        try:
+            with pytest.raises((Violation, AssertionError)):
+                world.finish()
+        finally:
+            world.close()
