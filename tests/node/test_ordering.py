@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_hosting import Placing
-from viewstamp.errors import FrameError, ViewstampError
+from viewstamp.errors import FrameError, RequestError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node import Node
 from viewstamp.node.state_machine import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery
+from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.ordering import StreamReport, encode_order, read_reports
+from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_order, read_reports
 
 
 class Ordered(Placing):
@@ -120,6 +122,19 @@ async def test_an_order_that_was_snapshot_goes_on_after_a_restart_of_all(tmp_pat
         await group.run()
         await group.append(one, 1)
         await group.has_order({one: 4})
+
+
+async def test_a_context_that_is_refused_is_logged_once_and_made_again(tmp_path: Path) -> None:
+    def refuse(*_: object) -> list[GlobalRun]:
+        raise RequestError("a CONTEXT that does not fit")
+
+    async with Ordered(tmp_path) as group:
+        await group.run()
+        one = await group.stream("s1")
+        with patched(StreamMaps, check=refuse):
+            await group.append(one, 2)
+            await wait_for(lambda: "a CONTEXT that does not fit" in group.journal.tail(), group.journal.tail)
+        await group.has_order({one: 3})
 
 
 def reported(stream: Stream, end: int = 9) -> list[StreamReport]:

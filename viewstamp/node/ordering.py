@@ -34,7 +34,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from viewstamp.errors import ViewstampError
+from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId, NodeId, Position, Stream, name_of
@@ -95,6 +95,7 @@ class Ordering:
         self._on_failed = on_failed
         self._logger = log
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
         self._rounds = 0
         self._reports: dict[Stream, StreamReport] = {}
         """The newest reports, while this node leads group 0."""
@@ -107,16 +108,21 @@ class Ordering:
         self._probed: Mapping[NodeId, str] | None = None
         """The members that can read an ORDER; None = not known."""
         self._probe_at = 0
+        self._refused: dict[str, str] = {}
+        """The refused records that were logged, each with the last error."""
         self._unfit = ""
         """The last reason why nothing was ordered, as it was logged."""
 
     def on_placement(self) -> None:
         """Begin with the rounds if there is a placed group. Never awaits."""
-        if self._task is None and self._group.parts is not None and self._group.machine.query(GroupsQuery()):
+        if self._task is not None or self._is_stopping or self._group.parts is None:
+            return
+        if self._group.machine.query(GroupsQuery()):
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """End the rounds. Idempotent."""
+        """End the rounds, and begin none again. Idempotent."""
+        self._is_stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -168,12 +174,19 @@ class Ordering:
 
         def answer(result: Result | ViewstampError) -> None:
             self._mapping.discard(stream)
+            self._note_refusal(f"CONTEXT of {stream.name} in group {stream.group}", result)
 
         with suppress(ViewstampError):
             self._mapping.add(stream)
             hosted.propose(record, answer)
             return
         self._mapping.discard(stream)
+
+    def _note_refusal(self, what: str, result: Result | ViewstampError) -> None:
+        """Log a record that was refused for its content, once, because each round makes it again."""
+        if isinstance(result, RequestError) and self._refused.get(what) != result.message:
+            self._refused[what] = result.message
+            self._logger.warning("! record refused", what=what, error=result.message)
 
     # The leader of group 0.
 
@@ -207,6 +220,7 @@ class Ordering:
 
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
+            self._note_refusal("ORDER", result)
 
         with suppress(ViewstampError):
             self._is_ordering = True
