@@ -19,7 +19,9 @@ from tests.streams.test_runs import prepare as prepare_run
 from tests.streams.test_tokens import READER, create
 from viewstamp.actors.replicated.cut import read_pieces
 from viewstamp.errors import CorruptionError, OutdatedCodeError
+from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
 from viewstamp.streams import Streams
+from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_context, encode_order
 from viewstamp.wire.spreading import encode_spread
 from viewstamp.wire.values import pack, unpack
 
@@ -28,7 +30,7 @@ REFUSED = (CorruptionError, OutdatedCodeError)
 
 @cache
 def handed_out() -> list[bytes]:
-    """Return a small cut with topics, sessions, actors and their results, tokens, groups, runs and a spread topic."""
+    """Return a small cut with everything that a state has: topics, sessions, actors, tokens, groups, runs, an order."""
     log = Log(Streams(CLASSES))
     sessions = [log.session() for _ in range(3)]
     for n in range(3):
@@ -46,6 +48,9 @@ def handed_out() -> list[bytes]:
     log.append(topic, sessions[0], 3, count=30)
     log.run(commit(log.run(prepare_run(1, 11, topic))["run"]["id"], 10))  # type: ignore[index]
     log.run(prepare_run(11, 21, topic))
+    ends = [StreamReport(Stream(GroupId(group), f"s{n}"), Position(5), Position(1)) for n, group in enumerate(groups)]
+    log.run(encode_order(ends))
+    log.run(encode_context("t0", [GlobalRun(1, GlobalPosition(1), Position(1), 4)]))
     return list(pieces(log.machine.begin_snapshot(), 300))
 
 

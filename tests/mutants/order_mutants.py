@@ -128,6 +128,16 @@ def write_empty_orders() -> AbstractContextManager[None]:
     return patched(Order, moved=lambda self, reports: sorted(reports), check=lambda self, batch: True)
 
 
+def order_beyond_64_bits() -> AbstractContextManager[None]:
+    """A false report uses up the global positions that a snapshot can hold."""
+    original = Order._moves
+
+    def moves(self: Order, report: StreamReport) -> bool:
+        return original(self, report) or report.end == (1 << 63) - 1 > self.ordered_end(report.stream)
+
+    return patched(Order, _moves=moves)
+
+
 ORDER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -143,6 +153,7 @@ ORDER_MUTANTS = {
         ("map-without-its-end", "a trim removes the newest run of a stream", map_without_its_end),
         ("order-without-versions", "a snapshot has another version of the order", order_without_versions),
         ("write-empty-orders", "an ORDER is written while nothing is committed", write_empty_orders),
+        ("order-beyond-64-bits", "a false report makes a state that no snapshot can hold", order_beyond_64_bits),
     )
 }
 """The mutants by name."""

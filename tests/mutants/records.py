@@ -1107,18 +1107,12 @@ RECORDS: tuple[Record, ...] = (
         "forget-what-is-ordered",
         Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),
     ),
-    Record(
-        "forget-a-part",
-        Case("tests/streams/test_order.py::test_only_runs_that_a_stream_has_are_forgotten"),
-    ),
+    Record("forget-a-part", Case("tests/streams/test_order.py::test_only_runs_that_a_stream_has_are_forgotten")),
     Record(
         "context-above-the-map",
         Case("tests/streams/test_order.py::test_a_leader_that_lags_behind_group_0_gets_no_runs"),
     ),
-    Record(
-        "add-known-runs",
-        Case("tests/streams/test_order.py::test_a_run_that_the_map_has_is_skipped"),
-    ),
+    Record("add-known-runs", Case("tests/streams/test_order.py::test_a_run_that_the_map_has_is_skipped")),
     Record(
         "report-what-is-admitted",
         Case(
@@ -1139,13 +1133,11 @@ RECORDS: tuple[Record, ...] = (
         "map-without-its-end",
         Case("tests/streams/test_order.py::test_a_map_keeps_its_end_when_its_stream_is_trimmed_empty"),
     ),
+    Record("order-without-versions", Case("tests/streams/test_order.py::test_the_order_is_restored_and_goes_on_alike")),
+    Record("write-empty-orders", Case("tests/streams/test_order.py::test_an_order_without_effect_is_not_written")),
     Record(
-        "order-without-versions",
-        Case("tests/streams/test_order.py::test_the_order_is_restored_and_goes_on_alike"),
-    ),
-    Record(
-        "write-empty-orders",
-        Case("tests/streams/test_order.py::test_an_order_without_effect_is_not_written"),
+        "order-beyond-64-bits",
+        Case("tests/streams/test_order.py::test_a_false_report_leaves_a_state_that_can_be_loaded"),
     ),
     Record(
         "fork-in-an-old-term",

@@ -368,6 +368,17 @@ def test_a_damaged_image_of_the_order_is_refused(image: list[Any]) -> None:
         Order.from_image(image)
 
 
+def test_a_false_report_leaves_a_state_that_can_be_loaded(log: Log) -> None:
+    """Snapshots have numbers below 2^63. Beyond them, no node could start from a snapshot of group 0 again."""
+    first, second = (Stream(GroupId(established(log, name)), name) for name in ("s1", "s2"))
+    top = Position((1 << 63) - 1)
+    log.run(encode_order([StreamReport(first, top, Position(1)), StreamReport(second, top, Position(1))]))
+    found = restored(log.machine)._state.order
+    assert found.image() == log.machine._state.order.image()
+    assert found.next_position < 1 << 63
+    assert (found.ordered_end(first), found.ordered_end(second)) == (top, 1)
+
+
 def columns(*runs: list[int]) -> list[bytes]:
     """Return the image of a map with these runs."""
     return [b"".join(number.to_bytes(8, "little") for number in column) for column in zip(*runs, strict=True)]

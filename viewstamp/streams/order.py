@@ -11,6 +11,7 @@ ordered end to the new end. So it makes no difference which state the leader had
 | the end of the committed CONTEXTs of its stream | the runs below it are forgotten here, because the stream has them |
 | such an end that is not above the last one, or above the ordered end | none |
 | an end of a stream that has ``HELD_MAX`` runs here | none |
+| an end with which the global positions would reach 2^63, as only a false report has it | none |
 
 An ORDER without any effect is not admitted, so nothing is written while nothing is committed. One that became so
 behind another record changes nothing; its version is not counted.
@@ -130,9 +131,8 @@ class Order:
 
     def _moves(self, report: StreamReport) -> bool:
         state = self._streams.get(report.stream)
-        if state is None:
-            return report.end > 1
-        return report.end > state.end and len(state.runs) < HELD_MAX
+        end, runs = (state.end, len(state.runs)) if state is not None else (1, 0)
+        return end < report.end < end + _NUMBER_MAX - self.next_position and runs < HELD_MAX
 
     def _forgets(self, report: StreamReport) -> bool:
         state = self._streams.get(report.stream)

@@ -106,8 +106,8 @@ class StreamMap:
         versions, positions, locals_, lengths = loaded._columns
         if not len(versions) == len(positions) == len(locals_) == len(lengths) > 0:
             raise ValueError(f"a map with columns of {', '.join(str(len(each)) for each in loaded._columns)} runs")
-        if not all(min(each) >= 1 and max(each) < 1 << 62 for each in loaded._columns):
-            raise ValueError("a map with a number that is not in [1, 2^62)")
+        if not all(min(each) >= 1 and max(each) < 1 << 63 for each in loaded._columns):
+            raise ValueError("a map with a number that is not in [1, 2^63)")
         if not all(map(eq, map(add, locals_, lengths), locals_[1:])):
             raise ValueError("the runs of a map leave a gap")
         if not (all(map(le, map(add, positions, lengths), positions[1:])) and all(map(lt, versions, versions[1:]))):
