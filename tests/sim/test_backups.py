@@ -179,7 +179,7 @@ def check_contents(taken: Taken, found: Contents, final: Contents, journals: dic
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("name", SWARMS)
-def test_a_restored_backup_holds_what_was_acknowledged_and_nothing_else(name: str, seed: int) -> None:
+def test_a_backup_holds_what_was_acknowledged_and_nothing_else(name: str, seed: int) -> None:
     taken, disk, final = run(SWARMS[name], seed)
     for each in (taken[0], taken[-1]) if taken else ():
         new = Restored(seed, Swarm(nodes=3 if seed % 2 else 1, faults={}))
