@@ -460,6 +460,9 @@ async def test_the_log_keeps_records_of_a_run_that_the_store_has_lost(tmp_path: 
                     assert first_index(group) == 1
                     assert await read(client) == before
                     assert str(run.id) in group.nodes[NodeId("n1")].archived.status["unreadable_runs"]
+                    parts = group.nodes[NodeId("n1")].group.parts
+                    assert parts is not None
+                    assert f"archived run {run.id} cannot be read" in parts.snapshotter.explain_full()
                 source.file(run.id).write_bytes(intact)
                 await drop(group, client)
             assert await read(client) == before

@@ -277,6 +277,12 @@ class ArchivedReads:
                 self._verifying = asyncio.get_running_loop().create_task(self._verify(due))
         return min((Index(run.first_index) for run in missing), default=None)
 
+    def explain_held(self) -> str:
+        """Explain which run keeps the log, because this node could not read it; "" = none does."""
+        for (_, run, _), (_, error) in self._failed.items():
+            return f"archived run {run} cannot be read, so the log keeps its records: {error.message}; {error.remedy}"
+        return ""
+
     async def _verify(self, runs: list[ArchivedRun]) -> None:
         """Read the objects of runs, a row group a step, so that reads of clients come in between."""
         try:

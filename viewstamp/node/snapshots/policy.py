@@ -224,6 +224,9 @@ class Snapshotter(AsyncActor[None]):
         self._wake.set()
         keep_from = self._applier.machine.keep_from()
         newest_end = self.newest.end if self.newest is not None else Index(1)
+        held = self._held_by_runs()
+        if held is not None and (keep_from is None or held < keep_from) and (why := self._archived.explain_held()):
+            return why
         if keep_from is not None and keep_from <= max(newest_end, self._wal.first_index):
             return self._applier.machine.explain_kept()
         return "a snapshot will let some of it go: one is taken by itself, or by `viewstamp snapshot create`"
