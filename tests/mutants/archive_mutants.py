@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.archive import run_file, run_store
+from viewstamp.archive import run_file, run_process, run_store
 from viewstamp.archive.run_file import RunReader
+from viewstamp.archive.run_process import RunProcess
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.archive.store import ObjectFile
 from viewstamp.ids import Position, RunId, TopicId
@@ -271,6 +272,70 @@ def answers_hold_row_groups() -> AbstractContextManager[None]:
     return patched(LoadedRecords, batches=batches)
 
 
+def wait_for_ever() -> AbstractContextManager[None]:
+    """A call of the archive process has no time limit."""
+    original = run_process._Process.__init__
+
+    def init(self: Any, where: str, seconds: float) -> None:
+        original(self, where, seconds)
+        self._pipe = _Patient(self._pipe)
+
+    return patched(run_process._Process, __init__=init)
+
+
+class _Patient:
+    """A socket whose time limit has no effect."""
+
+    def __init__(self, pipe: Any) -> None:
+        self._pipe = pipe
+        pipe.settimeout(None)
+
+    def settimeout(self, seconds: float) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipe, name)
+
+
+def stop_waits() -> AbstractContextManager[None]:
+    """A stop of the node waits for the store."""
+    return patched(RunProcess, close=lambda self: None)
+
+
+def use_the_dead() -> AbstractContextManager[None]:
+    """The node goes on with an archive process that has ended."""
+    original = run_process._Process.end
+
+    def end(self: Any) -> None:
+        original(self)
+        self.is_usable = True
+
+    return patched(run_process._Process, end=end)
+
+
+def outlive_the_node() -> AbstractContextManager[None]:
+    """The archive process does not look at the end of its socket, nor for its parent."""
+    start = run_process._START.replace(
+        "main(int(sys.argv[2]))",
+        "import os\nfrom viewstamp.archive import worker\n"
+        "def receive_all(pipe, requests, parent):\n"
+        "    while (found := worker.receive(pipe)) is not None:\n"
+        "        requests.put(found)\n"
+        "worker._receive_all = receive_all\n"
+        "main(int(sys.argv[2]))",
+    )
+    return patched(run_process, _START=start)
+
+
+def start_without_bound() -> AbstractContextManager[None]:
+    return patched(run_process, _ENDING_MAX=1 << 30)
+
+
+def prepare_before_the_process() -> AbstractContextManager[None]:
+    """A run is prepared on a machine that cannot write it."""
+    return patched(RunProcess, wake=lambda self: None)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -352,6 +417,12 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
             rule="§5a",
         ),
         Mutant("answers-hold-row-groups", "a slow reader keeps a whole row group", answers_hold_row_groups, rule="§10"),
+        Mutant("wait-for-ever", "a store that hangs holds the archivist for ever", wait_for_ever, rule="§5a"),
+        Mutant("stop-waits", "a stop waits for a store that hangs", stop_waits, rule="§5a"),
+        Mutant("use-the-dead", "an archive process that has ended is used again", use_the_dead, rule="§5a"),
+        Mutant("outlive-the-node", "the archive process works on without its node", outlive_the_node, rule="§5a"),
+        Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
+        Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
     )
 }
 """The mutants by name."""

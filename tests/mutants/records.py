@@ -1296,6 +1296,27 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_archived.py::test_an_answer_does_not_keep_the_row_group_in_memory"),
     ),
     Record(
+        "wait-for-ever",
+        Case(
+            "tests/archive/test_run_process.py::test_a_store_that_hangs_is_left_at_the_time_limit_and_its_process_killed"
+        ),
+    ),
+    Record("stop-waits", Case("tests/node/test_archive_process.py::test_a_stop_does_not_wait_for_a_store_that_hangs")),
+    Record(
+        "use-the-dead",
+        Case("tests/archive/test_run_process.py::test_a_process_that_is_killed_before_any_call_fails_that_call_only"),
+    ),
+    Record(
+        "outlive-the-node", Case("tests/archive/test_run_process.py::test_the_process_ends_with_a_node_that_is_killed")
+    ),
+    Record(
+        "start-without-bound", Case("tests/archive/test_run_process.py::test_processes_that_do_not_end_are_two_at_most")
+    ),
+    Record(
+        "prepare-unable",
+        Case("tests/node/test_archive_process.py::test_a_process_that_cannot_load_pyarrow_leaves_no_run"),
+    ),
+    Record(
         "put-unconditionally",
         Case("tests/archive/test_s3_store.py::test_of_two_writers_the_first_to_finish_has_the_name[whole]"),
     ),

@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from tests.node.hooked_disk import HookedDisk
 from tests.node.switchboard import CLIENT, Switchboard
 from tests.steady import clock_of_the_loop
+from viewstamp.archive.run_process import RunProcess
 from viewstamp.client import Client, ClientOptions
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.host.clock import read_boot_id
@@ -163,7 +164,7 @@ class Group:
             self.journal.logger(),
             machine_of=lambda _: self.machine(NodeId(name)),
             run_store=(store := self._run_stores(NodeId(name))),
-            run_source=cast("RunSource | None", store),
+            run_source=cast("RunSource | None", store.runs if isinstance(store, RunProcess) else store),
         )
 
     def machine(self, node: NodeId) -> Streams:

@@ -20,6 +20,9 @@ Modules
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
     `run_batches.py` the records of a row group as batches, for readers
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
+    `run_process.py` the same calls as a node makes them: in the archive process, with a time limit
+    `worker.py`    the archive process
+    `pipe.py`      the messages between the two
 
 The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read. ``node/archivist.py``
 has the steps of the leader that writes them, and ``node/archived.py`` the reads of clients.

@@ -5,12 +5,20 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.wire.batch import Buffer, Column
 
-__all__ = ["binary_array", "load_arrow", "number_array", "rising"]
+__all__ = ["binary_array", "check_arrow", "load_arrow", "number_array", "rising"]
+
+
+def check_arrow() -> None:
+    """Check, without loading it, that pyarrow can be used here. Raises ConfigError."""
+    if find_spec("pyarrow") is None:
+        raise _no_arrow("not found")
+    _check_byteorder()
 
 
 def load_arrow() -> Any:
@@ -20,13 +28,21 @@ def load_arrow() -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        raise ConfigError(
-            f"runs of archived records need pyarrow, which is not installed ({error})",
-            remedy="pip install 'viewstamp[archive]'",
-        ) from error
+        raise _no_arrow(str(error)) from error
+    _check_byteorder()
+    return pyarrow
+
+
+def _no_arrow(why: str) -> ConfigError:
+    return ConfigError(
+        f"runs of archived records need pyarrow, which is not installed ({why})",
+        remedy="pip install 'viewstamp[archive]'",
+    )
+
+
+def _check_byteorder() -> None:
     if sys.byteorder != "little":
         raise ConfigError("runs of archived records need a little-endian machine", remedy="use another node for it")
-    return pyarrow
 
 
 def binary_array(column: Column, count: int, validity: Buffer | None) -> Any:

@@ -36,7 +36,7 @@ class RunObjects:
         """Use the folder of ``cluster`` in ``store``."""
         self.where = store.where
         self._store = store
-        self._cluster = cluster
+        self.cluster = cluster
 
     @property
     def problem(self) -> str:
@@ -51,6 +51,10 @@ class RunObjects:
           UnavailableError: the store does not answer, or has not answered yet.
         """
         load_arrow()
+        self.check_store()
+
+    def check_store(self) -> None:
+        """Check as :meth:`check_usable`, but not whether pyarrow can be used."""
         try:
             self._store.check_usable()
         except StorageError as error:
@@ -60,14 +64,17 @@ class RunObjects:
         """Return what is wrong with the store; as :meth:`ObjectStore.status`."""
         return self._store.status()
 
+    def wake(self) -> None:
+        """Do nothing, because the calls need nothing."""
+
     def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
-        name = run_name(self._cluster, run)
+        name = run_name(self.cluster, run)
         try:
             creation = self._store.begin(name)
         except FileExistsError as error:
             raise self._in_use(name) from error
-        return _RunObject(creation, self._cluster, run, topic, first, self._in_use(name))
+        return _RunObject(creation, self.cluster, run, topic, first, self._in_use(name))
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -83,7 +90,7 @@ class RunObjects:
 
     def _open(self, run: ArchivedRun) -> RunReader:
         """Open the object of a run, and compare its description with the catalogue. Raises as :meth:`check`."""
-        cluster = ClusterId(run.origin) if run.origin else self._cluster
+        cluster = ClusterId(run.origin) if run.origin else self.cluster
         name = run_name(cluster, run.id)
         reader = RunReader(ObjectFile(self._store, name, run.size), name)
         reader.check_identity(cluster, run.id)
@@ -102,7 +109,7 @@ class RunObjects:
 
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""
-        self._store.remove(run_name(self._cluster, run))
+        self._store.remove(run_name(self.cluster, run))
 
     def _in_use(self, name: str) -> UnavailableError:
         # For example by a run whose records a recovery without a majority has lost. The next attempt has another id.
@@ -110,10 +117,16 @@ class RunObjects:
 
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
-        folder = f"{self._cluster}/"
+        folder = f"{self.cluster}/"
         sizes = self._store.list_sizes(folder).items()
         found = ((_NAME.fullmatch(name.removeprefix(folder)), size) for name, size in sizes)
         return {int(match[1]): size for match, size in found if match is not None}
+
+    def rest(self) -> None:
+        """Do nothing, because the calls keep nothing."""
+
+    def close(self) -> None:
+        """Do nothing, as :meth:`rest`."""
 
 
 class _RunObject:

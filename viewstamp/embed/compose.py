@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from viewstamp.archive.location import open_store
+from viewstamp.archive.run_process import RunProcess
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.config.load import load_settings
 from viewstamp.config.model import INTERVAL, NodeSettings
@@ -182,19 +183,19 @@ def compose_node(settings: NodeSettings, host: Host, log: Logger, actors: Actors
             call_result_bytes_max=settings.limits.result_bytes_max,
         )
 
-    run_store = _run_store(settings, log) if settings.archive.where else None
+    runs = _runs(settings, log) if settings.archive.where else None
     return Node(
         node_options(settings),
         host,
         machine(),
         log,
         machine_of=lambda _: machine(),
-        run_store=run_store,
-        run_source=run_store,
+        run_store=None if runs is None else RunProcess(runs),
+        run_source=runs,
     )
 
 
-def _run_store(settings: NodeSettings, log: Logger) -> RunObjects:
+def _runs(settings: NodeSettings, log: Logger) -> RunObjects:
     """Return the store of archived records, and begin to look whether it can be used; the node does not wait for it."""
     loop, logger = asyncio.get_running_loop(), SafeLogger.of(log)
 

@@ -16,9 +16,10 @@ asks for the records before a position, and the leader writes one run after anot
 So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. Each
 member deletes its log's copy later, by its own state (``snapshots/policy.py``).
 
-Blocking calls are made in a thread, one piece of about 1 MiB of log at a time; with some pieces a row group of 16 MiB
-is written or read. After each piece the archivist waits as long as the piece took, so that it uses half a processor at
-most. Records are read by the reader of the log, which has a thread of its own, so that appends never wait for it.
+Each call of the store is made in a thread, with one piece of about 1 MiB of log at a time. In a node the thread only
+waits for the archive process (``archive/run_process.py``), which does the work, because a store that hangs would hold
+a thread for ever, and because writing Parquet would hold the interpreter's lock. Records are read by the reader of the
+log, which has a thread of its own, so that appends never wait for it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.errors import (
@@ -75,10 +76,11 @@ _ANSWER_SECONDS = 1.0
 """Longest time until a request is answered. Shorter than the silence after which a client asks another node."""
 _KEPT_SECONDS = 30.0
 """Time for which the result of a job is kept for the next request, because its caller was between two requests."""
+_IDLE_SECONDS = 10.0
+"""Time without a job after which the store frees what its calls need."""
 _JOBS_MAX = 32
 _UNPREPARED = "until then the log keeps the records"
 
-ParametersP = ParamSpec("ParametersP")
 ResultT = TypeVar("ResultT")
 
 
@@ -137,6 +139,10 @@ class RunStore(Protocol):
         """Return where the store is, and what is wrong with it, for ``viewstamp status``. Never blocks."""
         ...
 
+    def wake(self) -> None:
+        """Get what later calls need. Raises ConfigError if this machine cannot have it."""
+        ...
+
     def begin(self, run: RunId, topic: TopicId, first: Position) -> RunObject:
         """Begin to write the object of a run. Raises UnavailableError if there is an object of its name already."""
         ...
@@ -155,6 +161,14 @@ class RunStore(Protocol):
 
     def list_sizes(self) -> dict[int, int]:
         """Return the size in bytes of each object of this cluster, by the id of its run; 0 = it is not complete."""
+        ...
+
+    def rest(self) -> None:
+        """Free what calls need, because none is expected soon. Never blocks."""
+        ...
+
+    def close(self) -> None:
+        """End a call under way, with UnavailableError, and refuse later ones with ClosedError. Never blocks."""
         ...
 
 
@@ -177,6 +191,7 @@ class Archivist:
         self._ended: dict[tuple[object, ...], float] = {}
         """The time at which each job ended whose result was not requested yet."""
         self._turn = asyncio.Lock()
+        self._resting: asyncio.TimerHandle | None = None
         self._is_stopping = False
 
     # Requests.
@@ -215,11 +230,14 @@ class Archivist:
         return await self._result(("orphans", remove), lambda: self._find_orphans(remove))
 
     async def stop(self) -> None:
-        """Stop all jobs, and wait for the end of their steps in the store. Idempotent."""
+        """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""
         self._is_stopping = True
+        self._keep_awake()
         tasks = list(self._jobs.values())
         for task in tasks:
             task.cancel()
+        if self._store is not None:
+            self._store.close()
         if tasks:
             await asyncio.wait(tasks)
 
@@ -235,6 +253,7 @@ class Archivist:
                 raise OverloadedError(
                     f"{_JOBS_MAX} requests about the archive are being worked on", remedy="try again later"
                 )
+            self._keep_awake()
             self._jobs[key] = asyncio.get_running_loop().create_task(begin())
             self._jobs[key].add_done_callback(lambda ended: self._on_ended(key, ended))
         task: asyncio.Task[ResultT] = self._jobs[key]
@@ -246,12 +265,23 @@ class Archivist:
             self._ended.pop(key, None)
         if task.cancelled():
             raise ClosedError("the node is stopping", remedy="ask another node")
-        return task.result()
+        try:
+            return task.result()
+        except ConfigError as error:
+            raise self._unusable(error) from error
 
     def _on_ended(self, key: tuple[object, ...], task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._logger.warning("! archive", job=" ".join(map(str, key)), error=repr(task.exception()))
         self._ended[key] = self._clock.monotonic()
+        if self._store is not None and not self._is_stopping and all(each.done() for each in self._jobs.values()):
+            self._keep_awake()
+            self._resting = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._store.rest)
+
+    def _keep_awake(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
 
     def _forget_old(self) -> None:
         now = self._clock.monotonic()
@@ -283,10 +313,13 @@ class Archivist:
         try:
             await in_thread(self._store.check_usable)
         except ConfigError as error:
-            raise RequestError(
-                f"{self._group.options.node} leads, and cannot use the archive: {error.message}; nothing was archived",
-                remedy=error.remedy,
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: ConfigError) -> RequestError:
+        return RequestError(
+            f"{self._group.options.node} leads, and cannot use the archive: {error.message}; nothing was archived",
+            remedy=error.remedy,
+        )
 
     def _leads(self, term: Term) -> bool:
         replica = self._group.replica
@@ -335,6 +368,8 @@ class Archivist:
         if not topic.is_archive_used:
             await self._probe()
         end = self._group.machine.query(SplitQuery(name, first, end, RUN_BYTES))[1]
+        assert self._store is not None, "checked with the request"
+        await in_thread(self._store.wake)
         self._check_leads(term)
         prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
         run = RunId(cast("dict[str, int]", prepared["run"])["id"])
@@ -371,8 +406,8 @@ class Archivist:
                     raise UnavailableError(
                         f"records were deleted while they were being archived: {error.message}", remedy="try again"
                     ) from error
-                position = await self._step(written.add, end, buffers)
-            described = await self._step(written.finish)
+                position = await in_thread(written.add, end, buffers)
+            described = await in_thread(written.finish)
         except BaseException:
             await in_thread(written.abandon)
             raise
@@ -458,19 +493,10 @@ class Archivist:
                 f"the runs have changed meanwhile: {error.message}", remedy=f"try again; {_UNPREPARED}"
             ) from error
 
-    async def _step(
-        self, call: Callable[ParametersP, ResultT], *arguments: ParametersP.args, **named: ParametersP.kwargs
-    ) -> ResultT:
-        """Make a blocking call in a thread, then wait as long as it took."""
-        started = self._clock.monotonic()
-        result = await in_thread(call, *arguments, **named)
-        await asyncio.sleep(self._clock.monotonic() - started)
-        return result
-
     async def _go_through(self, pieces: Generator[int, None, None]) -> None:
         """Run a generator that reads a piece in each step."""
         try:
-            while await self._step(next, pieces, None) is not None:
+            while await in_thread(next, pieces, None) is not None:
                 pass
         finally:
             await in_thread(pieces.close)

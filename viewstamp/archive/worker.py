@@ -1,0 +1,131 @@
+"""The archive process of a node: it writes, reads and removes objects of runs, one request after the other.
+
+The node decides everything and proposes the records; this process has no part of the cluster's state, and opens no
+file of the node's data directory. Its standard input is a socket to the node (``pipe.py``).
+
+| request | answer |
+| --- | --- |
+| open: where, cluster | nothing; the store exists only from now on |
+| begin: run, topic, first | nothing; the object of a run is begun, and the one before it is out of reach |
+| add: end, and batches | next: the next position |
+| finish | the fields of ``WrittenRun`` |
+| abandon | nothing |
+| check: the fields of ``ArchivedRun`` | nothing |
+| step | bytes: those that were verified by this step; None = all of the run is |
+| remove: run | nothing |
+| list | sizes: pairs of run and size |
+
+An answer to a request that failed is an error as nodes send it to clients. If the node ends, however that happens, the
+socket ends, and so does this process, at once and within any call. What it has written then stays, as if the node had
+written it and died: nobody reads an object before its COMMIT_RUN. The process has a low priority, so that it gets only
+processor time that is left over, and it is the first one that the kernel ends if the memory is used up.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+from typing import Any
+
+from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.location import open_store
+from viewstamp.archive.pipe import receive, send
+from viewstamp.archive.run_store import RunObjects
+from viewstamp.errors import PeerError, ViewstampError
+from viewstamp.ids import ClusterId, Position, RunId, TopicId
+from viewstamp.node.archivist import RunObject
+from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.wire.answers import error_fields
+
+__all__ = ["main", "serve"]
+
+_NICE = 5
+_PARENT_SECONDS = 1.0
+"""Pause between two looks for the parent. A process that the node has forked may keep the socket open after its end."""
+
+_Message = tuple[dict[str, Any], bytearray]
+
+
+class _Requests:
+    """The requests of the node to the objects of its cluster."""
+
+    def __init__(self) -> None:
+        self._runs: RunObjects
+        self._object: RunObject
+        self._checking: Generator[int, None, None]
+
+    def answer(self, request: dict[str, Any], data: bytearray) -> dict[str, object]:
+        """Do what was requested. Raises ViewstampError, which is the answer then."""
+        name = request.pop("call")
+        match name:
+            case "open":
+                load_arrow()
+                self._runs = RunObjects(open_store(request["where"]), ClusterId(request["cluster"]))
+            case "begin":
+                self._object = self._runs.begin(
+                    RunId(request["run"]), TopicId(request["topic"]), Position(request["first"])
+                )
+            case "add":
+                return {"next": self._object.add(Position(request["end"]), [data])}
+            case "finish":
+                return self._object.finish()._asdict()
+            case "abandon":
+                self._object.abandon()
+            case "check":
+                self._checking = self._runs.check(ArchivedRun(**request))
+            case "step":
+                return {"bytes": next(self._checking, None)}
+            case "remove":
+                self._runs.remove(RunId(request["run"]))
+            case "list":
+                return {"sizes": [list(pair) for pair in self._runs.list_sizes().items()]}
+            case _:
+                raise PeerError(f"an archive process has no call {name!r}", remedy="start the node again")
+        return {}
+
+
+def serve(pipe: socket.socket, requests: queue.SimpleQueue[_Message]) -> None:
+    """Answer requests for ever. An error that is no ViewstampError is a mistake of ours, and ends the process."""
+    answers = _Requests()
+    while True:
+        request, data = requests.get()
+        try:
+            fields = answers.answer(request, data)
+        except ViewstampError as error:
+            fields = error_fields(error)
+        send(pipe, fields)
+
+
+def _receive_all(pipe: socket.socket, requests: queue.SimpleQueue[_Message], parent: int) -> None:
+    """Receive requests until the node has ended; then end this process, in whatever call it is."""
+    try:
+        while os.getppid() == parent:
+            if not select.select([pipe], [], [], _PARENT_SECONDS)[0]:
+                continue
+            found = receive(pipe)
+            if found is None:
+                break
+            requests.put(found)
+    finally:
+        os._exit(0)
+
+
+def main(parent: int) -> None:
+    """Be the archive process of the node that runs in the process ``parent``, until that ends."""
+    # The socket is inherited as standard input. Nothing else may read from it, or print into it.
+    pipe = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    os.nice(_NICE)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as stream:
+        stream.write("1000")
+    requests: queue.SimpleQueue[_Message] = queue.SimpleQueue()
+    threading.Thread(target=_receive_all, args=(pipe, requests, parent), daemon=True).start()
+    serve(pipe, requests)
