@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -336,6 +337,35 @@ def prepare_before_the_process() -> AbstractContextManager[None]:
     return patched(RunProcess, wake=lambda self: None)
 
 
+def tidy_out_of_turn() -> AbstractContextManager[None]:
+    """The leader drops a run that its own job is writing."""
+    original = Archivist._tidy
+
+    async def tidy(self: Archivist) -> None:
+        turn, self._turn = self._turn, asyncio.Lock()
+        try:
+            await original(self)
+        finally:
+            self._turn = turn
+
+    return patched(Archivist, _tidy=tidy)
+
+
+def tidy_never() -> AbstractContextManager[None]:
+    return patched(Archivist, start=lambda self: None)
+
+
+def tidy_as_follower() -> AbstractContextManager[None]:
+    """A node tidies up although another one leads."""
+    original = Archivist._tidy
+
+    async def tidy(self: Archivist) -> None:
+        with patched(Archivist, _check_leads=lambda self, term: None):
+            await original(self)
+
+    return patched(Archivist, _tidy=tidy)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -422,6 +452,9 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("use-the-dead", "an archive process that has ended is used again", use_the_dead, rule="§5a"),
         Mutant("outlive-the-node", "the archive process works on without its node", outlive_the_node, rule="§5a"),
         Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
+        Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
+        Mutant("tidy-never", "what no run needs stays until somebody asks", tidy_never, rule="B4 11"),
+        Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),
         Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
     )
 }

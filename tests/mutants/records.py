@@ -1313,6 +1313,14 @@ RECORDS: tuple[Record, ...] = (
         "start-without-bound", Case("tests/archive/test_run_process.py::test_processes_that_do_not_end_are_two_at_most")
     ),
     Record(
+        "tidy-out-of-turn",
+        Case("tests/node/test_archive_tidying.py::test_a_run_that_is_being_written_is_not_tidied_away"),
+    ),
+    Record(
+        "tidy-never", Case("tests/node/test_archive_tidying.py::test_the_leader_removes_what_no_run_needs_by_itself")
+    ),
+    Record("tidy-as-follower", Case("tests/node/test_archive_tidying.py::test_only_the_leader_tidies")),
+    Record(
         "prepare-unable",
         Case("tests/node/test_archive_process.py::test_a_process_that_cannot_load_pyarrow_leaves_no_run"),
     ),

@@ -13,6 +13,9 @@ asks for the records before a position, and the leader writes one run after anot
 | 6. the object is read back, and compared with what was written | the same |
 | 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
 
+Once an hour the leader tidies up by itself, in the same order of jobs. It does step 2 for each topic that needs it, and
+then removes orphans. If it dies in between, the next leader finds the rest an hour later.
+
 So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. Each
 member deletes its log's copy later, by its own state (``snapshots/policy.py``).
 
@@ -76,6 +79,8 @@ _ANSWER_SECONDS = 1.0
 """Longest time until a request is answered. Shorter than the silence after which a client asks another node."""
 _KEPT_SECONDS = 30.0
 """Time for which the result of a job is kept for the next request, because its caller was between two requests."""
+_TIDY_SECONDS = 3600.0
+"""Pause between two times at which the leader removes by itself what no run needs."""
 _IDLE_SECONDS = 10.0
 """Time without a job after which the store frees what its calls need."""
 _JOBS_MAX = 32
@@ -192,7 +197,13 @@ class Archivist:
         """The time at which each job ended whose result was not requested yet."""
         self._turn = asyncio.Lock()
         self._resting: asyncio.TimerHandle | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._is_stopping = False
+
+    def start(self) -> None:
+        """Begin to tidy up from time to time while this node leads, if it has a store. Idempotent."""
+        if self._store is not None and self._tidying is None:
+            self._tidying = asyncio.get_running_loop().create_task(self._tidy_for_ever())
 
     # Requests.
 
@@ -234,6 +245,8 @@ class Archivist:
         self._is_stopping = True
         self._keep_awake()
         tasks = list(self._jobs.values())
+        if self._tidying is not None:
+            tasks.append(cast("asyncio.Task[Any]", self._tidying))
         for task in tasks:
             task.cancel()
         if self._store is not None:
@@ -455,21 +468,54 @@ class Archivist:
                 return error.message
             return ""
 
+    async def _tidy_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            # An error of the job is logged by it, and the next attempt begins anew.
+            with suppress(ViewstampError):
+                await self._check_usable()
+                await self._result(("tidy",), self._tidy)
+
+    async def _tidy(self) -> None:
+        """Drop, remove and forget the runs that nobody needs, and remove orphans."""
+        async with self._turn:
+            store, replica = self._store, self._replica
+            assert store is not None, "only then is it called"
+            term = replica.raft.core.term
+            self._check_leads(term)
+            runs, _ = await self._group.reading.query(RunsQuery(), stale=False)
+            for name in sorted({str(run["topic"]) for run in runs}):
+                self._check_leads(term)
+                await self._clean(self._group.machine.query(ArchiveQuery(name)))
+            self._check_leads(term)
+            await in_thread(store.wake)
+            orphans = await self._list_orphans()
+            for run, size in orphans.items():
+                self._check_leads(term)
+                if await self._remove(RunId(run)):
+                    self._logger.info("= orphan of the archive removed", run=run, bytes=size)
+
     async def _find_orphans(self, remove: bool) -> dict[int, int]:
-        """Find orphans, and remove them.
+        """Return the orphans, and remove them if ``remove``."""
+        async with self._turn:
+            store = self._store
+            assert store is not None, "checked with the request"
+            orphans = await self._list_orphans()
+            if remove:
+                for run in orphans:
+                    await in_thread(store.remove, RunId(run))
+            return orphans
+
+    async def _list_orphans(self) -> dict[int, int]:
+        """Return the sizes of the orphans by their ids.
 
         The list is read before the state: an object that is in the list was prepared before, so the state has its run,
         or the run was forgotten.
         """
-        async with self._turn:
-            store = self._store
-            assert store is not None, "checked with the request"
-            sizes = await in_thread(store.list_sizes)
-            orphans, _ = await self._group.reading.query(OrphansQuery(tuple(sizes)), stale=False)
-            if remove:
-                for run in orphans:
-                    await in_thread(store.remove, RunId(run))
-            return {run: sizes[run] for run in orphans}
+        assert self._store is not None, "checked with the request"
+        sizes = await in_thread(self._store.list_sizes)
+        orphans, _ = await self._group.reading.query(OrphansQuery(tuple(sizes)), stale=False)
+        return {run: sizes[run] for run in orphans}
 
     # Steps.
 

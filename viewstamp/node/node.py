@@ -158,6 +158,7 @@ class Node:
             if options.health:
                 await self._health.open(options.health, self.host.plain_network or self.host.network)
             await self.group.start()
+            self.archivist.start()
         except BaseException:
             await self.stop()
             raise
