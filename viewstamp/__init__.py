@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Receipt,
         RunInfo,
         SnapshotInfo,
+        SpreadTopicInfo,
         TokenInfo,
         TopicInfo,
     )
@@ -134,6 +135,7 @@ __all__ = [
     "SinkCommit",
     "SinkInfo",
     "SnapshotInfo",
+    "SpreadTopicInfo",
     "StagingError",
     "Stale",
     "StaleSessionError",
@@ -181,6 +183,7 @@ _HOMES = {
     "SinkCommit": "client.sinks",
     "SinkInfo": "client.sinks",
     "SnapshotInfo": "client.results",
+    "SpreadTopicInfo": "client.results",
     "Stale": "wire.commands",
     "TlsFiles": "host.tls",
     "TokenInfo": "client.results",

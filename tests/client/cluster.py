@@ -34,7 +34,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
-from viewstamp.ids import NodeId, Position, Sequence, SessionId
+from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId
 from viewstamp.node.changes import parse_change
 from viewstamp.node.state_machine import (
     Accepted,
@@ -50,6 +50,8 @@ from viewstamp.node.state_machine import (
     Result,
     SinkQuery,
     SinksQuery,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
     TokensQuery,
     TopicQuery,
     TopicsQuery,
@@ -61,6 +63,8 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.commands import decode_command
 from viewstamp.wire.frame import PROTOCOL_VERSION, Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.identity_proof import identity_proof
+from viewstamp.wire.placing import encode_hosted
+from viewstamp.wire.spreading import SLOTS
 
 CLUSTER = "c1"
 FOR_THE_LEADER = (
@@ -74,6 +78,7 @@ FOR_THE_LEADER = (
     FrameKind.TRIM_TOPIC,
     FrameKind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP,
+    FrameKind.SPREAD_TOPIC,
     FrameKind.ARCHIVE_TOPIC,
     FrameKind.CHECK_RUN,
     FrameKind.FIND_ORPHANS,
@@ -100,6 +105,7 @@ COMMANDS = {
     FrameKind.FORGET_SINK: Kind.FORGET_SINK,
     FrameKind.PLACE_GROUP: Kind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP: Kind.CANCEL_GROUP,
+    FrameKind.SPREAD_TOPIC: Kind.SPREAD_TOPIC,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
@@ -291,6 +297,11 @@ class Cluster:
         self.asked = [is_answered for is_answered in self.asked if not is_answered()]
         return result
 
+    def establish(self, group: GroupId) -> None:
+        """Record a disk for each founder of a group."""
+        for number, node in enumerate(self.nodes):
+            self.propose(encode_hosted(group, NodeId(node.name), f"{number:016x}"))
+
 
 def network_of_the_loop() -> Callable[[str], Network]:
     """Return the views of a new simulated network on a simulated loop, and of the real one on another loop."""
@@ -385,6 +396,10 @@ class Peer:
             if frame.kind == FrameKind.PLACE_GROUP:
                 addresses = {node.name: node.address for node in cluster.nodes}
                 fields["members"] = {name: addresses[name] for name in fields.pop("founders")} or addresses
+            if frame.kind == FrameKind.SPREAD_TOPIC:
+                groups, streams = fields["groups"], fields.pop("streams")
+                fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}
+                fields["are_named"] = True
             result = cluster.propose(build_batch([msgpack.packb(fields)], kind=COMMANDS[frame.kind]))
             if cluster.losses and cluster.losses[0] == frame.kind:
                 cluster.losses.popleft()
@@ -394,6 +409,12 @@ class Peer:
         elif frame.kind == FrameKind.LIST_GROUPS:
             groups = [group.describe() for group in cluster.log.machine.query(GroupsQuery())]
             self.ok(request, {"groups": groups, "applied_index": cluster.log.next_index - 1})
+        elif frame.kind == FrameKind.DESCRIBE_SPREAD:
+            topic = cluster.log.machine.query(SpreadTopicQuery(body["name"])).describe()
+            self.ok(request, {"topic": topic, "age": 0.0, "applied_index": cluster.log.next_index - 1})
+        elif frame.kind == FrameKind.LIST_SPREADS:
+            topics = [each.describe() for each in cluster.log.machine.query(SpreadTopicsQuery())]
+            self.ok(request, {"topics": topics, "age": 0.0})
         elif frame.kind == FrameKind.ARCHIVE_TOPIC:
             self.ok(request, {"archived_end": body["end"], "is_running": False})
         elif frame.kind == FrameKind.CHECK_RUN:

@@ -82,10 +82,15 @@ async def use_everything(cluster: Cluster) -> None:
     await client.rotate_token("writer", keep_seconds=60)
     await client.revoke_token("writer", only_old=True)
     await client.list_audit()
-    await client.place_group("s1", "s2")
+    spread_over = (await client.place_group("s1", "s2")).id
     group = await client.place_group("s3", founders=["n2"])
     await client.list_groups()
     await client.cancel_group(group.id)
+    cluster.establish(spread_over)
+    await client.create_spread_topic("parts", 2, groups=[spread_over])
+    for stale in (False, True):
+        await client.describe_spread_topic("parts", stale=stale)
+        await client.list_spread_topics(stale=stale)
     for call in (
         client.archive_topic("orders", 5),
         client.archive_topic("orders"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import viewstamp
+from tests.processes import eventually
 from viewstamp.config import create_cluster, node_file
 
 pytestmark = pytest.mark.slow
@@ -58,6 +59,11 @@ def names() -> dict[str, Any]:
     return found
 
 
+async def established(client: viewstamp.Client) -> bool:
+    """Return whether the one group is established."""
+    return (await client.list_groups())[0].is_established
+
+
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "ReplicatedActor"])
 async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp_path: Path) -> None:
     if name == "Client.archive_topic":
@@ -69,6 +75,9 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         await client.create_topic("orders")
         await client.append("orders", b"zero")
         await client.call("inventory", "reserve", "A-17", 99)
+        if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
+            await client.place_group("s1")
+            await eventually(lambda: established(client))
         source = EXAMPLES[name]
         for printed, real in (
             ('"127.0.0.1:7001,127.0.0.1:7002"', repr(cluster.address("n1"))),

@@ -16,7 +16,7 @@ from viewstamp.errors import PeerError, StorageError, UnavailableError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk, File, Host, Network
 from viewstamp.ids import ClusterId, GroupId, Index, NodeId, Term
-from viewstamp.node import cancelled, hosting, log_clock, log_store, placer, replica
+from viewstamp.node import cancelled, group, hosting, log_clock, log_store, placer, replica, service
 from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.health import headroom
 from viewstamp.node.health.headroom import Headroom
@@ -39,6 +39,7 @@ from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotMeta, SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
 from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.node.stream_topics import StreamTopics
 from viewstamp.node.ticker import Ticker
 from viewstamp.wal import budget, scan, verdict
 from viewstamp.wal import repair as wal_repair
@@ -46,7 +47,7 @@ from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wal.writer import Writer
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.handshake import Hello, Welcome
 from viewstamp.wire.handshake import read_members as moved_read_members
 
@@ -510,10 +511,38 @@ def report_before_durable() -> AbstractContextManager[None]:
 def place_without_a_probe() -> AbstractContextManager[None]:
     """The leader places a group without having asked the members for their release."""
 
-    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str]) -> Unfit:
+    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind) -> Unfit:
         return Unfit({}, {})
 
     return patched(placer, find_unfit=find_unfit)
+
+
+def spread_by_the_probe_of_groups() -> AbstractContextManager[None]:
+    """A member that knows groups counts as one that knows spread topics."""
+
+    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind) -> Unfit:
+        return await probe.find_unfit(network, cluster, members, Kind.PLACE_GROUP)
+
+    return patched(placer, find_unfit=find_unfit)
+
+
+def create_a_stream_by_a_client() -> AbstractContextManager[None]:
+    return patched(service, check_may_create=lambda caller, topic: None)
+
+
+def create_streams_at_their_record_only() -> AbstractContextManager[None]:
+    """A leader looks for missing streams when a record of group 0 is applied, and not when it begins to lead."""
+    on_change = Node.on_change
+
+    def change(self: Node, group: GroupId) -> None:
+        with patched(StreamTopics, look=lambda self: None):
+            on_change(self, group)
+
+    return patched(Node, on_change=change)
+
+
+def remove_a_host() -> AbstractContextManager[None]:
+    return patched(group, check_hosts_none=lambda change, members, placed: None)
 
 
 def fit_for_every_answer() -> AbstractContextManager[None]:
@@ -764,6 +793,25 @@ NODE_MUTANTS: dict[str, Mutant] = {
             place_without_a_probe,
             rule="§4",
         ),
+        Mutant(
+            "spread-by-the-probe-of-groups",
+            "a topic is spread over streams although a member knows groups only",
+            spread_by_the_probe_of_groups,
+            rule="§4",
+        ),
+        Mutant(
+            "create-a-stream-by-a-client",
+            "a client creates a topic in another group than 0",
+            create_a_stream_by_a_client,
+            rule="§4",
+        ),
+        Mutant(
+            "create-streams-at-their-record-only",
+            "the next leader of a group does not create the streams that the one before has not",
+            create_streams_at_their_record_only,
+            rule="§4",
+        ),
+        Mutant("remove-a-host", "a node that hosts a group is removed from group 0", remove_a_host, rule="§4"),
         Mutant(
             "fit-for-every-answer",
             "a member of an older release counts as fit",

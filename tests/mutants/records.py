@@ -650,6 +650,22 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),
     Record(
+        "spread-by-the-probe-of-groups",
+        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
+    ),
+    Record(
+        "create-a-stream-by-a-client",
+        Case("tests/node/test_stream_topics.py::test_a_client_creates_no_topic_in_another_group_than_0"),
+    ),
+    Record(
+        "create-streams-at-their-record-only",
+        Case("tests/sim/test_stream_topics.py::test_the_streams_are_created_wherever_a_leader_dies"),
+    ),
+    Record(
+        "remove-a-host",
+        Case("tests/node/test_stream_topics.py::test_a_node_that_hosts_a_group_stays_a_member_of_group_0"),
+    ),
+    Record(
         "place-without-a-probe",
         Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),

@@ -249,7 +249,6 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     own |= {
         Kind.ORDER,
         Kind.CONTEXT,
-        Kind.SPREAD_TOPIC,
         Kind.HOSTED,
         Kind.PREPARE_RUN,
         Kind.COMMIT_RUN,

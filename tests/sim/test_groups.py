@@ -40,9 +40,9 @@ ROUGH = Swarm(
 class PlacedWorld(World):
     """A world in which groups are placed and written to while it runs."""
 
-    def __init__(self, seed: int, swarm: Swarm, number: int, *, cancels: bool = False) -> None:
+    def __init__(self, seed: int, swarm: Swarm, number: int, *, cancels: bool = False, streams: int = 0) -> None:
         super().__init__(seed, swarm)
-        self.placed = PlacedGroups(self, number, cancels=cancels)
+        self.placed = PlacedGroups(self, number, cancels=cancels, streams=streams)
         self.writers, self.placer = self.placed.writers, self.placed.placer
         for member in self.members:
             self.bring_up(member)

@@ -40,7 +40,8 @@ def in_range(field: BodyField) -> list[object]:
     }
     if most == 600:
         values[int] = [0, 600]
-    return [value for kind in field.types for value in values[kind]]
+    found = [value for kind in field.types for value in values[kind]]
+    return [value for value in found if type(value) is not int or field.range.holds(value)]
 
 
 def out_of_range(field: BodyField) -> list[object]:

@@ -13,8 +13,8 @@ The modules, from the bottom up:
     ``pool.py`` has all connections of a client, and the search for the leader.
   * ``router.py`` sends a request to any node, to one member or to the leader, until it is answered.
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
-  * ``appends.py``, ``actors.py``, ``sinks.py`` and ``admin.py`` have the calls of a client. ``reader.py`` reads a
-    topic, and ``watcher.py`` watches an actor.
+  * ``appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py`` and ``admin.py`` have the calls of a client.
+    ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
   * ``group.py`` composes the parts for one group, and ``groups.py`` has those of all groups that the client uses.
   * ``client.py`` composes them.
 
@@ -123,6 +123,7 @@ from viewstamp.client.results import (
     Receipt,
     RunInfo,
     SnapshotInfo,
+    SpreadTopicInfo,
     TokenInfo,
     TopicInfo,
 )
@@ -146,6 +147,7 @@ __all__ = [
     "SinkCommit",
     "SinkInfo",
     "SnapshotInfo",
+    "SpreadTopicInfo",
     "TokenInfo",
     "TopicInfo",
     "parse_addresses",

@@ -231,10 +231,10 @@ class Admin:
             address=address,
             replaces=as_text(replaces, "the name of a member"),
         )
-        frame = await self._ask_leader(request, "the members are not changed", timeout=timeout)
+        frame = await self.ask_leader(request, "the members are not changed", timeout=timeout)
         return members_of(frame.body["membership"])
 
-    async def _ask_leader(
+    async def ask_leader(
         self, request: RequestBody, failed: str, *, timeout: float | None = None, deadline: float | None = None
     ) -> Frame:
         """Send a request to the leader. If each leader has refused it for the moment, the error has the last reason."""
@@ -279,7 +279,7 @@ class Admin:
         _, index = await self._groups(deadline)
         request = PlaceGroup(streams=names, founders=chosen, since=index)
         try:
-            frame = await self._ask_leader(request, "the group is not placed", deadline=deadline)
+            frame = await self.ask_leader(request, "the group is not placed", deadline=deadline)
         except RequestError as refusal:
             # An earlier copy may have placed it on other members than this one would have, because they have changed.
             try:
@@ -396,7 +396,7 @@ class Admin:
     async def _await_job(self, request: RequestBody, deadline: float, late: str) -> Mapping[str, Any]:
         """Send a request again until the leader has done its work. Raises UnavailableError ``late`` at the deadline."""
         while True:
-            frame = await self._ask_leader(request, late, deadline=deadline)
+            frame = await self.ask_leader(request, late, deadline=deadline)
             body: Mapping[str, Any] = frame.body
             if not body["is_running"]:
                 return body

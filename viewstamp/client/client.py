@@ -20,6 +20,7 @@ from viewstamp.client.router import Router
 from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
+from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import RequestError
 from viewstamp.ids import GroupId
@@ -113,6 +114,7 @@ class BaseClient:
         self._actors = ActorCalls(runtime, self._router, self._sender)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
+        self._spread_topics = SpreadTopicCalls(self._router, self._admin)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -225,6 +227,9 @@ class BaseClient:
     place_group = _By("_admin", Admin.place_group)
     cancel_group = _By("_admin", Admin.cancel_group)
     list_groups = _By("_admin", Admin.list_groups)
+    create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
+    describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
+    list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
     archive_topic = _By("_admin", Admin.archive_topic)
     list_runs = _By("_admin", Admin.list_runs)
     check_run = _By("_admin", Admin.check_run)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from viewstamp.errors import CommandError, StaleSessionError
+from viewstamp.errors import CommandError, RequestError, StaleSessionError
 from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
 from viewstamp.wire.commands import decode_result
+from viewstamp.wire.spreading import stream_name
 
 __all__ = [
     "DURABILITY",
@@ -23,6 +26,7 @@ __all__ = [
     "Receipt",
     "RunInfo",
     "SnapshotInfo",
+    "SpreadTopicInfo",
     "TokenInfo",
     "TopicInfo",
     "actor_info",
@@ -33,6 +37,7 @@ __all__ = [
     "result_or_error",
     "run_info",
     "snapshot_info",
+    "spread_topic_info",
     "token_info",
     "topic_info",
 ]
@@ -213,6 +218,54 @@ class GroupInfo:
     def missing(self) -> tuple[str, ...]:
         """The founders that have not created their directory yet."""
         return tuple(name for name in self.founders if name not in self.hosted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpreadTopicInfo:
+    """A topic whose records are spread over streams: each stream is a topic of one group, with positions of its own.
+
+    Attributes:
+      id: its id, which is never used again.
+      name: its name.
+      groups: the group of each stream, from stream 1 on.
+      slots: the number of slots, into which the keys of its records fall.
+      ranges: (first slot, stream), by the first slot: a range ends where the next one begins.
+      retain_bytes: the oldest records of a stream are trimmed when it is larger than this; 0 = never.
+      retain_seconds: records older than this are trimmed; 0 = never.
+      age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
+    """
+
+    id: Index
+    name: str
+    groups: tuple[GroupId, ...]
+    slots: int
+    ranges: tuple[tuple[int, int], ...]
+    retain_bytes: int
+    retain_seconds: float
+    age_seconds: float = 0.0
+
+    @property
+    def streams(self) -> int:
+        """The number of its streams."""
+        return len(self.groups)
+
+    def group_of(self, stream: int) -> GroupId:
+        """Return the group of a stream. Raises RequestError if there is no stream of this number."""
+        if not 1 <= stream <= len(self.groups):
+            raise RequestError(
+                f"topic {self.name!r} has no stream {stream!r}", remedy=f"take a stream from 1 to {len(self.groups)}"
+            )
+        return self.groups[stream - 1]
+
+    def topic_of(self, stream: int) -> str:
+        """Return the name of a stream as a topic of its group. Raises as :meth:`group_of`."""
+        self.group_of(stream)
+        return stream_name(self.name, stream)
+
+    def stream_of(self, slot: int) -> int:
+        """Return the stream to which a slot, from 0 on, belongs."""
+        assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
+        return self.ranges[bisect_right(self.ranges, slot, key=itemgetter(0)) - 1][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +494,20 @@ def run_info(run: Mapping[str, Any]) -> RunInfo:
         digest=run.get("digest", ""),
         first_time=run.get("first_time", 0),
         last_time=run.get("last_time", 0),
+    )
+
+
+def spread_topic_info(topic: Mapping[str, Any], age: float = 0.0) -> SpreadTopicInfo:
+    """Return a spread topic from its map in an answer."""
+    return SpreadTopicInfo(
+        id=Index(topic["id"]),
+        name=topic["name"],
+        groups=tuple(map(GroupId, topic["groups"])),
+        slots=topic["slots"],
+        ranges=tuple((first, stream) for first, stream in topic["ranges"]),
+        retain_bytes=topic["retain_bytes"],
+        retain_seconds=topic["retain_seconds"],
+        age_seconds=age,
     )
 
 

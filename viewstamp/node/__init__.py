@@ -6,8 +6,9 @@
 | ``group`` | one replica of a group: start, stop, restart; the requests of the server | the work of the parts |
 | ``hosting`` | the groups that were placed on this node: creating and opening them | the work of a group |
 | ``cancelled`` | the removal of the directories of cancelled groups | the placement |
-| ``placer`` | the steps of the leader of group 0 before a group is placed | the record and its rules |
 | ``ordering`` | the rounds in which leaders report, order and map streams | the records and their rules |
+| ``placer`` | the steps of the leader of group 0 before it places a group or creates a spread topic | the records |
+| ``stream_topics`` | the creation of the streams of spread topics in the groups that this node leads | their records |
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
@@ -18,6 +19,7 @@
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
+| ``queries`` | the handlers of requests that the applied state answers | connections |
 | ``group_0`` | the refusal of requests that only group 0 answers | the requests |
 | ``answers`` | the fields in the bodies of answers | connections |
 | ``replica`` | the core and the order of effects: send, persist, apply | sockets, files |

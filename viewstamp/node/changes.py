@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from viewstamp.consensus.membership import AddMember, Change, RemoveMember
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
 from viewstamp.host.address import parse_address
-from viewstamp.ids import Index, NodeId, Term
+from viewstamp.ids import Index, NodeId, Term, name_of
+from viewstamp.node.state_machine import PlacedGroup
 
-__all__ = ["ChangeMembers", "MembershipChanges", "Transfer", "answered", "check_address", "parse_change"]
+__all__ = [
+    "ChangeMembers",
+    "MembershipChanges",
+    "Transfer",
+    "answered",
+    "check_address",
+    "check_hosts_none",
+    "parse_change",
+]
 
 Told = Callable[[dict[str, object] | ViewstampError], None]
 
@@ -186,3 +195,29 @@ def parse_change(action: str, node: str, address: str, replaces: str) -> Change:
         case "remove":
             return RemoveMember(NodeId(node))
     raise RequestError(f"unknown change {action!r}", remedy="add, learn, replace or remove")
+
+
+def check_hosts_none(change: Change, members: Iterable[NodeId], placed: Iterable[PlacedGroup]) -> None:
+    """Check that a change of group 0 removes no node on which a group is placed.
+
+    The node would go on in that group without following group 0, which has its streams and the addresses of its
+    members. A group that is placed while the change is under way is not found; its founder can be added again.
+
+    Args:
+      change: the change.
+      members: the members of group 0. One id of a node may be removed while another one stays.
+      placed: the placed groups, by the applied state of the leader.
+
+    Raises:
+      RequestError: it removes one.
+    """
+    gone, kept = (change.node, None) if isinstance(change, RemoveMember) else (change.replaces, change.node)
+    if gone is None or name_of(gone) in {name_of(each) for each in (*members, kept or gone) if each != gone}:
+        return
+    groups = [str(group.id) for group in placed if name_of(gone) in group.members]
+    if groups:
+        raise RequestError(
+            f"{gone} hosts the groups {', '.join(groups)}, so it has to stay a member of group 0; it was not removed",
+            remedy="cancel groups that are not established: `viewstamp group cancel`; if the machine is lost, start"
+            f" {name_of(gone)} on another one, and give its address: `viewstamp members add {name_of(gone)} ADDRESS`",
+        )

@@ -36,7 +36,7 @@ from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.node.address_check import check_address
 from viewstamp.node.applier import Answer
-from viewstamp.node.changes import ChangeMembers, Transfer, answered, parse_change
+from viewstamp.node.changes import ChangeMembers, Transfer, answered, check_hosts_none, parse_change
 from viewstamp.node.copying import conceal_batch, copy_snapshot, describe_log
 from viewstamp.node.health.watchdog import Watchdog
 from viewstamp.node.inbox import FromPeer, Join, Proposal
@@ -47,7 +47,7 @@ from viewstamp.node.ports import NodeControl
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import NodeRecovery
 from viewstamp.node.replica import Replica
-from viewstamp.node.state_machine import Result, StateMachine
+from viewstamp.node.state_machine import GroupsQuery, Result, StateMachine
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
@@ -441,10 +441,13 @@ class Group:
         """Change the membership; return it when the change is committed. If cancelled, the change goes on.
 
         Raises:
-          RequestError: no such change. NotLeaderError, UnavailableError: nothing was changed.
+          RequestError: no such change, or a node that hosts a group would be removed.
+          NotLeaderError, UnavailableError: nothing was changed.
           OutcomeUnknownError: this node does not lead any more.
         """
         change = parse_change(action, node, address, replaces)
+        if self.id == GROUP_0 and self.parts is not None:
+            check_hosts_none(change, self.membership.addresses, self.machine.query(GroupsQuery()))
         return await answered(lambda told: self._running.ref.tell(ChangeMembers(change, told)))
 
     async def transfer_leadership(self, node: str) -> dict[str, object]:

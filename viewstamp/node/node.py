@@ -32,6 +32,7 @@ from viewstamp.node.placer import Placer
 from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
+from viewstamp.node.stream_topics import StreamTopics
 from viewstamp.wire.ordering import StreamReport
 
 __all__ = ["Node"]
@@ -107,6 +108,8 @@ class Node:
             log=self._logger,
         )
         """Reports and orders the records of streams."""
+        self.stream_topics = StreamTopics(self.group, self.groups, self._logger)
+        """Creates the streams that are missing in the groups which this node leads."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
         self._run_store = run_store
@@ -183,6 +186,7 @@ class Node:
 
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
+        self.stream_topics.stop()
         await self.archivist.stop()
         await self.archived.stop()
         await self.hosting.stop()
@@ -288,14 +292,16 @@ class Node:
             # Group 0 has the addresses of the members of all groups.
             changed = list(self.groups.values()) if group == GROUP_0 else [self.groups[group]]
             self.server.tell_members([each for each in changed if each.parts is not None])
+        self.stream_topics.look()
         for waiter in list(self._changed):
             if not waiter.done():
                 waiter.set_result(None)
 
     def on_placement(self) -> None:
-        """Open the groups that are placed on this node; as ``NodeControl.on_placement``."""
+        """Open the groups that are placed on this node, and create streams; as ``NodeControl.on_placement``."""
         self.hosting.on_placement()
         self.ordering.on_placement()
+        self.stream_topics.look()
 
     def take_streams(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
         """Take reports about streams; as ``NodeControl.take_streams``."""

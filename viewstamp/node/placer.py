@@ -1,6 +1,6 @@
-"""The placer: the steps of the leader of group 0 before it places a group by a record.
+"""The placer: the steps of the leader of group 0 before it places a group, or creates a spread topic, by a record.
 
-The rules of the record are in ``streams/placement.py``.
+The rules of the records are in ``streams/placement.py`` and ``streams/spread.py``. Of a group:
 
 | step | if it is lost, doubled or late, or the process dies |
 | --- | --- |
@@ -13,6 +13,12 @@ sends the request again |
 
 A member that joins between steps 4 and 5 is not probed. If its release is older, it stops at the record, and the other
 members go on, as they do with a member that is down.
+
+A spread topic takes the same steps without the founders. In their place the groups of its streams are chosen, by the
+applied state. Another leader may choose others for a second copy, but it finds the topic in step 1, or when its record
+is applied. A release before spread topics would stop at the record, so the probe asks for that kind of record. It is
+made before the first topic only, because afterwards a member of such a release has stopped already, and a member that
+is down must not prevent another topic.
 """
 
 from __future__ import annotations
@@ -29,16 +35,37 @@ from viewstamp.node.group import Group
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, PlacementQuery
-from viewstamp.wire.batch import Batch
+from viewstamp.node.state_machine import (
+    FreeGroupsQuery,
+    GroupsQuery,
+    PlacedGroup,
+    PlacementQuery,
+    SpreadingQuery,
+    SpreadTopic,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
+)
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
-from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.requests import (
+    CancelGroup,
+    CreateSpreadTopic,
+    DescribeSpreadTopic,
+    ListGroups,
+    ListSpreadTopics,
+    PlaceGroup,
+)
+from viewstamp.wire.spreading import encode_spread
 
 __all__ = ["Placer"]
 
 _PROBES_MAX = 3
 """Times that the members are probed because they have changed meanwhile."""
+_NO_GROUP = "no group was placed"
+_NO_TOPIC = "no topic was created"
 
 
 class Placer:
@@ -63,57 +90,116 @@ class Placer:
           UnavailableError: a member does not answer, or the members change; try again.
         """
         group = self._group
-        group.check_replayed()
-        replica = group.replica
-        assert replica is not None, "a replayed group has one"
-        if not replica.is_leading:
-            raise not_leader(replica.raft.core)
+        self._check_leading()
         if not all(type(each) is str for each in asked.founders):
             raise RequestError("a founder whose name is no text; no group was placed", remedy="give names of nodes")
         groups, _ = await group.reading.query(GroupsQuery(), stale=False)
         if (found := _find(groups, asked)) is not None:
             return found
-        if group.gate.access.is_on:
-            raise RequestError(
-                "access control is on, and a group denies all requests then, because only group 0 has the tokens;"
-                " no group was placed",
-                remedy="use topics of group 0, which every cluster has",
-            )
+        self._check_open(_NO_GROUP)
         for _ in range(_PROBES_MAX):
             membership = group.membership
             members = _founders(membership, asked.founders)
             record = encode_place(members, asked.streams, since=asked.since, by=by)
             if (found := group.machine.query(PlacementQuery(record))) is not None:
                 return found
-            await self._probe(membership)
+            await self._probe(membership, Kind.PLACE_GROUP, _NO_GROUP)
             if group.membership.addresses == membership.addresses:
                 return record
-        raise UnavailableError(
-            "the members of the cluster change at present; no group was placed",
-            remedy="wait for the end of the change: `viewstamp members list`; then place the group again",
+        raise _changing(_NO_GROUP)
+
+    async def prepare_topic(self, asked: CreateSpreadTopic, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic that exists. Changes nothing; cancellable.
+
+        Args:
+          asked: the request.
+          by: the caller for the audit log; "" = none is known.
+
+        Raises:
+          RequestError: as :meth:`prepare`; or there are too many groups; or the record would be refused.
+          NotLeaderError, NoQuorumError, UnavailableError: as :meth:`prepare`.
+        """
+        group = self._group
+        self._check_leading()
+        if len(asked.groups) > asked.streams or not all(type(each) is int for each in asked.groups):
+            raise RequestError(
+                f"{asked.streams} streams cannot be in the groups {brief_repr(asked.groups)}; {_NO_TOPIC}",
+                remedy="name the ids of at most as many groups as there are streams: `viewstamp group list`",
+            )
+        topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
+        for _ in range(_PROBES_MAX):
+            membership = group.membership
+            record = self._topic_record(asked, by)
+            if (found := group.machine.query(SpreadingQuery(record))) is not None:
+                return found
+            self._check_open(_NO_TOPIC)
+            if topics:
+                return record
+            await self._probe(membership, Kind.SPREAD_TOPIC, _NO_TOPIC)
+            if group.membership.addresses == membership.addresses:
+                return record
+        raise _changing(_NO_TOPIC)
+
+    def _topic_record(self, asked: CreateSpreadTopic, by: str) -> Batch:
+        """Return the record of a topic, with the named groups in turns, or the free ones."""
+        if asked.groups:
+            groups = [asked.groups[stream % len(asked.groups)] for stream in range(asked.streams)]
+        else:
+            groups = list(self._group.machine.query(FreeGroupsQuery(asked.streams)))
+        return encode_spread(
+            check_new_topic(asked.name),
+            groups,
+            retain_bytes=asked.retain_bytes or 0,
+            retain_seconds=asked.retain_seconds or 0.0,
+            are_named=bool(asked.groups),
+            by=by,
         )
 
-    async def _probe(self, membership: Membership) -> None:
+    def _check_leading(self) -> None:
+        """Raise UnavailableError or NotLeaderError unless this node leads group 0."""
+        self._group.check_replayed()
+        replica = self._group.replica
+        assert replica is not None, "a replayed group has one"
+        if not replica.is_leading:
+            raise not_leader(replica.raft.core)
+
+    def _check_open(self, failed: str) -> None:
+        """Raise RequestError while access control is on."""
+        if self._group.gate.access.is_on:
+            raise RequestError(
+                "access control is on, and a group denies all requests then, because only group 0 has the tokens;"
+                f" {failed}",
+                remedy="use topics of group 0, which every cluster has",
+            )
+
+    async def _probe(self, membership: Membership, kind: Kind, failed: str) -> None:
         """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""
         options = self._group.options
         if options.is_interval:
-            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"})
+            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"}, failed)
         others = {node: address for node, address in membership.addresses.items() if name_of(node) != options.node}
-        unfit = await find_unfit(self._network, options.cluster, others)
+        unfit = await find_unfit(self._network, options.cluster, others, kind)
         if unfit.refusing:
-            raise _refusing(unfit.refusing)
+            raise _refusing(unfit.refusing, failed)
         if unfit.silent:
             raise UnavailableError(
-                f"a member of the cluster does not answer, so its release is unknown; no group was placed:"
+                f"a member of the cluster does not answer, so its release is unknown; {failed}:"
                 f" {_listed(unfit.silent)}",
-                remedy="start it, or remove it: `viewstamp members remove`; then place the group again",
+                remedy="start it, or remove it: `viewstamp members remove`; then try again",
             )
 
 
-def _refusing(members: dict[NodeId, str]) -> RequestError:
+def _refusing(members: dict[NodeId, str], failed: str) -> RequestError:
     return RequestError(
-        f"a member of the cluster cannot take part; no group was placed: {_listed(members)}",
-        remedy='run this release on every member, with [wal] durability = "sync"; then place the group again',
+        f"a member of the cluster cannot take part; {failed}: {_listed(members)}",
+        remedy='run this release on every member, with [wal] durability = "sync"; then try again',
+    )
+
+
+def _changing(failed: str) -> UnavailableError:
+    return UnavailableError(
+        f"the members of the cluster change at present; {failed}",
+        remedy="wait for the end of the change: `viewstamp members list`; then try again",
     )
 
 
@@ -173,3 +259,32 @@ def _cancel_group(caller: Caller, request: int, asked: CancelGroup, frame: Frame
     check_group_0(caller)
     record = encode_cancel(GroupId(asked.group), by=name_of_caller(caller))
     caller.propose(request, record, lambda _: {})
+
+
+@in_a_task(CreateSpreadTopic)
+async def _create_spread_topic(caller: Caller, request: int, asked: CreateSpreadTopic) -> None:
+    """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_topic(asked, by=name_of_caller(caller))
+    if isinstance(prepared, Batch):
+        caller.propose(request, prepared, result_fields)
+    else:
+        caller.check(asked)
+        caller.ok(request, {"topic": prepared.describe()})
+
+
+@in_a_task(DescribeSpreadTopic)
+async def _describe_spread_topic(caller: Caller, request: int, asked: DescribeSpreadTopic) -> None:
+    check_group_0(caller)
+    topic, age = await caller.group.reading.query(SpreadTopicQuery(asked.name), stale=asked.stale)
+    caller.check(asked)
+    caller.ok(request, {"topic": topic.describe(), "age": age, "applied_index": caller.group.applied_index})
+
+
+@in_a_task(ListSpreadTopics)
+async def _list_spread_topics(caller: Caller, request: int, asked: ListSpreadTopics) -> None:
+    check_group_0(caller)
+    topics, age = await caller.group.reading.query(SpreadTopicsQuery(), stale=asked.stale)
+    caller.check(asked)
+    seen = [each.describe() for each in topics if caller.gate.sees(caller.credentials, ListSpreadTopics, each.name)]
+    caller.ok(request, {"topics": seen, "age": age})

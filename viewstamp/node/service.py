@@ -16,7 +16,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.interfaces import Lock
-from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import Membered, outcome_fields, result_fields
 from viewstamp.node.budget import Appending
@@ -25,19 +25,10 @@ from viewstamp.node.inbox import FromPeer, Join
 from viewstamp.node.ports import ArchivingService
 from viewstamp.node.reading import Reading
 from viewstamp.node.state_machine import (
-    ActorQuery,
-    ActorsQuery,
-    AuditQuery,
-    InterfaceQuery,
     PlacedGroup,
     Query,
     Result,
-    SinkQuery,
-    SinksQuery,
-    SplitQuery,
-    TimeQuery,
-    TokensQuery,
-    TopicQuery,
+    SpreadTopic,
     TopicsQuery,
 )
 from viewstamp.wire.access import audit_record, opening_record
@@ -58,35 +49,24 @@ from viewstamp.wire.requests import (
     CopyLog,
     CopySnapshot,
     CreateSnapshot,
+    CreateSpreadTopic,
     CreateToken,
     CreateTopic,
-    DescribeActor,
     DescribeLog,
-    DescribeSink,
-    DescribeTopic,
-    FindTime,
     ForgetSink,
-    ListActors,
-    ListAudit,
-    ListSinks,
     ListSnapshots,
-    ListTokens,
     ListTopics,
     OpenSession,
     PeerReport,
     PlaceGroup,
-    QueryActor,
     ReadLog,
     ReadSnapshot,
-    ReadTopic,
     RevokeToken,
     RotateToken,
     SealAttempt,
-    SplitTopic,
     StageBatch,
     TransferLeadership,
     TrimTopic,
-    WatchActor,
 )
 from viewstamp.wire.schema import RequestBody
 
@@ -100,6 +80,7 @@ __all__ = [
     "Limits",
     "PlacingService",
     "Service",
+    "at_once",
     "in_a_task",
     "name_of_caller",
     "note_action",
@@ -232,6 +213,10 @@ class PlacingService(Protocol):
         """Return the record to propose, or the group that exists. Raises as ``Placer.prepare``."""
         ...
 
+    async def prepare_topic(self, asked: CreateSpreadTopic, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic that exists. Raises as ``Placer.prepare_topic``."""
+        ...
+
 
 class Service(Protocol):
     """The calls of the server to its node."""
@@ -357,7 +342,7 @@ PROPOSED: set[int] = set()
 """The kinds of requests that become a batch in the log: the leader checks their caller when it admits the batch."""
 
 
-def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
+def at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
     """Register a handler of client requests that never waits; an error that it raises is the answer."""
 
     def register(handler: AtOnce[BodyT]) -> AtOnce[BodyT]:
@@ -372,7 +357,7 @@ def _at_once(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
 def proposes(*rows: type[BodyT]) -> Callable[[AtOnce[BodyT]], AtOnce[BodyT]]:
     """Register a handler that proposes a batch. It does nothing else, because the caller is checked at admission."""
     PROPOSED.update(row.kind for row in rows)
-    return _at_once(*rows)
+    return at_once(*rows)
 
 
 def in_a_task(
@@ -447,6 +432,8 @@ def _ask_outcome(caller: Caller, request: int, asked: AskOutcome, frame: Frame) 
 def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     """Write the body into the log, with keys that a newer client may have added: all members read it there."""
     assert asked.record is not None
+    if isinstance(asked, CreateTopic):
+        check_may_create(caller, asked.name)
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
     if asked.needs.is_administrative or asked.record is Kind.CREATE_TOPIC:
         by = name_of_caller(caller)
@@ -458,6 +445,18 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     if batch.size > caller.limits.batch_bytes_max:
         raise _too_large(caller, batch.size)
     caller.propose(request, batch, result_fields)
+
+
+def check_may_create(caller: Caller, topic: str) -> None:
+    """Raise RequestError on the connection of another group than 0, because its leader creates its topics itself.
+
+    They are the streams of spread topics. One that a client had created would be no stream of any topic.
+    """
+    if caller.group is not caller.service.group:
+        raise RequestError(
+            f"topic {topic!r} cannot be created in another group than 0; nothing was created",
+            remedy="create a topic with streams in group 0, and the leaders of the groups create the streams",
+        )
 
 
 def name_of_caller(caller: Caller) -> str:
@@ -473,133 +472,10 @@ def _too_large(caller: Caller, size: int) -> RecordTooLargeError:
     )
 
 
-# -- Requests that this member's state answers -----------------------------------------------------------
-
-
-@in_a_task(ReadTopic)
-async def _read(caller: Caller, request: int, asked: ReadTopic) -> None:
-    topic, position, reading = TopicId(asked.topic), Position(asked.position), caller.group.reading
-    await reading.wait_readable(topic, position, applied_index=Index(asked.applied_index), wait=asked.wait)
-    async with caller.read_lock:
-        bytes_max = min(asked.bytes_max, caller.limits.batch_bytes_max)
-        batches, last_position = await reading.read(topic, position, bytes_max=bytes_max)
-        fields: dict[str, object] = {"last_position": last_position, "applied_index": caller.group.applied_index}
-        caller.check(asked)
-        caller.ok(request, fields, batches)
-        await caller.drain()
-
-
-@in_a_task(ListTopics)
-async def _list_topics(caller: Caller, request: int, asked: ListTopics) -> None:
-    query = TopicsQuery()
-    await _query(
-        *(caller, request, asked, "topics", query), stale=asked.stale, max_staleness=asked.max_staleness, name="name"
-    )
-
-
-@in_a_task(DescribeTopic)
-async def _describe_topic(caller: Caller, request: int, asked: DescribeTopic) -> None:
-    query = TopicQuery(asked.name)
-    await _query(caller, request, asked, "topic", query, stale=asked.stale, max_staleness=asked.max_staleness)
-
-
-@in_a_task(SplitTopic)
-async def _split_topic(caller: Caller, request: int, asked: SplitTopic) -> None:
-    await _query(caller, request, asked, "positions", SplitQuery(asked.name, asked.start, asked.end, asked.bytes))
-
-
-@in_a_task(FindTime)
-async def _find_time(caller: Caller, request: int, asked: FindTime) -> None:
-    await _query(caller, request, asked, "position", TimeQuery(asked.name, asked.timestamp))
-
-
-@in_a_task(ListSinks)
-async def _list_sinks(caller: Caller, request: int, asked: ListSinks) -> None:
-    await _query(caller, request, asked, "sinks", SinksQuery(), stale=asked.stale, name="name")
-
-
-@in_a_task(DescribeSink)
-async def _describe_sink(caller: Caller, request: int, asked: DescribeSink) -> None:
-    await _query(caller, request, asked, "sink", SinkQuery(asked.name), stale=asked.stale)
-
-
-@in_a_task(ListActors)
-async def _list_actors(caller: Caller, request: int, asked: ListActors) -> None:
-    await _query(caller, request, asked, "actors", ActorsQuery(), stale=asked.stale, name="name")
-
-
-@in_a_task(DescribeActor)
-async def _describe_actor(caller: Caller, request: int, asked: DescribeActor) -> None:
-    await _query(caller, request, asked, "actor", InterfaceQuery(asked.name), stale=True)
-
-
-@_at_once(QueryActor)
-def _query_actor(caller: Caller, request: int, asked: QueryActor, frame: Frame) -> None:
-    size, limit = len(asked.arguments), caller.limits.record_bytes_max
-    if size > limit:  # As for a command. Decoded, they can take 80 times as much memory.
-        raise RecordTooLargeError(
-            f"the arguments of a query have {size} bytes, over the limit of {limit} for a record",
-            remedy="pass less, or raise [limits] record_bytes_max on every node",
-        )
-    query = ActorQuery(asked.actor, asked.key, asked.method, asked.arguments)
-    if not asked.stale:
-        caller.read(request, asked, "result", query)  # Without a task, because a task costs more than the query itself.
-        return
-    age, index = asked.max_staleness, asked.applied_index
-    caller.start(
-        request,
-        lambda: _query(caller, request, asked, "result", query, stale=True, max_staleness=age, applied_index=index),
-    )
-
-
-async def _query(
-    caller: Caller,
-    request: int,
-    asked: RequestBody,
-    key: str,
-    query: Query[Any],
-    *,
-    stale: bool = False,
-    max_staleness: float | None = None,
-    applied_index: int = 0,
-    name: str = "",
-) -> None:
-    """Answer with the result of a query; of a list only the items that the caller may see, by their field ``name``."""
-    result, age = await caller.group.reading.query(
-        query, stale=stale, max_staleness=max_staleness, applied_index=applied_index
-    )
-    caller.check(asked)
-    if name:
-        gate = caller.gate
-        result = [each for each in result if gate.sees(caller.credentials, type(asked), each[name])]
-    caller.ok(request, {key: result, "age": age, "applied_index": caller.group.applied_index})
-
-
-@in_a_task(WatchActor)
-async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
-    changes, index = await caller.group.reading.watch(asked.actor, asked.key, asked.index, wait=asked.wait)
-    caller.check(asked)
-    caller.ok(request, {"changes": changes, "index": index})
-
-
-@in_a_task(ListTokens)
-async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
-    tokens, _ = await caller.group.reading.query(TokensQuery(), stale=False)
-    caller.check(asked)
-    caller.ok(request, {"tokens": tokens, "is_on": caller.gate.access.is_on})
-
-
-@in_a_task(ListAudit)
-async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
-    entries, _ = await caller.group.reading.query(AuditQuery(asked.since), stale=False)
-    caller.check(asked)
-    caller.ok(request, {"entries": entries})
-
-
 # -- Requests that the node answers ----------------------------------------------------------------------
 
 
-@_at_once(AskStatus)
+@at_once(AskStatus)
 def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> None:
     status = caller.service.status
     if not caller.gate.sees(caller.credentials, ListTopics, None):
@@ -607,7 +483,7 @@ def _status(caller: Caller, request: int, asked: AskStatus, frame: Frame) -> Non
     caller.ok(request, {"status": status, **caller.identity(asked.challenge)})
 
 
-@_at_once(ListSnapshots)
+@at_once(ListSnapshots)
 def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: Frame) -> None:
     caller.ok(request, {"snapshots": caller.group.list_snapshots()})
 

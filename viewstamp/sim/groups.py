@@ -1,13 +1,16 @@
 """Other groups than 0 on the nodes of a run: they are placed, written to and read, and their states are compared.
 
 A writer creates topics, one after the other, at the member that leads its group. A reader lists them linearizably at
-any member. Neither waits for an answer for ever, because the process of the member may die.
+any member. Neither waits for an answer for ever, because the process of the member may die. When all groups are placed,
+a client may create a topic whose records are spread over streams of these groups.
 
 | invariant | sentence |
 | --- | --- |
 | GroupsKeepWhatTheyAcknowledged | at the end each member of a group has every topic whose creation was acknowledged |
 | GroupsAreApart | ... and no topic of another group |
 | GroupsAgree | ... and the same state as the other members of the group |
+| StreamsAreCreated | at the end each member has the spread topic, with the groups that were acknowledged, and each \
+member of a group has exactly the streams of that group |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -19,6 +22,7 @@ record for it, and an id of a group never has two disks |
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import itertools
 from collections.abc import Callable
@@ -27,10 +31,11 @@ import msgpack
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
+from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, SpreadTopicsQuery, TopicsQuery
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
@@ -41,6 +46,7 @@ from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.spreading import stream_name
 
 __all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
 
@@ -49,6 +55,8 @@ _READ_SECONDS = 0.3
 """The mean time between two reads of a group."""
 _LOOK_SECONDS = 0.01
 _ANSWER_SECONDS = 2.0
+_SPREAD = "spread"
+"""The name of the spread topic."""
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -56,11 +64,17 @@ _GROUP_DOWN_SECONDS = 1.0
 class PlacedGroups:
     """The groups that are placed while a world runs: each is watched by checkers, written to and read."""
 
-    def __init__(self, world: World, number: int, *, cancels: bool) -> None:
+    def __init__(self, world: World, number: int, *, cancels: bool, streams: int = 0) -> None:
         """Prepare; see :class:`GroupPlacer`."""
         self.writers = GroupWriters(world)
         self.placer = GroupPlacer(
-            world, number, on_seen=self._on_seen, on_placed=self.writers.write_to, on_gone=world.forget, cancels=cancels
+            world,
+            number,
+            on_seen=self._on_seen,
+            on_placed=self.writers.write_to,
+            on_gone=world.forget,
+            cancels=cancels,
+            streams=streams,
         )
         self._world = world
         world.damages.on_disk_loss = self.placer.look
@@ -78,7 +92,7 @@ class PlacedGroups:
         """Whether all groups are placed, all members of each have the same log, and cancelled ones left nothing."""
         founders = {each: self._founders(each) for each in self.placer.placed}
         are_settled = all(members and is_settled(members, each) for each, members in founders.items())
-        return self.placer.is_done and are_settled and not self.leftovers
+        return self.placer.is_done and are_settled and not self.leftovers and not self.placer.missing_streams
 
     @property
     def leftovers(self) -> list[str]:
@@ -255,7 +269,12 @@ def _partition(group: GroupId) -> str:
 
 
 def _names(hosted: Group) -> list[str]:
-    """Return the names of the topics of a group in the order of their creation, as a member has applied them."""
+    """Return the names of the topics that writers created in a group, in this order, as a member has applied them."""
+    return [name for name in _topics(hosted) if not name.startswith(f"{_SPREAD}.")]
+
+
+def _topics(hosted: Group) -> list[str]:
+    """Return the names of all topics of a group in the order of their creation, as a member has applied them."""
     topics = hosted.machine.query(TopicsQuery())
     assert isinstance(topics, list), "the answer is a list of topics"
     return [topic["name"] for topic in topics]
@@ -273,6 +292,7 @@ class GroupPlacer:
         on_placed: Callable[[GroupId], None],
         on_gone: Callable[[GroupId], None],
         cancels: bool = False,
+        streams: int = 0,
     ) -> None:
         """Prepare.
 
@@ -283,7 +303,10 @@ class GroupPlacer:
           on_placed: called with each of them when it stays: it was not, or could not be, cancelled.
           on_gone: called with each of them whose cancellation was acknowledged.
           cancels: whether to cancel each group once, as soon as it is placed.
+          streams: of the topic that is created when all groups are placed; 0 = none.
         """
+        self.spread: SpreadTopicInfo | None = None
+        """The spread topic whose creation was acknowledged."""
         self.placed: list[GroupId] = []
         self.cancelled: list[GroupId] = []
         """The groups whose cancellation was acknowledged."""
@@ -295,6 +318,7 @@ class GroupPlacer:
         self._on_placed = on_placed
         self._on_gone = on_gone
         self._cancels = cancels
+        self._streams = streams
         self._process = cluster.loop.process("group-placer")
         self._recorded: dict[tuple[GroupId, NodeId], str] = {}
         """The disks on record, as any member has applied them."""
@@ -357,6 +381,11 @@ class GroupPlacer:
                     group = await self._place_one(client, f"s{number}")
                 self.placed.append(group)
                 self._on_placed(group)
+            while self._streams and self.spread is None:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                # A RequestError until a group is established.
+                with contextlib.suppress(*PASSING, RequestError):
+                    self.spread = await client.create_spread_topic(_SPREAD, self._streams)
 
     async def _place_one(self, client: Client, stream: str) -> GroupId:
         """Place a group with one stream, however often the request fails."""
@@ -388,6 +417,24 @@ class GroupPlacer:
                 found = [placed.id for placed in member.machine.query(GroupsQuery())]
                 if found != self.placed:
                     raise Violation("PlacedOnce", f"{member.name} has the groups {found}, not {self.placed}")
+                topics = [(each.name, each.groups) for each in member.machine.query(SpreadTopicsQuery())]
+                if topics != ([(_SPREAD, self.spread.groups)] if self.spread is not None else []):
+                    raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged was {self.spread}")
+        if wrong := self.missing_streams:
+            raise Violation("StreamsAreCreated", wrong)
+
+    @property
+    def missing_streams(self) -> str:
+        """Return how the streams of a member of a group differ from those of the acknowledged topic; "" = nowhere."""
+        groups = self.spread.groups if self.spread is not None else ()
+        for group in self.placed:
+            wanted = {stream_name(_SPREAD, number) for number, each in enumerate(groups, 1) if each == group}
+            for member in self._cluster.members:
+                hosted = member.group(group)
+                found = {name for name in _topics(hosted) if name.startswith(f"{_SPREAD}.")} if hosted else wanted
+                if found != wanted:
+                    return f"{member.name} has the streams {sorted(found)} in group {group}, not {sorted(wanted)}"
+        return ""
 
     async def _look(self) -> None:
         while True:

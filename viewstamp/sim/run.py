@@ -90,7 +90,9 @@ def run_seed(
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
-    placed = PlacedGroups(world, swarm.placed, cancels=swarm.cancels) if swarm.placed else None
+    placed = (
+        PlacedGroups(world, swarm.placed, cancels=swarm.cancels, streams=2 * swarm.placed) if swarm.placed else None
+    )
     invariant = detail = ""
     is_judged = False
     try:

@@ -246,6 +246,23 @@ def _is_group(value: object) -> bool:
     return _has(value, {**checks, **dict.fromkeys(("streams", "hosted"), lambda names: _is_list_of(names, _is_text))})
 
 
+def _is_spread(value: object) -> bool:
+    """Return whether a value is a spread topic, of whose slots each belongs to one of its streams."""
+    numbers = dict.fromkeys(("id", "retain_bytes", "slots"), _is_int)
+    lists = {"groups": lambda each: _is_list_of(each, _is_int), "ranges": lambda each: _is_list_of(each, _is_range)}
+    if not _has(value, {"name": _is_text, "retain_seconds": _is_number, **numbers, **lists}):
+        return False
+    assert isinstance(value, dict)
+    ranges, streams = value["ranges"], len(value["groups"])
+    starts = [first for first, _ in ranges]
+    is_whole = starts[:1] == [0] and starts == sorted(set(starts)) and starts[-1] < value["slots"]
+    return is_whole and all(1 <= stream <= streams for _, stream in ranges)
+
+
+def _is_range(value: object) -> bool:
+    return _is_list_of(value, _is_int) and len(value) == 2  # type: ignore[arg-type]
+
+
 def _is_run(value: object) -> bool:
     numbers = dict.fromkeys(("id", "first", "last", "changed_at"), _is_int)
     return _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)})
@@ -309,6 +326,9 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.PLACE_GROUP: {"group": _is_group},
     FrameKind.CANCEL_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
+    FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
+    FrameKind.DESCRIBE_SPREAD: {"topic": _is_spread, "applied_index": _is_int, "age": _is_number},
+    FrameKind.LIST_SPREADS: {"topics": lambda value: _is_list_of(value, _is_spread), "age": _is_number},
     FrameKind.ARCHIVE_TOPIC: {"archived_end": _is_int, "is_running": _is_bool},
     FrameKind.CHECK_RUN: {"is_running": _is_bool, "damage": _is_text},
     FrameKind.FIND_ORPHANS: {"is_running": _is_bool, "orphans": lambda value: _is_list_of(value, _is_orphan)},

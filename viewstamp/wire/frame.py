@@ -141,6 +141,9 @@ class FrameKind(IntEnum):
     CHECK_RUN = 74
     FIND_ORPHANS = 75
     LIST_RUNS = 76
+    SPREAD_TOPIC = 77
+    DESCRIBE_SPREAD = 78
+    LIST_SPREADS = 79
     REPORT_STREAMS = 80
     OK = 30
     ERROR = 31

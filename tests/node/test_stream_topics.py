@@ -1,0 +1,195 @@
+"""Spread topics on running nodes: their requests, and the leaders of the groups that create their streams."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.mutants import patched
+from tests.node.caller import call
+from tests.node.group import wait_for
+from tests.node.test_hosting import Placing
+from viewstamp.errors import RequestError, TopicExistsError, UnavailableError, UnknownTopicError
+from viewstamp.ids import GroupId, NodeId
+from viewstamp.node import server
+from viewstamp.node.changes import check_hosts_none, parse_change
+from viewstamp.node.state_machine import PlacedGroup, TopicsQuery
+from viewstamp.wire.answers import error_from
+from viewstamp.wire.batch import Kind
+from viewstamp.wire.frame import GROUPS_VERSION, FrameKind
+
+
+class Spreading(Placing):
+    """Nodes on which tests place groups and create spread topics."""
+
+    async def established(self, *streams: str, nodes: tuple[str, ...] = ()) -> GroupId:
+        """Place a group, and wait until its founders have opened it."""
+        group = await self.place(*streams, nodes=nodes)
+        await wait_for(lambda: self.leader_of(group) is not None, self.journal.tail)
+        return group
+
+    def streams(self, group: GroupId, node: str) -> list[str]:
+        """Return the names of the topics of a group on a node."""
+        hosted = self.nodes[NodeId(node)].groups.get(group)
+        return [each["name"] for each in hosted.machine.query(TopicsQuery())] if hosted is not None else []
+
+    async def have_streams(self, group: GroupId, *names: str, nodes: tuple[str, ...] = ("n1", "n2", "n3")) -> None:
+        """Wait until these nodes have exactly these topics in a group."""
+        await wait_for(
+            lambda: all(self.streams(group, node) == list(names) for node in nodes if NodeId(node) in self.nodes),
+            lambda: f"{[self.streams(group, node) for node in nodes]}\n{self.journal.tail()}",
+        )
+
+
+async def test_the_leaders_of_the_groups_create_the_streams_of_a_topic(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        with pytest.raises(RequestError, match="no group is established"):
+            await client.create_spread_topic("orders", 2)
+        first, second = await group.established("s1"), await group.established("s2")
+        topic = await client.create_spread_topic("orders", 3, retain_bytes=1 << 20, retain_seconds=60)
+        assert (topic.groups, topic.streams, topic.slots) == ((first, second, first), 3, 4096)
+        assert (topic.retain_bytes, topic.retain_seconds) == (1 << 20, 60.0)
+        assert [topic.stream_of(slot) for slot in (0, 1364, 1365, 2729, 2730, 4095)] == [1, 1, 2, 2, 3, 3]
+        assert (topic.group_of(2), topic.topic_of(2)) == (second, "orders.2")
+        with pytest.raises(RequestError, match="topic 'orders' has no stream 4"):
+            topic.group_of(4)
+        await group.have_streams(first, "orders.1", "orders.3")
+        await group.have_streams(second, "orders.2")
+        settings = group.nodes[NodeId("n1")].groups[second].machine.query(TopicsQuery())[0]
+        assert (settings["retain_bytes"], settings["retain_seconds"]) == (1 << 20, 60.0)
+        assert await group.client(seed=2).create_spread_topic("orders", 3) == topic
+        assert await client.describe_spread_topic("orders") == topic
+        assert [each.name for each in await client.list_spread_topics()] == ["orders"]
+        assert (await client.describe_spread_topic("orders", stale=True)).groups == topic.groups
+        named = await client.create_spread_topic("bills", 3, groups=[second, first])
+        assert named.groups == (second, first, second)
+        with pytest.raises(TopicExistsError, match="exists with the groups"):
+            await client.create_spread_topic("bills", 3, groups=[first])
+
+
+async def test_a_client_of_an_earlier_release_sees_no_spread_topic(tmp_path: Path) -> None:
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        client = group.client()
+        placed = await group.established("s1")
+        await client.create_topic("zero")
+        await client.create_spread_topic("orders", 1)
+        assert [topic.name for topic in await client.list_topics()] == ["zero"]
+        with pytest.raises(UnknownTopicError, match="topic 'orders' is spread over streams"):
+            await client.describe_topic("orders")
+        with pytest.raises(TopicExistsError, match="is spread over 1 streams"):
+            await client.create_topic("orders")
+        with pytest.raises(TopicExistsError, match="topic 'zero' exists, and has no streams"):
+            await client.create_spread_topic("zero", 1)
+        with pytest.raises(UnknownTopicError, match="no spread topic is named 'zero'"):
+            await client.describe_spread_topic("zero")
+        for groups in ([99], [placed, 99]):
+            with pytest.raises(RequestError, match=r"group 99 was never placed|1 streams cannot be in the groups"):
+                await client.create_spread_topic("bills", 1, groups=groups)
+        assert [topic.name for topic in await client.list_spread_topics()] == ["orders"]
+
+
+async def test_a_client_creates_no_topic_in_another_group_than_0(tmp_path: Path) -> None:
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        placed = await group.established("s1")
+        async with call(group, greet=False) as caller:
+            await caller.hello(group=placed, version=GROUPS_VERSION)
+            answer = await caller.ask(FrameKind.CREATE_TOPIC, name="orders.1", retain_bytes=0, retain_seconds=0.0)
+            assert "topic 'orders.1' cannot be created in another group than 0" in answer.body["message"]
+            for kind, fields in (
+                (FrameKind.SPREAD_TOPIC, {"name": "orders", "streams": 1, "groups": []}),
+                (FrameKind.DESCRIBE_SPREAD, {"name": "orders", "stale": False}),
+                (FrameKind.LIST_SPREADS, {"stale": False}),
+            ):
+                assert "belongs to another one" in (await caller.ask(kind, **fields)).body["message"]
+        assert group.streams(placed, "n1") == []
+        await group.client().create_spread_topic("orders", 1)
+        await group.have_streams(placed, "orders.1", nodes=("n1",))
+
+
+async def test_a_leader_that_starts_later_creates_the_streams(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        placed = await group.established("s1", nodes=("n3",))
+        await group.stop("n3")
+        client = group.client()
+        with pytest.raises(UnavailableError, match=r"does not answer, so its release is unknown; no topic was created"):
+            await client.create_spread_topic("orders", 1, timeout=5)
+        await group.run("n3")
+        await client.create_spread_topic("orders", 1)
+        await group.have_streams(placed, "orders.1", nodes=("n3",))
+        await group.stop("n3")
+        await client.create_spread_topic("bills", 2)  # Without a probe, because it is not the first one.
+        await group.run("n3")
+        await group.have_streams(placed, "orders.1", "bills.1", "bills.2", nodes=("n3",))
+
+
+async def test_a_member_of_an_older_release_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    with patched(server, Kind=[Kind.FORGET_RUN]):  # The highest kind in its WELCOME.
+        async with Spreading(tmp_path) as group:
+            await group.run()
+            await group.established("s1")
+            client = group.client()
+            with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 28"):
+                await client.create_spread_topic("orders", 1)
+            assert await client.list_spread_topics() == []
+
+
+async def test_a_node_that_hosts_a_group_stays_a_member_of_group_0(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        placed = await group.established("s1", nodes=("n3",))
+        client = group.client()
+        for refused in (client.remove_member("n3"), client.add_member("n4", "127.0.0.1:9", replaces="n3")):
+            with pytest.raises(RequestError, match=f"n3 hosts the groups {placed}, so it has to stay"):
+                await refused
+        assert "n3" in (await client.list_members()).voters
+        assert "n2" not in (await client.remove_member("n2")).voters
+
+
+@pytest.mark.parametrize(
+    ("change", "members", "is_refused"),
+    [
+        (("remove", "n1", "", ""), ("n1", "n2"), True),
+        (("remove", "n1~8c21f0aa", "", ""), ("n1~8c21f0aa", "n2"), True),
+        (("remove", "n1", "", ""), ("n1", "n1~8c21f0aa"), False),
+        (("replace", "n1~8c21f0aa", "a:2", "n1"), ("n1", "n2"), False),
+        (("replace", "n3", "a:2", "n1"), ("n1", "n2"), True),
+        (("replace", "n3", "a:2", "n2"), ("n1", "n2"), False),
+        (("remove", "n2", "", ""), ("n1", "n2"), False),
+        (("add", "n1", "a:2", ""), ("n1", "n2"), False),
+        (("learn", "n1", "a:2", ""), ("n1", "n2"), False),
+    ],
+)
+def test_only_a_change_after_which_no_id_of_a_host_is_left_is_refused(
+    change: tuple[str, str, str, str], members: tuple[str, ...], is_refused: bool
+) -> None:
+    placed = [PlacedGroup(GroupId(7), {NodeId("n1"): "a:1"}, ("s1",), {})]
+    with pytest.raises(RequestError, match=r"n1.* hosts the groups 7") if is_refused else nullcontext():
+        check_hosts_none(parse_change(*change), [NodeId(each) for each in members], placed)
+
+
+async def test_no_topic_is_spread_while_access_control_is_on(tmp_path: Path) -> None:
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        await group.established("s1")
+        client = group.client()
+        await client.create_spread_topic("orders", 1)
+        _, text = await client.create_token("ops", ["administer"])
+        admin = group.client(seed=2, token=text)
+        with pytest.raises(RequestError, match=r"access control is on.*; no topic was created"):
+            await admin.create_spread_topic("bills", 1)
+        assert (await admin.create_spread_topic("orders", 1)).name == "orders", "it exists"
+        _, text = await admin.create_token("reader", ["read:bills"])
+        reader = group.client(seed=3, token=text)
+        assert await reader.list_spread_topics() == []
+        assert [each.name for each in await admin.list_spread_topics()] == ["orders"]
+        async with call(group, greet=False) as caller:
+            await caller.hello(token=text)
+            refused = await caller.ask(FrameKind.DESCRIBE_SPREAD, name="orders", stale=True)
+            assert "lacks the right" in error_from(refused.body).message

@@ -1,0 +1,68 @@
+"""Spread topics in simulated clusters: their streams are created wherever a leader dies, and whatever else happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.test_groups import CALM, PLACED, PlacedWorld, die
+from viewstamp.sim.cluster import Member
+from viewstamp.sim.faults import Faults
+
+
+def test_each_member_of_a_group_has_its_streams() -> None:
+    world = PlacedWorld(1, CALM, number=2, streams=5)
+    try:
+        assert world.loop.run_until(lambda: world.placer.is_done, seconds=60.0)
+        world.finish(names_min=1)
+        assert world.placer.spread is not None
+        assert sorted(world.placer.spread.groups) == sorted([*world.placer.placed * 2, world.placer.spread.groups[0]])
+    finally:
+        world.close()
+
+
+def leader_of(world: PlacedWorld, *, is_of_group_0: bool) -> Member | None:
+    """Return the leader of group 0, or of a group that was placed."""
+    groups = [0] if is_of_group_0 else world.placer.placed
+    for member in world.members:
+        for group in groups:
+            hosted = member.group(group)
+            if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
+                return member
+    return None
+
+
+@pytest.mark.parametrize("is_of_group_0", [True, False])
+@pytest.mark.parametrize("death", range(0, 72, 8))
+def test_the_streams_are_created_wherever_a_leader_dies(death: int, is_of_group_0: bool) -> None:
+    """The process dies at a call of its disk, from the last group on until all streams exist."""
+    world = PlacedWorld(death, replace(CALM, seconds=0.0), number=2, streams=6)
+    try:
+        assert world.loop.run_until(
+            lambda: len(world.placer.placed) == 2 and leader_of(world, is_of_group_0=is_of_group_0) is not None,
+            seconds=60.0,
+        )
+        victim = leader_of(world, is_of_group_0=is_of_group_0)
+        assert victim is not None
+        victim.disk.crash_at(victim.disk.calls + death, lambda: die(world, victim))
+        world.loop.run_until(lambda: not victim.is_up, seconds=2.0)
+        world.finish(names_min=1)
+        assert world.placer.spread is not None
+        assert world.placer.spread.streams == 6
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("seed", [6, 11])
+def test_streams_are_created_under_faults_and_lost_disks(seed: int) -> None:
+    world = PlacedWorld(seed, PLACED, number=2, streams=8)
+    try:
+        faults = Faults(world, world.loop.entropy("faults"))
+        faults.start()
+        world.loop.run_until(lambda: False, seconds=PLACED.seconds)
+        faults.stop()
+        world.finish(names_min=1)
+        assert world.placer.spread is not None
+    finally:
+        world.close()
