@@ -78,6 +78,8 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
             await client.place_group("s1")
             await eventually(lambda: established(client))
+        if "describe_stream" in EXAMPLES[name]:
+            await client.create_spread_topic("parcels", 4)
         source = EXAMPLES[name]
         for printed, real in (
             ('"127.0.0.1:7001,127.0.0.1:7002"', repr(cluster.address("n1"))),

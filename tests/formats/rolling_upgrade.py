@@ -57,6 +57,16 @@ class Release:
         )
         return done.returncode, done.stdout, done.stderr
 
+    def refused(self, *arguments: str) -> str:
+        """Run a command that has to fail; return its error message.
+
+        Raises:
+          AssertionError: it succeeds.
+        """
+        code, printed, errors = self._run([*arguments, "--dir", str(self._cluster)])
+        assert code != 0, f"{self.name}: {' '.join(arguments)} succeeded\n{printed}"
+        return errors
+
     def append(self, first: int) -> None:
         lines = self._cluster.parent / "lines"
         lines.write_text("".join(f"record {number}\n" for number in range(first, first + BATCH)), encoding="utf-8")
@@ -143,6 +153,42 @@ def _upgrade(older: Release, newer: Release, leaders: Sequence[Sequence[str]]) -
     newer.run("cluster", "start")
     check("after a restart", newer.read(), expected)
     sys.stdout.write("every acknowledged record is there once, in order, for both releases\n")
+
+
+def spread_after_upgrade(sources: Path, cluster: Path) -> None:
+    """Create a topic with streams while a member runs a release that knows groups only, and again after its upgrade.
+
+    Raises:
+      AssertionError: the first attempt succeeds, a later command fails, or a record is lost.
+    """
+    older, newer = Release("older", sources, cluster), ThisRelease("newer", ROOT, cluster)
+    create = "topic", "create", "spread", "--streams", "2", "--timeout", "60"
+    try:
+        older.run("cluster", "start", "--nodes", str(len(NODES)))
+        older.run("topic", "create", "orders")
+        older.append(0)
+        older.run("group", "place", "s1", "--timeout", "60")
+        for node in NODES[:2]:
+            newer.run("cluster", "restart", node)
+        if json.loads(newer.run("leader", "show", "--output", "json"))["leader"] == NODES[2]:
+            newer.run("leader", "transfer", NODES[0])
+        errors = newer.refused(*create)
+        assert f"{NODES[2]}: runs a release that cannot read records of kind" in errors, errors
+        assert json.loads(newer.run("topic", "list", "--output", "json"))["spread_topics"] == []
+        older.append(BATCH)
+        newer.run("cluster", "restart", NODES[2])
+        newer.run(*create)
+        newer.run("cluster", "stop")
+        newer.run("cluster", "start")
+        assert [
+            each["name"] for each in json.loads(newer.run("topic", "list", "--output", "json"))["spread_topics"]
+        ] == ["spread"]
+        older.append(2 * BATCH)  # A client of the release before goes on with its topics.
+        expected = [f"record {number}" for number in range(3 * BATCH)]
+        check("the newer release reads after the upgrade", newer.read(), expected)
+        check("the older release reads after the upgrade", older.read(), expected)
+    finally:
+        newer.run("cluster", "stop")
 
 
 def check(what: str, found: list[str], expected: list[str]) -> None:

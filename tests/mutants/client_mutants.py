@@ -16,6 +16,7 @@ from viewstamp.client.link import Link
 from viewstamp.client.results import GroupInfo, Outcome
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
+from viewstamp.client.streams import StreamCalls
 from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError
 from viewstamp.ids import Sequence
@@ -23,6 +24,7 @@ from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
 from viewstamp.node import address_check, group
+from viewstamp.wire.schema import RequestBody
 
 __all__ = ["CLIENT_MUTANTS"]
 
@@ -151,6 +153,16 @@ def trust_the_record_of_the_group() -> AbstractContextManager[None]:
     return patched(group.Group, addresses=property(lambda self: dict(self.membership.addresses)))
 
 
+def do_not_wait_for_streams() -> AbstractContextManager[None]:
+    """A stream that its group has not created yet is an error."""
+
+    async def ask(self: StreamCalls, parts: GroupParts, request: RequestBody, *, seconds: float, **options: Any) -> Any:
+        parts.router.start()
+        return await parts.router.ask_any(request, seconds=seconds, **options)
+
+    return patched(StreamCalls, ask=ask)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -162,6 +174,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "a command with --dir does not check which node answers",
             forget_identities,
             rule="§10a",
+        ),
+        Mutant(
+            "do-not-wait-for-streams",
+            "a stream that its group has not created yet is an unknown topic",
+            do_not_wait_for_streams,
+            rule="§4",
         ),
         Mutant("take-a-copy", "a command on a copy of a directory reaches the original", take_a_copy, rule="§10a"),
         Mutant(

@@ -654,6 +654,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
     ),
     Record(
+        "do-not-wait-for-streams",
+        Case("tests/node/test_stream_readers.py::test_a_stream_that_its_group_has_not_created_yet_is_no_unknown_topic"),
+    ),
+    Record(
         "create-a-stream-by-a-client",
         Case("tests/node/test_stream_topics.py::test_a_client_creates_no_topic_in_another_group_than_0"),
     ),

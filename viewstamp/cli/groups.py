@@ -27,7 +27,7 @@ COLUMN_WIDTH: Final = 20
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Place groups beside group 0, which every cluster has. Topics cannot be put into them yet.",
+    help="Place groups beside group 0, which every cluster has. Topics with streams use them.",
     no_args_is_help=True,
 )
 

@@ -53,6 +53,9 @@ def read(
     ] = None,
     last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new records, and print them too.")] = False,
+    stream: Annotated[
+        int | None, typer.Option("--stream", metavar="N", min=1, help="The stream of a topic with streams, from 1 on.")
+    ] = None,
     node: Annotated[
         str | None, typer.Option("--node", metavar="NODE", help="Read the records that this member has applied.")
     ] = None,
@@ -81,11 +84,13 @@ def read(
         async with target.connect(timeout) as client:
             end = None if last is None else last + 1
             if stale:
-                answer = await client.read_stale(topic, start, end=end, max_staleness=max_staleness, node=node)
+                answer = await client.read_stale(
+                    topic, start, end=end, max_staleness=max_staleness, node=node, stream=stream
+                )
                 print_staleness(answer, as_json=output is ReadOutput.JSON)
                 records = answer.value
             else:
-                records = client.read(topic, start, end=end, follow=follow, node=node)
+                records = client.read(topic, start, end=end, follow=follow, node=node, stream=stream)
             async for record in records:
                 printer.write(record)
         printer.flush()

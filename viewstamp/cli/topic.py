@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, age, size
+from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
 from viewstamp.terminal.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
-    from viewstamp.client.results import TopicInfo
+    from viewstamp.client.aio import Client
+    from viewstamp.client.results import SpreadTopicInfo, TopicInfo
 
 __all__ = ["app"]
+
+LOOK_SECONDS: Final = 0.2
 
 app = typer.Typer(cls=CommandGroup, help="Create, list and trim topics.", no_args_is_help=True)
 
@@ -48,12 +54,36 @@ def create(
     name: NameArgument,
     retain_bytes: RetainBytesOption = None,
     retain_age: RetainAgeOption = None,
+    streams: Annotated[
+        int | None,
+        typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
+    ] = None,
+    groups: Annotated[
+        str,
+        typer.Option("--groups", metavar="ID,...", help="The groups of the streams. [default: those with the fewest]"),
+    ] = "",
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic; by default it keeps all records. Succeeds if it exists with the same retention."""
+    """Create a topic; by default it keeps all records. Succeeds if it exists with the same retention.
+
+    With --streams it returns when each stream has been created in its group. The topic cannot be removed then.
+    """
+    if streams is not None:
+        chosen = _groups(groups)
+        settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
+        topic = find_cluster(directory, cluster).ask(
+            lambda client: _create_spread(client, name, streams, chosen, settings, timeout)
+        )
+        if output is Output.JSON:
+            print_json(_described_spread(topic))
+        else:
+            print(f"topic {topic.name} is ready, with {topic.streams} streams in the groups {_listed(topic.groups)}")
+        return
+    if groups:
+        raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
@@ -107,12 +137,28 @@ def list_topics(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the topics, with their first and last positions and their retention."""
-    infos = find_cluster(directory, cluster).ask(lambda client: client.list_topics(timeout=timeout))
+    """List the topics, with their first and last positions and their retention, then those with streams."""
+
+    async def ask(client: Client) -> tuple[list[TopicInfo], list[SpreadTopicInfo]]:
+        topics = await client.list_topics(timeout=timeout)
+        with suppress(RequestError):  # A node of a release without spread topics has none.
+            return topics, await client.list_spread_topics(timeout=timeout)
+        return topics, []
+
+    infos, spread = find_cluster(directory, cluster).ask(ask)
     if output is Output.JSON:
-        print_json({"topics": [_described(info) for info in infos]})
-    else:
+        print_json(
+            {
+                "topics": [_described(info) for info in infos],
+                "spread_topics": [_described_spread(topic) for topic in spread],
+            }
+        )
+        return
+    if infos or not spread:
         _print(infos, output)
+    if spread:
+        rows = [(each.name, each.streams, _listed(each.groups), _kept(each)) for each in spread]
+        print_table(["topic", "streams", "groups", "keeps"], rows)
 
 
 @app.command()
@@ -123,9 +169,80 @@ def describe(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one topic: its first and last position, its size and its retention."""
-    info = find_cluster(directory, cluster).ask(lambda client: client.describe_topic(name, timeout=timeout))
-    _print([info], output)
+    """Show one topic: its first and last position, its size and its retention; of one with streams these of each."""
+    from viewstamp.client.results import SpreadTopicInfo
+
+    info, streams = find_cluster(directory, cluster).ask(lambda client: _describe(client, name, timeout))
+    if not isinstance(info, SpreadTopicInfo):
+        _print([info], output)
+    elif output is Output.JSON:
+        described = {number: _described(each) for number, each in enumerate(streams, 1)}
+        positions = [{"stream": number, "group": info.group_of(number), **each} for number, each in described.items()]
+        print_json({**_described_spread(info), "streams": positions})
+    else:
+        rows = [
+            (str(number), str(info.group_of(number)), i.first_position, i.last_position, i.bytes, _kept(i))
+            for number, i in enumerate(streams, 1)
+        ]
+        print_table(["stream", "group", "first", "last", "bytes", "keeps"], rows)
+
+
+async def _create_spread(
+    client: Client, name: str, streams: int, groups: list[int], settings: dict[str, Any], timeout: float
+) -> SpreadTopicInfo:
+    """Create a spread topic, and wait until each stream exists. Raises UnavailableError if one does not in time."""
+    deadline = time.monotonic() + timeout
+    topic = await client.create_spread_topic(name, streams, groups=groups, timeout=timeout, **settings)
+    for stream in range(1, topic.streams + 1):
+        try:
+            await client.describe_stream(name, stream, timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"topic {name!r} is created, and its stream {stream} in group {topic.group_of(stream)} is not ready"
+                f" yet: {error.message}",
+                remedy="give the same command again: it waits again",
+            ) from error
+    return topic
+
+
+async def _describe(
+    client: Client, name: str, timeout: float
+) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
+    """Return a topic; or a spread topic with its streams. Raises UnknownTopicError."""
+    try:
+        return await client.describe_topic(name, timeout=timeout), []
+    except UnknownTopicError as error:
+        try:
+            topic = await client.describe_spread_topic(name, timeout=timeout)
+        except RequestError:
+            raise error from None
+    numbers = range(1, topic.streams + 1)
+    return topic, [await client.describe_stream(name, number, timeout=timeout) for number in numbers]
+
+
+def _groups(text: str) -> list[int]:
+    """Return the ids in the value of --groups."""
+    try:
+        return [int(each) for each in text.split(",") if each]
+    except ValueError:
+        raise typer.BadParameter(
+            f"--groups {text!r} are no ids of groups: give numbers with commas between them, as `viewstamp group list`"
+            " has them"
+        ) from None
+
+
+def _listed(groups: Sequence[int]) -> str:
+    return ",".join(map(str, dict.fromkeys(groups)))
+
+
+def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "groups": list(topic.groups),
+        "slots": topic.slots,
+        "retain_bytes": topic.retain_bytes,
+        "retain_seconds": topic.retain_seconds,
+    }
 
 
 def _described(info: TopicInfo) -> dict[str, object]:
@@ -148,7 +265,7 @@ def _print(infos: Sequence[TopicInfo], output: Output) -> None:
     print_table(["topic", "first", "last", "bytes", "keeps"], rows, empty="no topics: viewstamp topic create NAME")
 
 
-def _kept(info: TopicInfo) -> str:
+def _kept(info: TopicInfo | SpreadTopicInfo) -> str:
     bounds = [show_size(info.retain_bytes)] if info.retain_bytes else []
     bounds += [show_duration(info.retain_seconds * 1000)] if info.retain_seconds else []
     return ", ".join(bounds) or "all"

@@ -15,6 +15,7 @@ The modules, from the bottom up:
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
   * ``appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py`` and ``admin.py`` have the calls of a client.
     ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
+  * ``streams.py`` reads one stream of a spread topic.
   * ``group.py`` composes the parts for one group, and ``groups.py`` has those of all groups that the client uses.
   * ``client.py`` composes them.
 

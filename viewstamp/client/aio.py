@@ -104,6 +104,7 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
+        stream: int | None = None,
     ) -> AsyncGenerator[Record, None]:
         """Read a topic's records in order, from position ``start`` up to ``end`` (half-open).
 
@@ -122,13 +123,14 @@ class Client(BaseClient):
           end: the position after the last one; None = the end of the topic, see above.
           follow: wait for records that do not exist yet, without end or up to ``end``.
           node: read from this member only, from its applied records, even if it is behind; None = from any member.
+          stream: the stream of a spread topic, from 1 on, which has positions of its own; None = the topic has none.
 
         Raises:
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
           TrimmedError: the next record has been trimmed; ``first`` is the first position that is kept.
           UnavailableError: no node answered within the default timeout.
         """
-        return self._reader(topic, start, end=end, follow=follow, node=node).records()
+        return self._reader(topic, start, end=end, follow=follow, node=node, stream=stream).records()
 
     async def read_stale(
         self,
@@ -138,6 +140,7 @@ class Client(BaseClient):
         end: int | None = None,
         max_staleness: float | None = None,
         node: str | None = None,
+        stream: int | None = None,
     ) -> Stale[AsyncGenerator[Record, None]]:
         """Read the records that one node has applied, and return how stale its end of the topic is.
 
@@ -154,12 +157,14 @@ class Client(BaseClient):
           end: the position after the last one; None = the last that the node has applied.
           max_staleness: the end is at most this many seconds old, see :meth:`describe_topic`; None = any age.
           node: the member to read from; None = any.
+          stream: the stream of a spread topic, from 1 on; None = the topic has none.
 
         Raises:
           UnknownTopicError, RequestError: no such topic on that node, no such node, or a start below 1.
           UnavailableError: no node, or none that is fresh enough, answered within the default timeout.
         """
-        reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
+        staleness = as_staleness(True, max_staleness)
+        reader = self._reader(topic, start, end=end, node=node, staleness=staleness, stream=stream)
         await reader.begin()
         return Stale(reader.records(), reader.applied_index, reader.age_seconds)
 
@@ -171,13 +176,14 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
+        stream: int | None = None,
     ) -> AsyncGenerator[Batch, None]:
         """Read whole batches, not decoded: all batches that hold a position of the range. Otherwise as :meth:`read`.
 
         The first and the last batch may hold records outside the range. A batch is a view of the received bytes, which
         stay in memory as long as the batch does: keep copies of the values, not the batch.
         """
-        return self._reader(topic, start, end=end, follow=follow, node=node).batches()
+        return self._reader(topic, start, end=end, follow=follow, node=node, stream=stream).batches()
 
 
 class AsyncioRuntime:

@@ -21,6 +21,7 @@ from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_topics import SpreadTopicCalls
+from viewstamp.client.streams import StreamCalls, TopicStreamReader
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import RequestError
 from viewstamp.ids import GroupId
@@ -112,6 +113,7 @@ class BaseClient:
         home = self._groups.group_0
         self._pool, self._router, self._sender, self._appends = home.pool, home.router, home.sender, home.appends
         self._actors = ActorCalls(runtime, self._router, self._sender)
+        self._streams = StreamCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
@@ -203,6 +205,8 @@ class BaseClient:
     list_actors = _By("_actors", ActorCalls.list_actors)
     describe_actor = _By("_actors", ActorCalls.describe_actor)
 
+    describe_stream = _By("_streams", StreamCalls.describe_stream)
+
     sink = _By("_sinks", Sinks.sink)
     describe_sink = _By("_sinks", Sinks.describe_sink)
     list_sinks = _By("_sinks", Sinks.list_sinks)
@@ -252,8 +256,17 @@ class BaseClient:
         follow: bool = False,
         node: str | None,
         staleness: Staleness | None = None,
+        stream: int | None = None,
     ) -> TopicReader:
         self._router.start()
+        if stream is not None:
+            return TopicStreamReader(
+                *(self._runtime, self._groups, self._options, topic, stream, start),
+                end=end,
+                follow=follow,
+                node=node,
+                staleness=staleness,
+            )
         return TopicReader(
             *(self._runtime, self._router, self._options, topic, start),
             end=end,

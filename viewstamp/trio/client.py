@@ -66,13 +66,14 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
+        stream: int | None = None,
     ) -> Items[Record]:
         """Read a topic's records in order; see :meth:`viewstamp.Client.read`.
 
         Each record is a checkpoint for cancellation, and each batch is one for scheduling too. If the iteration is
         cancelled, iterate again: it continues with the next record.
         """
-        return _records(self._reader(topic, start, end=end, follow=follow, node=node))
+        return _records(self._reader(topic, start, end=end, follow=follow, node=node, stream=stream))
 
     def read_batches(
         self,
@@ -82,9 +83,10 @@ class Client(BaseClient):
         end: int | None = None,
         follow: bool = False,
         node: str | None = None,
+        stream: int | None = None,
     ) -> Items[Batch]:
         """Read whole batches, unopened; see :meth:`viewstamp.Client.read_batches`."""
-        reader = self._reader(topic, start, end=end, follow=follow, node=node)
+        reader = self._reader(topic, start, end=end, follow=follow, node=node, stream=stream)
         return Items(reader.next_chunk, reader.close)
 
     async def read_stale(
@@ -95,9 +97,12 @@ class Client(BaseClient):
         end: int | None = None,
         max_staleness: float | None = None,
         node: str | None = None,
+        stream: int | None = None,
     ) -> Stale[Items[Record]]:
         """Read a topic's records up to where one node has applied them; see :meth:`viewstamp.Client.read_stale`."""
-        reader = self._reader(topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness))
+        reader = self._reader(
+            topic, start, end=end, node=node, staleness=as_staleness(True, max_staleness), stream=stream
+        )
         await reader.begin()
         return Stale(_records(reader), reader.applied_index, reader.age_seconds)
 

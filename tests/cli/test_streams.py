@@ -1,0 +1,86 @@
+"""Topics with streams by the commands, on a cluster of real processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import none_left
+from viewstamp.cli import main
+from viewstamp.local.find import find_cluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "a cluster"
+    with none_left(path):
+        yield path
+
+
+async def append(directory: Path, topic: str, stream: int, *values: bytes) -> None:
+    """Append to one stream."""
+    async with find_cluster(directory, None).connect(30.0) as client:
+        found = await client.describe_spread_topic(topic)
+        with client._groups.call(found.group_of(stream)) as parts:
+            for value in values:
+                await parts.appends.append(found.topic_of(stream), value)
+
+
+def test_a_topic_with_streams_is_created_described_listed_and_read(
+    run: Callable[..., Any], directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
+    refused = run("topic", "create", "orders", "--streams", "2", code=5)
+    assert "no group is established" in refused["message"]
+    assert "viewstamp group place" in refused["remedy"]
+    first = run("group", "place", "s1", "--timeout", "60")["id"]
+    second = run("group", "place", "s2", "--timeout", "60")["id"]
+    topic = run("topic", "create", "orders", "--streams", "3", "--retain-bytes", "1MiB", "--timeout", "60")
+    assert topic == {
+        "name": "orders",
+        "groups": [first, second, first],
+        "slots": 4096,
+        "retain_bytes": 1 << 20,
+        "retain_seconds": 0.0,
+    }
+    assert run("topic", "create", "orders", "--streams", "3") == topic
+    assert "exists with the streams 3, not 4" in run("topic", "create", "orders", "--streams", "4", code=5)["message"]
+    assert "is spread over 3 streams" in run("topic", "create", "orders", code=5)["message"]
+    assert run("topic", "create", "bills", "--streams", "2", "--groups", f"{second}")["groups"] == [second, second]
+    run("topic", "create", "plain")
+    assert "--groups needs --streams" in run("topic", "create", "more", "--groups", "7", code=2)["message"]
+    assert (
+        "'7x' are no ids of groups"
+        in run("topic", "create", "more", "--streams", "1", "--groups", "7x", code=2)["message"]
+    )
+    listed = run("topic", "list")
+    assert [each["name"] for each in listed["topics"]] == ["plain"]
+    assert [each["name"] for each in listed["spread_topics"]] == ["orders", "bills"]
+    asyncio.run(append(directory, "orders", 2, b"one", b"two"))
+    described = run("topic", "describe", "orders")
+    assert [(each["stream"], each["group"], each["last_position"]) for each in described["streams"]] == [
+        (1, first, 0),
+        (2, second, 2),
+        (3, first, 0),
+    ]
+    assert [(each["position"], each["value"]) for each in run("read", "orders", "--stream", "2")] == [
+        (1, "one"),
+        (2, "two"),
+    ]
+    assert "no spread topic is named 'plain'" in run("read", "plain", "--stream", "2", code=5)["message"]
+    assert "no topic is named 'none'" in run("topic", "describe", "none", code=5)["message"]
+    capfd.readouterr()
+    for arguments, lines in (
+        (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
+        (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 "]),
+        (["topic", "create", "orders", "--streams", "3"], ["topic orders is ready, with 3 streams in the groups"]),
+    ):
+        assert main.run([*arguments, "--dir", str(directory)]) == 0
+        printed = capfd.readouterr().out
+        assert all(any(line.strip().startswith(start) for line in printed.splitlines()) for start in lines), printed
