@@ -8,16 +8,9 @@ from tests.streams.log import Log, command
 from tests.wire.test_requests import WRONG, a_body
 from viewstamp.errors import RequestError
 from viewstamp.streams import Streams
-from viewstamp.wire.requests import (
-    REQUESTS,
-    ConfigureTopic,
-    CreateSpreadTopic,
-    CreateTopic,
-    PlaceGroup,
-    RequestBody,
-    TrimTopic,
-)
+from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, PlaceGroup, RequestBody, TrimTopic
 from viewstamp.wire.schema import BodyField
+from viewstamp.wire.spread_requests import CreateSpreadTopic
 
 RECORDS = [row for row in REQUESTS.values() if row.record is not None and row not in (PlaceGroup, CreateSpreadTopic)]
 """Without those two, because the leader looks up founders and groups: ``test_placement.py`` and ``test_spread.py`` have

@@ -9,7 +9,7 @@ from viewstamp.client.checks import as_whole
 from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.router import Router
 from viewstamp.wire.names import check_topic
-from viewstamp.wire.requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
+from viewstamp.wire.spread_requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
 
 __all__ = ["SpreadTopicCalls"]
 

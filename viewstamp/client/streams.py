@@ -14,8 +14,9 @@ from viewstamp.client.runtime import Runtime
 from viewstamp.errors import UnavailableError, UnknownTopicError
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
-from viewstamp.wire.requests import DescribeSpreadTopic, DescribeTopic
+from viewstamp.wire.requests import DescribeTopic
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
 __all__ = ["StreamCalls", "TopicStreamReader"]
 

@@ -50,14 +50,8 @@ from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
-from viewstamp.wire.requests import (
-    CancelGroup,
-    CreateSpreadTopic,
-    DescribeSpreadTopic,
-    ListGroups,
-    ListSpreadTopics,
-    PlaceGroup,
-)
+from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.spread_requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
 from viewstamp.wire.spreading import encode_spread
 
 __all__ = ["Placer"]

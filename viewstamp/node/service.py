@@ -49,7 +49,6 @@ from viewstamp.wire.requests import (
     CopyLog,
     CopySnapshot,
     CreateSnapshot,
-    CreateSpreadTopic,
     CreateToken,
     CreateTopic,
     DescribeLog,
@@ -69,6 +68,7 @@ from viewstamp.wire.requests import (
     TrimTopic,
 )
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.spread_requests import CreateSpreadTopic
 
 __all__ = [
     "FROM_CLIENTS",

@@ -12,6 +12,7 @@
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK
+- ``spread_requests``: the requests about spread topics
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request
 - ``schema``: how such a dataclass is packed, read and checked

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+from viewstamp.wire import spread_requests  # noqa: F401  # its rows belong to the table
 from viewstamp.wire.access import ANYONE, MEMBERS, PAYLOAD, Need, Right
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
@@ -89,7 +90,6 @@ _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 """A node holds a request for at most this many seconds until there is something to answer."""
 _STALENESS = Range(0, math.inf, remedy="give seconds, from 0 on, or none at all")
-_STREAMS = Range(1, 256, remedy="take 1 to 256 streams")
 _HASH = Range(32, 32, remedy="send the hash of a token: 32 bytes")
 _CHALLENGE = Range(CHALLENGE_BYTES, CHALLENGE_BYTES, remedy=f"send a challenge of {CHALLENGE_BYTES} random bytes")
 
@@ -461,44 +461,6 @@ class ListGroups(RequestBody):
 
     ``applied_index``: what ``since`` of a PlaceGroup has to be.
     """
-
-
-# -- Spread topics --------------------------------------------------------------------------------------------
-
-
-@request(FrameKind.SPREAD_TOPIC, needs=Need(Right.APPEND, topic="name"), record=Kind.SPREAD_TOPIC)
-class CreateSpreadTopic(RequestBody):
-    """Create a topic whose records are spread over streams of groups. A second copy of the request finds the topic.
-
-    The leader of group 0 first asks every member of group 0 whether its release knows spread topics, and chooses the
-    groups. The leaders of the groups create the streams afterwards.
-
-    OK: ``topic`` = {id, name, retain_bytes, retain_seconds, groups (the group of each stream, from stream 1 on), slots
-    (their number), ranges (a list of [first slot, stream], by the first slot)}. Stream *n* is the topic ``name.n`` on a
-    connection to its group.
-    """
-
-    name: str
-    streams: Annotated[int, _STREAMS]
-    groups: list[int]
-    """The groups of the streams, in turns, at most one for each stream; [] = those with the fewest streams."""
-    retain_bytes: int | None = None
-    retain_seconds: float | None = None
-
-
-@request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))
-class DescribeSpreadTopic(RequestBody):
-    """Describe a spread topic. OK: ``topic`` as CreateSpreadTopic, ``age`` and ``applied_index`` as DescribeTopic."""
-
-    name: str
-    stale: bool
-
-
-@request(FrameKind.LIST_SPREADS, needs=_ANY)
-class ListSpreadTopics(RequestBody):
-    """List all spread topics. OK: ``topics``, a list of the maps that CreateSpreadTopic returns; ``age``."""
-
-    stale: bool
 
 
 # -- The archive ----------------------------------------------------------------------------------------------
