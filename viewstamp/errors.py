@@ -196,6 +196,7 @@ class OutcomeToken:
       offset: the place of the caller's first record in the batch, from 0.
       count: the number of the caller's records in the batch.
       group: the group that has the session; 0 = the group that every cluster has.
+      stream: the stream of a spread topic, from 1; 0 = the topic has no streams.
     """
 
     session: SessionId
@@ -204,6 +205,7 @@ class OutcomeToken:
     offset: int
     count: int
     group: GroupId = GROUP_0
+    stream: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the parts of a pickle: for group 0 those of releases without groups, which can read it.
@@ -213,20 +215,20 @@ class OutcomeToken:
         """
         values = [self.session, self.sequence, self.topic, self.offset, self.count]
         if self.group:
-            return _token_of_group, (self.group, *values)
+            return _token_of_group, (self.group, self.stream, *values)
         return copyreg.__newobj__, (OutcomeToken,), values  # type: ignore[attr-defined]
 
 
-def _set_token(token: OutcomeToken, values: list[int], group: GroupId = GROUP_0) -> None:
+def _set_token(token: OutcomeToken, values: list[int], group: GroupId = GROUP_0, stream: int = 0) -> None:
     """Set the fields of a token; the values are those of a pickle, which have no group."""
-    for name, value in zip(OutcomeToken.__slots__, [*values, group], strict=True):
+    for name, value in zip(OutcomeToken.__slots__, [*values, group, stream], strict=True):
         object.__setattr__(token, name, value)
 
 
-def _token_of_group(group: GroupId, *values: int) -> OutcomeToken:
+def _token_of_group(group: GroupId, stream: int, *values: int) -> OutcomeToken:
     """Return the token of another group than 0 from the values of a pickle."""
     token = OutcomeToken.__new__(OutcomeToken)
-    _set_token(token, [*values], group)
+    _set_token(token, [*values], group, stream)
     return token
 
 

@@ -26,10 +26,8 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 async def append(directory: Path, topic: str, stream: int, *values: bytes) -> None:
     """Append to one stream."""
     async with find_cluster(directory, None).connect(30.0) as client:
-        found = await client.describe_spread_topic(topic)
-        with client._groups.call(found.group_of(stream)) as parts:
-            for value in values:
-                await parts.appends.append(found.topic_of(stream), value)
+        for value in values:
+            await client.append(topic, value, stream=stream)
 
 
 def test_a_topic_with_streams_is_created_described_listed_and_read(

@@ -164,6 +164,8 @@ class Node:
     snapshots: list[dict[str, object]] = field(default_factory=list)
     refusal: ViewstampError | None = None
     """The answer to every request, as from a node that is replaying its log."""
+    lags: bool = False
+    """It has not applied the records of spread topics, and knows none if its state is asked."""
     trims_changes: bool = False
     """It keeps no changes for watchers, like a restarted node."""
 
@@ -410,6 +412,8 @@ class Peer:
             groups = [group.describe() for group in cluster.log.machine.query(GroupsQuery())]
             self.ok(request, {"groups": groups, "applied_index": cluster.log.next_index - 1})
         elif frame.kind == FrameKind.DESCRIBE_SPREAD:
+            if self.node.lags and body["stale"]:
+                raise UnknownTopicError(f"no spread topic is named {body['name']!r}")
             topic = cluster.log.machine.query(SpreadTopicQuery(body["name"])).describe()
             self.ok(request, {"topic": topic, "age": 0.0, "applied_index": cluster.log.next_index - 1})
         elif frame.kind == FrameKind.LIST_SPREADS:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
+from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.client import identity, pool, routing, unsent
 from viewstamp.client.admin import Admin
-from viewstamp.client.batches import InFlightBatch, OpenBatch
+from viewstamp.client.batches import COMMANDS, Completion, InFlightBatch, OpenBatch
 from viewstamp.client.connection import NodeConnection
 from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
@@ -16,6 +16,8 @@ from viewstamp.client.link import Link
 from viewstamp.client.results import GroupInfo, Outcome
 from viewstamp.client.routing import REACTIONS, Reaction, Roster
 from viewstamp.client.session import Session
+from viewstamp.client.stream_choice import StreamChoice
+from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls
 from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError
@@ -24,6 +26,8 @@ from viewstamp.local import cluster
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.target import ClusterTarget
 from viewstamp.node import address_check, group
+from viewstamp.wire import spreading
+from viewstamp.wire.batch import Batch, Kind, encode_batch
 from viewstamp.wire.schema import RequestBody
 
 __all__ = ["CLIENT_MUTANTS"]
@@ -163,6 +167,67 @@ def do_not_wait_for_streams() -> AbstractContextManager[None]:
     return patched(StreamCalls, ask=ask)
 
 
+def slot_by_hash() -> AbstractContextManager[None]:
+    """The slot of a key is computed by a function that differs between processes."""
+    return everywhere(spreading.slot_of, lambda key, slots: hash(key) % slots)
+
+
+def divide_a_numbered_batch() -> AbstractContextManager[None]:
+    """A batch that is sent again takes only half of its records; the others get a batch of their own."""
+    original = Session.lost
+
+    def lost(self: Session[Any]) -> list[Completion[Any]]:
+        for sent in self._unanswered:
+            batch, values = sent.batch, Batch.decode(sent.payload, verify=False).values()
+            if len(values) > 1 and not batch.attempt and batch.topic != COMMANDS:
+                half = len(values) // 2
+                rest: OpenBatch[Any] = OpenBatch(batch.topic)
+                rest.values, rest.waiters = [bytes(value) for value in values[half:]], batch.waiters[half:]
+                batch.waiters, batch.count = batch.waiters[:half], half
+                sent.payload = encode_batch(
+                    [bytes(value) for value in values[:half]],
+                    kind=Kind.RECORDS,
+                    topic=batch.topic,
+                    session=self.id,
+                    sequence=sent.sequence,
+                )
+                self._batches.put_back([rest])
+        return original(self)
+
+    return patched(Session, lost=lost)
+
+
+def believe_a_lagging_node() -> AbstractContextManager[None]:
+    """The applied state of one node decides that there is no such topic."""
+    original = StreamRoutes._find_spread
+
+    async def find(self: StreamRoutes, topic: str, *, is_stale: bool) -> bool:
+        return is_stale and await original(self, topic, is_stale=True)
+
+    return patched(StreamRoutes, _find_spread=find)
+
+
+def go_by_the_first_key() -> AbstractContextManager[None]:
+    """All records of an atomic append go to the stream of the first key."""
+    original = StreamChoice.choose
+
+    def choose(self: StreamChoice, keys: Any, size: int, **wishes: Any) -> int:
+        return original(self, [next((key for key in keys if key is not None), None)], size, **wishes)
+
+    return patched(StreamChoice, choose=choose)
+
+
+def wake_without_order() -> AbstractContextManager[None]:
+    """Appends that waited for a route begin in the reverse order."""
+    original = StreamRoutes._find
+
+    async def find(self: StreamRoutes, topic: str) -> None:
+        await original(self, topic)
+        self._waiting[topic] = dict(reversed(self._waiting[topic].items()))
+
+    return patched(StreamRoutes, _find=find)
+
+
 CLIENT_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -243,6 +308,31 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "a node names the address that a moved member has in the log of another group than 0",
             trust_the_record_of_the_group,
             rule="§10a",
+        ),
+        Mutant("slot-by-hash", "the slot of a key differs between processes", slot_by_hash, rule="§10"),
+        Mutant(
+            "divide-a-numbered-batch",
+            "a batch is divided after it got its sequence",
+            divide_a_numbered_batch,
+            rule="§10",
+        ),
+        Mutant(
+            "believe-a-lagging-node",
+            "a node that lags decides that a topic does not exist",
+            believe_a_lagging_node,
+            rule="§10",
+        ),
+        Mutant(
+            "go-by-the-first-key",
+            "an atomic append with keys of several streams is written to one of them",
+            go_by_the_first_key,
+            rule="§10",
+        ),
+        Mutant(
+            "wake-without-order",
+            "appends that waited for the route of their topic are in another order",
+            wake_without_order,
+            rule="§10",
         ),
         Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),
         Mutant("grow-commands", "batches of commands for a far leader grow", grow_commands, rule="§10"),

@@ -986,6 +986,27 @@ RECORDS: tuple[Record, ...] = (
             "tests/sim/test_client_of_groups.py::test_a_client_of_a_group_learns_the_new_address_of_a_member_that_has_moved"
         ),
     ),
+    Record("slot-by-hash", Case("tests/formats/test_slots.py::test_each_key_has_the_slot_that_it_always_had")),
+    Record(
+        "divide-a-numbered-batch",
+        Case("tests/client/test_spread_appends.py::test_a_batch_whose_answer_was_lost_is_written_once_and_whole"),
+    ),
+    Record(
+        "believe-a-lagging-node",
+        Case("tests/client/test_spread_appends.py::test_a_node_that_lags_is_not_believed_that_there_is_no_such_topic"),
+    ),
+    Record(
+        "go-by-the-first-key",
+        Case(
+            "tests/client/test_spread_appends.py::test_an_atomic_append_has_one_stream_or_is_refused_before_anything_is_sent"
+        ),
+    ),
+    Record(
+        "wake-without-order",
+        Case(
+            "tests/trio/test_spread.py::test_appends_that_wait_for_the_route_of_their_topic_stand_in_the_order_of_the_calls"
+        ),
+    ),
     Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
     Record(
         "grow-commands", Case("tests/client/test_unsent.py::test_batches_of_commands_and_of_a_near_leader_do_not_grow")

@@ -20,9 +20,8 @@ from viewstamp.node.stream_topics import StreamTopics
 async def append(client: Client, topic: SpreadTopicInfo, stream: int, *values: bytes) -> None:
     """Append to one stream."""
     await client.describe_stream(topic.name, stream)
-    with client._groups.call(topic.group_of(stream)) as parts:
-        for value in values:
-            await parts.appends.append(topic.topic_of(stream), value)
+    for value in values:
+        await client.append(topic.name, value, stream=stream)
 
 
 async def test_a_stream_is_read_by_itself_with_positions_of_its_own(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.client import groups as client_groups
 from viewstamp.client.aio import Client
+from viewstamp.client.appends import Records
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Outcome, Receipt
@@ -51,7 +52,9 @@ class Caller:
 
     async def append(self, group: GroupId, value: bytes, timeout: float | None = None) -> Receipt:
         with self.client._groups.call(group) as parts:
-            return await parts.appends.append(self.topic(group), value, timeout=timeout)
+            ticket = parts.appends.begin(self.topic(group), Records.of([value]), timeout)
+            receipt: Receipt = await parts.appends.end(ticket)
+            return receipt
 
     async def append_all(self, group: GroupId, answers: Answers) -> None:
         """Append one record after the other until ``is_over``, and note the answers."""
@@ -63,13 +66,13 @@ class Caller:
                 answers[value] = None
                 await asyncio.sleep(0.1)
             except OutcomeUnknownError as error:
-                answers[value] = await self.outcome(error.token, group)
+                answers[value] = await self.outcome(error.token)
             await asyncio.sleep(0.005)
 
-    async def outcome(self, token: OutcomeToken | None, group: GroupId) -> Outcome:
+    async def outcome(self, token: OutcomeToken | None) -> Outcome:
         """Ask until there is an answer."""
         assert token is not None
-        assert token.group == group
+        assert token.group != GROUP_0
         while True:
             try:
                 return await self.client.outcome(token)

@@ -15,6 +15,7 @@ from tests.client.cluster import Act, Cluster, Refuse
 from tests.in_thread import InThread
 from tests.trio.late import late_error, until
 from viewstamp.client import Attempt, ClientOptions, Receipt, SinkCommit
+from viewstamp.client.appends import Records
 from viewstamp.errors import (
     ClosedError,
     ConfigError,
@@ -318,12 +319,12 @@ def test_the_parts_for_another_group_end_when_they_are_not_used(peers: Peers, mo
 
     async def test(client: Client) -> None:
         with client._groups.call(GroupId(7)) as parts:
-            assert (await parts.appends.append("orders", b"second")).position == 2
+            assert (await parts.appends.end(parts.appends.begin("orders", Records.of([b"second"])))).position == 2
         await until(lambda: list(client._groups._parts) == [GROUP_0])
         assert parts.pool.preferred is None
         peers.call(peers.held.groups.clear)
         with client._groups.call(GroupId(7)) as parts:
-            assert (await parts.appends.append("orders", b"third")).position == 3
+            assert (await parts.appends.end(parts.appends.begin("orders", Records.of([b"third"])))).position == 3
         assert (await client.append("orders", b"fourth")).position == 4
 
     run(peers, test)

@@ -13,10 +13,12 @@ The modules, from the bottom up:
     ``pool.py`` has all connections of a client, and the search for the leader.
   * ``router.py`` sends a request to any node, to one member or to the leader, until it is answered.
   * ``send_queue.py`` holds appends that must wait; ``sender.py`` sends batches and completes the appends.
-  * ``appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py`` and ``admin.py`` have the calls of a client.
+  * ``appends.py`` has the appends to the topics of one group. ``group.py`` composes the parts for one group, and
+    ``groups.py`` has those of all groups that the client uses.
+  * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
+  * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py`` and ``admin.py`` have the calls of a client.
     ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
   * ``streams.py`` reads one stream of a spread topic.
-  * ``group.py`` composes the parts for one group, and ``groups.py`` has those of all groups that the client uses.
   * ``client.py`` composes them.
 
 How appends are sent
@@ -31,6 +33,14 @@ How appends are sent
   * An append that expects a position is a batch of its own (APPEND_AT), because the leader compares the position of the
     batch. The leader refuses it by a record of the log. The refusal decides the sequence, so no fence is needed.
   * The bytes held are bounded. Above the bound callers wait, in order; nothing is dropped.
+
+How appends to a spread topic are sent
+  * Its streams are topics of other groups. The client has a session with each group that it uses, so a group without a
+    majority does not delay the records of others.
+  * A record with a key goes to the stream of the key, and a record without one to the stream of the batch that is being
+    gathered. The stream is chosen before the record joins a batch, and never changes.
+  * The first append to a topic waits until a node has said whether it is spread. Appends that wait keep their order.
+  * A node that does not know the stream yet is asked again, because group 0 has it.
 
 How calls of actors are sent
   * A command is a record of topic 0. Commands of all actors share batches, the session and the rules for retries, so a

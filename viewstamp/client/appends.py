@@ -1,13 +1,13 @@
-"""Appends to the topics of one group, and their outcomes."""
+"""Appends to the topics of one group, and their outcomes. ``topic_appends.py`` has the calls of a client."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from viewstamp.client.batches import RECORD_COST, OpenBatch, record_size
-from viewstamp.client.checks import as_bytes, as_headers, as_whole, check_topic, read_receipt, read_results
-from viewstamp.client.results import DURABILITY, Decided, Outcome, Receipt, receipts_of, result_or_error
+from viewstamp.client.batches import Headers, OpenBatch, record_size
+from viewstamp.client.checks import as_bytes, as_headers, read_receipt, read_results
+from viewstamp.client.results import DURABILITY, Decided, Outcome, receipts_of, result_or_error
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.send_queue import Ticket
@@ -23,7 +23,36 @@ from viewstamp.errors import (
 )
 from viewstamp.wire.requests import AskOutcome
 
-__all__ = ["Appends"]
+__all__ = ["Appends", "Records"]
+
+
+class Records(NamedTuple):
+    """The records of one append, checked."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None]
+    headers: Sequence[Headers | None]
+    sizes: list[int]
+    """As ``record_size`` counts them."""
+
+    @classmethod
+    def of(
+        cls,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    ) -> Self:
+        """Return copies that other code cannot change; None = no record has one.
+
+        Raises:
+          RequestError: something is not made of bytes.
+        """
+        none: list[None] = [None] * len(values)
+        keys, headers = none if keys is None else keys, none if headers is None else headers
+        values = [as_bytes(value, "a value") for value in values]
+        keys = [None if key is None else as_bytes(key, "a key") for key in keys]
+        copies = [as_headers(each) for each in headers]
+        return cls(values, keys, copies, list(map(record_size, values, keys, copies)))
 
 
 class Appends:
@@ -36,158 +65,52 @@ class Appends:
         self._queue = sender.queue
         self._batches = sender.batches
 
-    async def append(
+    def begin(
         self,
         topic: str,
-        value: bytes,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        expected_position: int | None = None,
+        records: Records,
         timeout: float | None = None,
-    ) -> Receipt:
-        """Append one record to a topic. Returns its receipt when the record is on the disks of a majority.
-
-        Example::
-
-            receipt = await client.append("orders", b"one", key=b"customer-7")
-
-        Concurrent calls share a batch, and within a topic records stand in the order of the calls. The call waits
-        while the client holds more than ``ClientOptions.bytes_in_flight_max`` bytes.
-
-        If the call is cancelled, the record may still be committed, unless it was not sent yet.
-
-        Args:
-          topic: the topic's name.
-          value: the record; any length up to ``client.record_bytes_max``.
-          key: the record's key; None = none.
-          headers: names and bytes.
-          expected_position: append at this position or not at all; None = at the topic's next position. Such an append
-            shares no batch.
-          timeout: seconds from now; None = the client's default.
-
-        Raises:
-          PositionMismatchError: nothing was written; the topic's next position is ``actual``, not the expected one.
-            Raised only after the conflicting record, or the rejection, is committed, so that a new leader cannot undo
-            it.
-          UnavailableError: nothing was written; append again.
-          OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``.
-          UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; other records are not affected.
-          StorageFullError: nothing was written; the disk or the log of the leader is full.
-        """
-        topic_id = self._queue.topics.get(topic)
-        if (
-            topic_id is not None
-            and timeout is None
-            and key is None
-            and headers is None
-            and expected_position is None
-            and type(value) is bytes
-            and not self._queue.tickets
-        ):
-            batches = self._batches
-            size = len(value) + RECORD_COST
-            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._sender.held_max:
-                future: Future[Receipt] = self._runtime.create_future()
-                batch = batches.add(topic_id, value, size, future)
-                try:
-                    return await future
-                except BaseException:
-                    if future.cancelled():
-                        self._sender.gone(batch)
-                    raise
-        receipt: Receipt = await self._append(
-            topic, [value], [key], [headers], timeout, atomic=False, expected_position=expected_position
-        )
-        return receipt
-
-    async def append_many(
-        self,
-        topic: str,
-        values: Sequence[bytes],
         *,
-        keys: Sequence[bytes | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-        expected_position: int | None = None,
-        timeout: float | None = None,
-    ) -> list[Receipt]:
-        """Append records atomically: all or none, at consecutive positions. Returns their receipts in order.
+        atomic: bool = False,
+        expected_position: int = 0,
+    ) -> Ticket:
+        """Put records into a batch, or into the queue if they must wait. ``end`` or ``abandon`` must follow.
 
-        Example::
-
-            receipts = await client.append_many("orders", [b"one", b"two"], keys=[b"a", None])
-
-        Everything else is as for :meth:`append`.
-
-        Args:
-          topic: the topic's name.
-          values: the records; an empty sequence is allowed and writes nothing.
-          keys: one key or None for each value.
-          headers: one mapping or None for each value.
-          expected_position: the position of the first record; None = the topic's next position.
-          timeout: seconds from now; None = the client's default.
-
-        Raises:
-          RecordTooLargeError: nothing was written; one record, or all of them together, are over the cluster's limits.
-          Others: as :meth:`append`.
+        Appends to a topic have the order of these calls.
         """
-        values = list(values)
-        for name, column in (("keys", keys), ("headers", headers)):
-            if column is not None and len(column) != len(values):
-                raise RequestError(f"{len(column)} {name} for {len(values)} values", remedy="give one for each value")
-        if not values:
-            await self._runtime.sleep(0)
-            return []
-        receipts: list[Receipt] = await self._append(
-            topic,
-            values,
-            list(keys) if keys is not None else [None] * len(values),
-            list(headers) if headers is not None else [None] * len(values),
-            timeout,
-            atomic=True,
-            expected_position=expected_position,
-        )
-        return receipts
-
-    async def _append(
-        self,
-        topic: str,
-        values: list[bytes],
-        keys: list[bytes | None],
-        headers: list[Mapping[str, bytes] | None],
-        timeout: float | None,
-        *,
-        atomic: bool,
-        expected_position: int | None,
-    ) -> Any:
-        """Append with all checks, through the queue, and with a timer if one is needed."""
         self._router.start()
-        check_topic(topic)
-        if expected_position is not None and as_whole(expected_position, "a position") < 1:
-            raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
-        values = [as_bytes(value, "a value") for value in values]
-        keys = [None if key is None else as_bytes(key, "a key") for key in keys]
-        headers = [as_headers(each) for each in headers]
-        sizes = list(map(record_size, values, keys, headers))
-        size = sum(sizes)
         future: Waiter = self._runtime.create_future()
-        some_keys = keys if any(key is not None for key in keys) else None
-        some_headers = headers if any(headers) else None
+        keys = list(records.keys) if any(key is not None for key in records.keys) else None
+        headers = list(records.headers) if any(records.headers) else None
+        size = sum(records.sizes)
 
         def act() -> OpenBatch[Waiter]:
-            self._batches.check_sizes(sizes)
+            self._batches.check_sizes(records.sizes)
             return self._batches.add_group(
                 self._queue.topics[topic],
-                values,
-                some_keys,
-                some_headers,
+                list(records.values),
+                keys,
+                headers,
                 size,
                 future,
                 atomic=atomic,
-                expected_position=expected_position or 0,
+                expected_position=expected_position,
             )
 
-        return await self._sender.enter(Ticket(topic, size, future, act), timeout)
+        ticket = Ticket(topic, size, future, act)
+        self._sender.admit(ticket, timeout)
+        return ticket
+
+    async def end(self, ticket: Ticket) -> Any:
+        """Wait for the receipt, or for all receipts if it is atomic. Cancelled: it is not sent, unless it was.
+
+        Raises: as ``TopicAppends.append``.
+        """
+        return await self._sender.answer(ticket)
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up an append. If it was not sent, it never is."""
+        self._sender.abandon(ticket)
 
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
         """Find the outcome of records in a session of this group; as ``Groups.outcome``, which chooses the group."""
@@ -216,7 +139,7 @@ class Appends:
             )
         return Outcome(
             answer="applied",
-            receipts=receipts_of(receipt, token.offset, token.count, durability),
+            receipts=receipts_of(receipt, token.offset, token.count, durability, token.stream),
             results=None if results is None else list(map(result_or_error, results[token.offset : end])),
         )
 

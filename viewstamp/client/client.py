@@ -8,7 +8,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from viewstamp.client.actors import ActorCalls, ActorProxy, ActorT, interface_of
 from viewstamp.client.admin import Admin
-from viewstamp.client.appends import Appends
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.group import GroupParts
@@ -21,7 +20,9 @@ from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_topics import SpreadTopicCalls
+from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
+from viewstamp.client.topic_appends import TopicAppends
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import RequestError
 from viewstamp.ids import GroupId
@@ -72,6 +73,7 @@ class BaseClient:
     | ``Router`` | requests to any node, a member or the leader, with retries |
     | ``Sender`` | the session: batches, sequences, timeouts of appends |
     | ``Appends`` | appends and their outcomes |
+    | ``TopicAppends``, ``StreamRoutes`` | the appends of the client, to the group and the stream of each record |
     | ``ActorCalls``, ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
     """
 
@@ -111,7 +113,9 @@ class BaseClient:
 
         self._groups = Groups(runtime, options, make)
         home = self._groups.group_0
-        self._pool, self._router, self._sender, self._appends = home.pool, home.router, home.sender, home.appends
+        self._pool, self._router, self._sender = home.pool, home.router, home.sender
+        self._routes = StreamRoutes(runtime, options, home, entropy)
+        self._appends = TopicAppends(runtime, self._groups, self._routes)
         self._actors = ActorCalls(runtime, self._router, self._sender)
         self._streams = StreamCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
@@ -121,6 +125,7 @@ class BaseClient:
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
         self._groups.close()
+        self._routes.close()
 
     @property
     def record_bytes_max(self) -> int:
@@ -132,8 +137,8 @@ class BaseClient:
         """Number of repeated batches: a connection was lost, or a node refused the batch for the moment."""
         return self._sender.session.batches_retried
 
-    append = _By("_appends", Appends.append)
-    append_many = _By("_appends", Appends.append_many)
+    append = _By("_appends", TopicAppends.append)
+    append_many = _By("_appends", TopicAppends.append_many)
     outcome = _By("_groups", Groups.outcome)
 
     @overload

@@ -57,12 +57,14 @@ class Receipt(NamedTuple):
         print(receipt.position, receipt.viewstamp)
 
     Attributes:
-      position: the record's place in its topic, from 1; 0 for a command, which belongs to no topic.
+      position: the record's place in its topic, or in its stream, from 1; 0 for a command, which belongs to no topic.
       term: the term in which the record was appended.
       index: the record's place in the log, from 1.
       timestamp: the log time of the record's batch, in microseconds since 1970.
       durability: how durable the record was when it was acknowledged: the mode of the node that acknowledged it, for
         example "majority, synced".
+      stream: the stream of a spread topic, from 1; 0 = the topic has no streams. Terms and indices of different streams
+        may be equal.
     """
 
     position: Position
@@ -70,6 +72,7 @@ class Receipt(NamedTuple):
     index: Index  # type: ignore[assignment]  # replaces tuple.index(), which is of no use for a receipt
     timestamp: int
     durability: str = DURABILITY
+    stream: int = 0
 
     @property
     def viewstamp(self) -> Viewstamp:
@@ -380,8 +383,10 @@ class Change(NamedTuple):
     error: CommandError | None
 
 
-def receipts_of(receipt: BatchReceipt, offset: int, size: int, durability: str = DURABILITY) -> list[Receipt]:
-    """Return the receipts of records ``offset`` to ``offset + size`` of a batch."""
+def receipts_of(
+    receipt: BatchReceipt, offset: int, size: int, durability: str = DURABILITY, stream: int = 0
+) -> list[Receipt]:
+    """Return the receipts of records ``offset`` to ``offset + size`` of a batch of a topic, or of a ``stream``."""
     first = receipt.first_position
     return [
         Receipt(
@@ -390,6 +395,7 @@ def receipts_of(receipt: BatchReceipt, offset: int, size: int, durability: str =
             Index(receipt.first_index + at),
             receipt.log_time,
             durability,
+            stream,
         )
         for at in range(offset, offset + size)
     ]

@@ -10,13 +10,15 @@ from viewstamp.client.batches import OpenBatch
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Reaction, copies, reaction
 from viewstamp.client.runtime import Future, Runtime, TimerHandle
-from viewstamp.errors import PeerError, ViewstampError
+from viewstamp.errors import PeerError, UnavailableError, UnknownTopicError, ViewstampError
 from viewstamp.ids import TopicId
 from viewstamp.wire.commands import Interface
 from viewstamp.wire.requests import DescribeActor, DescribeTopic
 
 __all__ = ["SendQueue", "Ticket", "ticket_name"]
 
+_MISSING_SECONDS = 0.1
+"""The pause before a node is asked again about a promised topic."""
 _ACTOR = "\0"
 """Prefix that distinguishes the names of actors from those of topics in the queue."""
 
@@ -74,6 +76,10 @@ class SendQueue:
         self.topics: dict[str, TopicId] = {}
         self.interfaces: dict[str, Interface] = {}
         """The interface of each known actor, by its name in the queue."""
+        self.promised: set[str] = set()
+        """Topics that certainly exist, or will: a node that does not know one of them is asked again."""
+        self.missing: dict[str, UnavailableError] = {}
+        """The promised topics that no node knows yet, with the reason for their callers."""
         self._runtime = runtime
         self._router = router
         self._silence = silence
@@ -149,7 +155,13 @@ class SendQueue:
                         request = DescribeTopic(name=name, stale=False)
                         _, frame = await self._router.ask_any(request, seconds=self._silence)
                         self.topics[name] = TopicId(frame.body["topic"]["id"])
+                        self.missing.pop(name, None)
                 except ViewstampError as error:
+                    if isinstance(error, UnknownTopicError) and name in self.promised:
+                        why = f"the topic {name!r} is not created in its group yet"
+                        self.missing[name] = UnavailableError(why, remedy="append again")
+                        await self._runtime.sleep(_MISSING_SECONDS)
+                        continue
                     if reaction(error) is Reaction.FINAL or isinstance(error, PeerError):
                         self.fail(copies(error), name=name)
                     # Otherwise ask again, because the waiting callers have timeouts of their own.

@@ -84,10 +84,10 @@ class Sender:
 
         Cancelled: an append that was not sent is never sent; one that was sent may be committed.
         """
-        self._admit(ticket, timeout)
-        return await self._answer(ticket)
+        self.admit(ticket, timeout)
+        return await self.answer(ticket)
 
-    def _admit(self, ticket: Ticket, timeout: float | None) -> None:
+    def admit(self, ticket: Ticket, timeout: float | None) -> None:
         """Put a ticket into a batch, or into the queue. The first half of ``enter``."""
         seconds = self._router.seconds(timeout)
         has_to_wait = not self.queue.admits(ticket)
@@ -100,7 +100,8 @@ class Sender:
             if seconds != math.inf:
                 ticket.timer = self._runtime.call_later(seconds, self._expire_one, ticket, seconds)
 
-    async def _answer(self, ticket: Ticket) -> Any:
+    async def answer(self, ticket: Ticket) -> Any:
+        """Wait for the outcome of a ticket. The second half of ``enter``."""
         try:
             return await ticket.waiter
         except BaseException:
@@ -148,7 +149,7 @@ class Sender:
                 for single in batch.waiters:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
-                        single.set_result(new_tuple(Receipt, (position, term, index, log_time, durability)))
+                        single.set_result(new_tuple(Receipt, (position, term, index, log_time, durability, 0)))
                     position += 1
                     index += 1
             for watcher in batch.watchers:
@@ -175,7 +176,7 @@ class Sender:
         if batch is not None and batch.parts:
             batch = next(part for part in batch.parts if waiter in part.waiters)
         if batch is None:
-            waiter.set_exception(self._unsent(seconds))
+            waiter.set_exception(self.unsent(seconds, ticket.name))
         else:
             offset = batch.waiters.index(waiter)
             waiter.set_exception(self._late(batch, offset, batch.groups.get(offset, 1), seconds))
@@ -209,8 +210,9 @@ class Sender:
         else:
             self._is_sweeping = False
 
-    def _unsent(self, seconds: float) -> ViewstampError:
-        reason = self._leader.finder.last_error or self._router.pool.finder.last_error
+    def unsent(self, seconds: float, name: str = "") -> ViewstampError:
+        """Return the error of a timeout of something that was not sent; ``name`` is that of its ticket."""
+        reason = self.queue.missing.get(name) or self._leader.finder.last_error or self._router.pool.finder.last_error
         error = self._router.pool.unanswered(f"no answer within {seconds:g} s" if reason is None else str(reason))
         if reason is not None and reason.remedy and not isinstance(error, NoQuorumError):
             error.remedy = reason.remedy
@@ -218,7 +220,7 @@ class Sender:
 
     def _late(self, batch: OpenBatch[Waiter], offset: int, size: int, seconds: float) -> ViewstampError:
         if batch.sent is None or batch.attempt:  # Staged records are not written before a commit.
-            return self._unsent(seconds)
+            return self.unsent(seconds)
         token = self.session.token(batch, offset, size)
         return self._router.pool.unanswered(f"no answer within {seconds:g} s", is_unknown=True, token=token)
 
@@ -411,12 +413,12 @@ class Sender:
             return self.batches.add_block(self.queue.topics[topic], columns, attempt, future)
 
         ticket = Ticket(topic, columns.size, future, act)
-        self._admit(ticket, timeout)
+        self.admit(ticket, timeout)
         return ticket
 
     async def end_staging(self, ticket: Ticket) -> BatchReceipt:
         """Wait for the receipt of a block. Cancelled: it is not sent, unless it was."""
-        receipt: BatchReceipt = await self._answer(ticket)
+        receipt: BatchReceipt = await self.answer(ticket)
         return receipt
 
     def abandon(self, ticket: Ticket) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgpack
+from crc32c import crc32c
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["SLOTS", "encode_spread", "slot_ranges", "stream_name"]
+__all__ = ["SLOTS", "encode_spread", "slot_of", "slot_ranges", "stream_name"]
 
 SLOTS = 4096
 """The number of slots of a new spread topic."""
@@ -21,6 +22,11 @@ SLOTS = 4096
 def stream_name(topic: str, stream: int) -> str:
     """Return the name of the stream of this number, from 1 on: that of its topic in the state of its group."""
     return f"{topic}.{stream}"
+
+
+def slot_of(key: bytes, slots: int) -> int:
+    """Return the slot of a key, from 0 on: its CRC-32C modulo the number of slots, the same in each language."""
+    return int(crc32c(key)) % slots
 
 
 def slot_ranges(slots: int, streams: int) -> list[tuple[int, int]]:

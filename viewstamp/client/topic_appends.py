@@ -1,0 +1,232 @@
+"""The appends of a client: to a topic of group 0, or to a spread topic, whose streams are topics of other groups.
+
+| promise | for a spread topic |
+| --- | --- |
+| order of the records of one client | within each stream; so for all records with the same key |
+| a receipt | has ``stream``, and the position in it |
+| an atomic append | only if all its records have the same stream (``stream_choice.py``) |
+| once | by the session of the group. A batch belongs to one stream before it is numbered, and is never divided |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from viewstamp.client.appends import Records
+from viewstamp.client.batches import RECORD_COST
+from viewstamp.client.checks import as_whole, check_topic
+from viewstamp.client.groups import Groups
+from viewstamp.client.results import Receipt
+from viewstamp.client.runtime import Future, Runtime
+from viewstamp.client.stream_routes import Begun, StreamRoutes
+from viewstamp.errors import OutcomeUnknownError, RequestError
+
+__all__ = ["TopicAppends"]
+
+
+class TopicAppends:
+    """Appends records to topics by their names."""
+
+    def __init__(self, runtime: Runtime, groups: Groups, routes: StreamRoutes) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self._routes = routes
+        self._home = groups.group_0
+        self._sender = self._home.sender
+        self._queue = self._sender.queue
+        self._batches = self._sender.batches
+
+    async def append(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expected_position: int | None = None,
+        stream: int | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Append one record to a topic. Returns its receipt when the record is on the disks of a majority.
+
+        Example::
+
+            receipt = await client.append("orders", b"one", key=b"customer-7")
+
+        Concurrent calls share a batch, and within a topic records stand in the order of the calls; of a spread topic,
+        within each stream, so that records with the same key keep their order. The call waits while the client holds
+        more than ``ClientOptions.bytes_in_flight_max`` bytes.
+
+        If the call is cancelled, the record may still be committed, unless it was not sent yet.
+
+        Args:
+          topic: the topic's name.
+          value: the record; any length up to ``client.record_bytes_max``.
+          key: the record's key; None = none.
+          headers: names and bytes.
+          expected_position: append at this position or not at all; None = at the topic's next position. Such an append
+            shares no batch. Of a spread topic it is a position of ``stream``.
+          stream: the stream of a spread topic, from 1 on; None = that of the key, or for a record without a key the one
+            for which a batch is being gathered.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          PositionMismatchError: nothing was written; the topic's next position is ``actual``, not the expected one.
+            Raised only after the conflicting record, or the rejection, is committed, so that a new leader cannot undo
+            it.
+          UnavailableError: nothing was written; append again.
+          OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``.
+          UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; other records are not affected.
+          StorageFullError: nothing was written; the disk or the log of the leader is full.
+        """
+        topic_id = self._queue.topics.get(topic)
+        if (
+            topic_id is not None
+            and timeout is None
+            and key is None
+            and headers is None
+            and expected_position is None
+            and stream is None
+            and type(value) is bytes
+            and not self._queue.tickets
+        ):
+            batches = self._batches
+            size = len(value) + RECORD_COST
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._sender.held_max:
+                future: Future[Receipt] = self._runtime.create_future()
+                batch = batches.add(topic_id, value, size, future)
+                try:
+                    return await future
+                except BaseException:
+                    if future.cancelled():
+                        self._sender.gone(batch)
+                    raise
+        receipt: Receipt = await self._append(
+            topic,
+            Records.of([value], [key], [headers]),
+            timeout,
+            atomic=False,
+            expected_position=expected_position,
+            stream=stream,
+        )
+        return receipt
+
+    async def append_many(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        expected_position: int | None = None,
+        stream: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Append records atomically: all or none, at consecutive positions. Returns their receipts in order.
+
+        Example::
+
+            receipts = await client.append_many("orders", [b"one", b"two"], keys=[b"a", None])
+
+        Everything else is as for :meth:`append`.
+
+        Args:
+          topic: the topic's name.
+          values: the records; an empty sequence is allowed and writes nothing.
+          keys: one key or None for each value.
+          headers: one mapping or None for each value.
+          expected_position: the position of the first record; None = the topic's next position.
+          stream: as for :meth:`append`. Of a spread topic, all keys have to belong to one stream.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          RecordTooLargeError: nothing was written; one record, or all of them together, are over the cluster's limits.
+          Others: as :meth:`append`.
+        """
+        values = list(values)
+        for name, column in (("keys", keys), ("headers", headers)):
+            if column is not None and len(column) != len(values):
+                raise RequestError(f"{len(column)} {name} for {len(values)} values", remedy="give one for each value")
+        if not values:
+            await self._runtime.sleep(0)
+            return []
+        receipts: list[Receipt] = await self._append(
+            topic,
+            Records.of(values, keys, headers),
+            timeout,
+            atomic=True,
+            expected_position=expected_position,
+            stream=stream,
+        )
+        return receipts
+
+    async def _append(
+        self,
+        topic: str,
+        records: Records,
+        timeout: float | None,
+        *,
+        atomic: bool,
+        expected_position: int | None,
+        stream: int | None,
+    ) -> Any:
+        """Append with all checks, when the route of the topic is known."""
+        runtime = self._runtime
+        self._home.router.start()
+        check_topic(topic)
+        if expected_position is not None and as_whole(expected_position, "a position") < 1:
+            raise RequestError("nothing is appended at position 0", remedy="positions begin at 1")
+        if stream is not None:
+            as_whole(stream, "a stream")
+
+        def begin(timeout: float | None) -> Begun:
+            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream)
+
+        if self._routes.knows(topic):
+            begun = begin(timeout)
+        else:
+            seconds = self._home.router.seconds(timeout)
+            deadline = runtime.time() + seconds
+            begun = await self._routes.begin(topic, lambda: begin(max(deadline - runtime.time(), 1e-3)), seconds)
+        try:
+            answer: Receipt | list[Receipt] = await begun.parts.appends.end(begun.ticket)
+        except OutcomeUnknownError as error:
+            if begun.stream and error.token is not None:
+                error.token = replace(error.token, stream=begun.stream)
+            raise
+        if not begun.stream:
+            return answer
+        if isinstance(answer, list):
+            return [receipt._replace(stream=begun.stream) for receipt in answer]
+        return answer._replace(stream=begun.stream)
+
+    def _begin(
+        self,
+        topic: str,
+        records: Records,
+        timeout: float | None,
+        atomic: bool,
+        expected_position: int,
+        stream: int | None,
+    ) -> Begun:
+        """Put records into a batch of their stream, or into the queue of its group. The route is known."""
+        choice = self._routes.spread.get(topic)
+        if choice is None:
+            if stream is not None:
+                raise RequestError(
+                    f"topic {topic!r} has no streams, so it has no stream {stream}; nothing was written",
+                    remedy="leave out the stream",
+                )
+            appends = self._home.appends
+            ticket = appends.begin(topic, records, timeout, atomic=atomic, expected_position=expected_position)
+            return Begun(self._home, ticket)
+        chosen = choice.choose(records.keys, sum(records.sizes), stream=stream, expects_position=expected_position > 0)
+        name = choice.topic.topic_of(chosen)
+        with self._groups.call(choice.topic.group_of(chosen)) as parts:
+            parts.sender.queue.promised.add(name)
+            ticket = parts.appends.begin(name, records, timeout, atomic=atomic, expected_position=expected_position)
+        if stream is None and not any(key is not None for key in records.keys):
+            choice.joined(chosen, ticket)
+        return Begun(parts, ticket, chosen)
