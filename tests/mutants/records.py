@@ -650,12 +650,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),
     Record(
-        "spread-by-the-probe-of-groups",
-        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
+        "place-without-a-probe",
+        Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),
     Record(
-        "do-not-wait-for-streams",
-        Case("tests/node/test_stream_readers.py::test_a_stream_that_its_group_has_not_created_yet_is_no_unknown_topic"),
+        "spread-by-the-probe-of-groups",
+        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
     ),
     Record(
         "create-a-stream-by-a-client",
@@ -668,10 +668,6 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "remove-a-host",
         Case("tests/node/test_stream_topics.py::test_a_node_that_hosts_a_group_stays_a_member_of_group_0"),
-    ),
-    Record(
-        "place-without-a-probe",
-        Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),
     Record(
         "fit-for-every-answer",
@@ -934,6 +930,10 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "forget-identities",
         Case("tests/local/test_cluster.py::test_target_expects_the_node_and_incarnation_of_the_files_at_each_address"),
+    ),
+    Record(
+        "do-not-wait-for-streams",
+        Case("tests/node/test_stream_readers.py::test_a_stream_that_its_group_has_not_created_yet_is_no_unknown_topic"),
     ),
     Record(
         "take-a-copy", Case("tests/client/test_roster.py::test_a_node_that_runs_on_a_copy_of_the_directory_is_refused")
