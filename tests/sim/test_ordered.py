@@ -7,28 +7,28 @@ from dataclasses import replace
 import pytest
 
 from tests.mutants.catalogue import CATALOGUE
-from tests.sim.ordered import OrderedStreams
 from tests.sim.test_groups import CALM, PLACED, die
-from viewstamp.ids import GROUP_0, GroupId, Stream
+from viewstamp.ids import GROUP_0
 from viewstamp.node.state_machine import PlacedGroup
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.groups import GroupPlacer
+from viewstamp.sim.ordered import OrderedStreams
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 
 
 class OrderedWorld(World):
-    """A world with groups of one stream each, which are written to while it runs."""
+    """A world with groups of one stream each, of one topic, which are written to while it runs."""
 
     def __init__(self, seed: int, swarm: Swarm, number: int = 2) -> None:
         super().__init__(seed, swarm)
-        self.ordered = OrderedStreams(self)
         self.placer = GroupPlacer(
-            self, number, on_seen=self._on_seen, on_placed=self._on_placed, on_gone=self.forget, cancels=False
+            self, number, on_seen=self._on_seen, on_placed=lambda _: None, on_gone=self.forget, streams=number
         )
+        self.ordered = OrderedStreams(self, lambda: self.placer.streams)
         self.damages.on_disk_loss = self.placer.look
         for member in self.members:
             self.bring_up(member)
@@ -37,9 +37,6 @@ class OrderedWorld(World):
 
     def _on_seen(self, placed: PlacedGroup) -> None:
         self.watch(placed.id, frozenset(placed.members))
-
-    def _on_placed(self, group: GroupId) -> None:
-        self.ordered.write_to(Stream(group, f"s{len(self.ordered.streams)}"))
 
     def finish(self) -> int:
         """End all faults, wait until everything is ordered, and check it; return the number of ordered records."""
@@ -63,7 +60,7 @@ def test_the_records_of_all_streams_are_ordered() -> None:
     world = OrderedWorld(1, CALM, number=3)
     try:
         assert world.finish() >= 10
-        assert len(world.ordered.streams) == 3
+        assert len(world.placer.streams) == 3
     finally:
         world.close()
 

@@ -228,19 +228,13 @@ class OrderHistory:
     def _check_lookups(self, number: int, maps: StreamMaps) -> None:
         """Each given position is found, here or in the stream, and nowhere another record."""
         stream = self.streams[number]
-        known = maps.map_of(stream.name)
         for position, place in enumerate(self.placed, 1):
             if place.stream != number:
                 continue
             here = self.order.find(position)
-            there = known.find_local(position) if known is not None else None
-            if here not in (None, (stream, place.local)) or there not in (None, place.local):
+            there = maps.find(stream.group, position)
+            if {here, there} - {None} != {(stream, place.local)}:
                 raise BrokenOrderError(f"GlobalTiles: {position} is {here} or {there}, and was {place}")
-            if here is None and there is None:
-                raise BrokenOrderError(f"MapIsComplete: {position} is known nowhere")
-            back = [
-                self.order.find_global(stream, place.local),
-                known.find_global(place.local) if known is not None else None,
-            ]
+            back = [self.order.find_global(stream, place.local), maps.find_global(stream.name, place.local)]
             if set(back) - {None} != {position}:
                 raise BrokenOrderError(f"GlobalTiles: {place} has the positions {back}, and was given {position}")

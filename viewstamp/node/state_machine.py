@@ -10,7 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from viewstamp.ids import GroupId, Index, NodeId, Position, RunId, Sequence, SessionId, Stream, Term, TopicId
+from viewstamp.ids import (
+    GroupId,
+    Index,
+    NodeId,
+    Position,
+    RunId,
+    Sequence,
+    SessionId,
+    Stream,
+    Term,
+    TopicId,
+)
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.ordering import GlobalRun, StreamReport
@@ -33,6 +44,8 @@ __all__ = [
     "CommitEffectQuery",
     "FirstPositionQuery",
     "FreeGroupsQuery",
+    "GlobalPositionQuery",
+    "GlobalRecordQuery",
     "GroupsQuery",
     "InterfaceQuery",
     "LastPositionQuery",
@@ -305,6 +318,25 @@ class MovedStreamsQuery(Query[list[StreamReport]]):
 @dataclass(frozen=True, slots=True)
 class OrderStatusQuery(Query[list[StreamReport]]):
     """All ordered streams, each with its ordered end, and the end of the runs that group 0 has forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPositionQuery(Query[int | None]):
+    """The global position of a record of a stream, in the state of group 0 or of its group; None = not known there."""
+
+    stream: Stream
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
+    """The stream and the local position of a global one; ``group`` is the id of the group whose state is asked.
+
+    None = not known there.
+    """
+
+    group: GroupId
+    position: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ completely.
 | ``workload``, ``journal`` | clients that append, read and call an actor |
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
 | ``groups`` | other groups than 0: placed, written to and read while a run has faults, and compared |
+| ``ordered`` | records in the streams of these groups, and the invariants of their order |
 | ``tokens`` | an administrator, and clients whose tokens are revoked while they use them |
 | ``violation`` | the error that a checker raises |
 | ``checkers/`` | one property per file, of each event or of the whole history |

@@ -33,7 +33,7 @@ from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
-from viewstamp.ids import GROUP_0, GroupId, NodeId
+from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, SpreadTopicsQuery, TopicsQuery
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
@@ -41,6 +41,7 @@ from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
 from viewstamp.sim.history import Append, Operation, ReadFrom, Recorder
 from viewstamp.sim.loop import SimulatedProcess
+from viewstamp.sim.ordered import OrderedStreams
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
@@ -76,23 +77,32 @@ class PlacedGroups:
             cancels=cancels,
             streams=streams,
         )
+        self.ordered = OrderedStreams(world, lambda: self.placer.streams)
         self._world = world
         world.damages.on_disk_loss = self.placer.look
 
     def start(self) -> None:
         """Begin to place groups."""
         self.placer.start()
+        self.ordered.start()
 
     def stop(self) -> None:
         """Write nothing more, once each group has acknowledged something."""
         self.writers.stop()
+        self.ordered.stop()
 
     @property
     def is_level(self) -> bool:
         """Whether all groups are placed, all members of each have the same log, and cancelled ones left nothing."""
         founders = {each: self._founders(each) for each in self.placer.placed}
         are_settled = all(members and is_settled(members, each) for each, members in founders.items())
-        return self.placer.is_done and are_settled and not self.leftovers and not self.placer.missing_streams
+        return (
+            self.placer.is_done
+            and are_settled
+            and not self.leftovers
+            and not self.placer.missing_streams
+            and self.ordered.is_complete
+        )
 
     @property
     def leftovers(self) -> list[str]:
@@ -107,7 +117,7 @@ class PlacedGroups:
     @property
     def is_done(self) -> bool:
         """Whether :attr:`is_level` holds, and nothing more is written."""
-        return self.writers.is_done and self.is_level
+        return self.writers.is_done and self.ordered.is_done and self.is_level
 
     def check(self) -> None:
         """Check the groups at the end. Raises Violation."""
@@ -116,6 +126,7 @@ class PlacedGroups:
         for member in self._world.members:
             check_status(member)
         self.writers.check()
+        self.ordered.check()
 
     def _on_seen(self, placed: PlacedGroup) -> None:
         self._world.watch(placed.id, frozenset(placed.members))
@@ -422,6 +433,12 @@ class GroupPlacer:
                     raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged was {self.spread}")
         if wrong := self.missing_streams:
             raise Violation("StreamsAreCreated", wrong)
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams of the acknowledged topic."""
+        groups = self.spread.groups if self.spread is not None else ()
+        return [Stream(GroupId(group), stream_name(_SPREAD, number)) for number, group in enumerate(groups, 1)]
 
     @property
     def missing_streams(self) -> str:

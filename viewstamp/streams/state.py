@@ -13,6 +13,8 @@ from viewstamp.ids import Index, Position, RunId, Stream, TopicId
 from viewstamp.node.state_machine import (
     ArchiveQuery,
     FreeGroupsQuery,
+    GlobalPositionQuery,
+    GlobalRecordQuery,
     MissingRunsQuery,
     MovedStreamsQuery,
     OrderStatusQuery,
@@ -221,6 +223,10 @@ class State:
                 return [each for each in self.order.moved(reports) if self.placements.is_stream(each.stream)]
             case OrderStatusQuery():
                 return self.order.streams()
+            case GlobalPositionQuery(stream, local):
+                return self.order.find_global(stream, local) or self.maps.find_global(stream.name, local)
+            case GlobalRecordQuery(group, position):
+                return self.order.find(position) or self.maps.find(group, position)
             case MissingRunsQuery(stream, mapped, count_max):
                 return self.order.missing(stream, mapped, count_max)
             case _:

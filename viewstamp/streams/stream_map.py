@@ -27,7 +27,7 @@ from operator import add, eq, le, lt
 from typing import Any
 
 from viewstamp.errors import RequestError
-from viewstamp.ids import GlobalPosition, Position
+from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
 from viewstamp.streams.order import read_runs
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
@@ -192,9 +192,17 @@ class StreamMaps:
         found = self._maps.get(name)
         return found.end if found is not None else Position(1)
 
-    def map_of(self, name: str) -> StreamMap | None:
-        """Return the map of a stream; None = it has no CONTEXT yet."""
-        return self._maps.get(name)
+    def find(self, group: GroupId, position: int) -> tuple[Stream, Position] | None:
+        """Return the stream of ``group``, which is this one, and the local position of a global one; None = unknown."""
+        for name, each in self._maps.items():
+            if (local := each.find_local(position)) is not None:
+                return Stream(group, name), local
+        return None
+
+    def find_global(self, name: str, local: int) -> GlobalPosition | None:
+        """Return the global position of a record of a stream; None = unknown."""
+        found = self._maps.get(name)
+        return found.find_global(local) if found is not None else None
 
     # Images.
 

@@ -1,7 +1,7 @@
-"""Records in the streams of a simulated cluster, and the invariants of their order.
+"""Records in the streams of a run, and the invariants of their order.
 
-A writer creates a stream, and appends batches to it, at the member that leads its group. It waits for no answer for
-ever, because the process of the member may die. It takes another session when an outcome is unknown.
+A writer appends batches to each stream, at the member that leads its group. It waits for no answer for ever, because
+the process of the member may die. It takes another session when an outcome is unknown.
 
 | invariant | sentence |
 | --- | --- |
@@ -15,23 +15,22 @@ ever, because the process of the member may die. It takes another session when a
 from __future__ import annotations
 
 import asyncio
-
-import msgpack
+from collections.abc import Callable
 
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import GlobalPosition, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node.group import Group
 from viewstamp.node.state_machine import (
+    GlobalPositionQuery,
+    GlobalRecordQuery,
     MissingRunsQuery,
     OrderStatusQuery,
     Result,
     StreamReportsQuery,
     TopicQuery,
-    TopicsQuery,
 )
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.violation import Violation
-from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.ordering import GlobalRun
 
@@ -49,11 +48,10 @@ _RUNS_MAX = 10_000
 class OrderedStreams:
     """Writes to the streams of a cluster, and checks their order."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        """Prepare."""
+    def __init__(self, cluster: Cluster, streams: Callable[[], list[Stream]]) -> None:
+        """Prepare. ``streams`` returns those that exist by now."""
         self._cluster = cluster
-        self.streams: list[Stream] = []
-        """The streams that are written to."""
+        self._streams = streams
         self._process = cluster.loop.process("stream-writers")
         self._entropy = cluster.loop.entropy("stream-writers")
         self._tasks: list[asyncio.Task[None]] = []
@@ -64,13 +62,8 @@ class OrderedStreams:
         self._is_over = False
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to look, and to write when there are streams."""
         self._process.spawn(self._look())
-
-    def write_to(self, stream: Stream) -> None:
-        """Begin to write to a stream of a group that is placed."""
-        self.streams.append(stream)
-        self._tasks.append(self._process.spawn(self._write(stream)))
 
     def stop(self) -> None:
         """Write nothing more."""
@@ -84,6 +77,8 @@ class OrderedStreams:
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            if not self._tasks and not self._is_over:
+                self._tasks = [self._process.spawn(self._write(stream)) for stream in self._streams()]
             try:
                 self.look()
             except Violation as violation:
@@ -119,9 +114,6 @@ class OrderedStreams:
                     opened = await self._ask(leader, build_batch([b""], kind=Kind.OPEN_SESSION))
                     assert isinstance(opened, dict), opened
                     session, sequence = SessionId(int(str(opened["session"]))), 0
-                if not any(topic["name"] == stream.name for topic in leader.machine.query(TopicsQuery())):
-                    record = msgpack.packb({"name": stream.name, "retain_bytes": 0, "retain_seconds": 0.0})
-                    await self._ask(leader, build_batch([record], kind=Kind.CREATE_TOPIC))
                 topic = TopicId(leader.machine.query(TopicQuery(stream.name))["id"])
                 values = [b"x"] * self._entropy.randint(1, 3)
                 sequence += 1
@@ -164,7 +156,7 @@ class OrderedStreams:
             if not member.is_up or member.node is None:
                 return False
             ordered = {each.stream: (each.end, each.mapped) for each in member.machine.query(OrderStatusQuery())}
-            for stream in self.streams:
+            for stream in self._streams():
                 wanted = ordered.get(stream, (1, 1))
                 if any(each != (wanted[0], wanted[0]) or each != wanted for each in self._ends(stream)):
                     return False
@@ -175,7 +167,7 @@ class OrderedStreams:
         self.look()
         places: dict[GlobalPosition, tuple[Stream, int]] = {}
         total = 0
-        for stream in self.streams:
+        for stream in self._streams():
             found = set(self._ends(stream))
             end, _ = max(found)
             if found != {(end, end)}:
@@ -195,13 +187,14 @@ class OrderedStreams:
     def _positions(self, hosted: Group, stream: Stream, end: Position) -> list[GlobalPosition]:
         """Return the global positions of the records of a stream, as a member of its group knows them."""
         found: list[GlobalPosition] = []
-        assert isinstance(hosted.machine, Streams)
-        known = hosted.machine._ledger.state.maps.map_of(stream.name)
         for local in range(1, end):
-            position = known.find_global(local) if known is not None else None
+            position = hosted.machine.query(GlobalPositionQuery(stream, local))
             if position is None:
                 raise Violation("MapIsComplete", f"{hosted.me} does not know the position of {local} of {stream}")
             if found and position <= found[-1]:
                 raise Violation("OrderKeepsStreamOrder", f"{stream} has {position} after {found[-1]}")
-            found.append(position)
+            place = hosted.machine.query(GlobalRecordQuery(stream.group, position))
+            if place != (stream, local):
+                raise Violation("GlobalTiles", f"{hosted.me} has {place} at {position}, not {local} of {stream}")
+            found.append(GlobalPosition(position))
         return found
