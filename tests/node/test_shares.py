@@ -44,7 +44,7 @@ async def test_appends_of_a_group_without_answers_leave_the_others_their_share(t
             node.groups[SEVEN].in_flight_bytes += 11_500
             node.group.in_flight_bytes += 1_000
             body_of(await caller.ask(FrameKind.CREATE_TOPIC, name="during"))
-            assert (await other.ask(FrameKind.CREATE_TOPIC, name="refused")).body["error"] == "OverloadedError"
+            assert (await other.ask(FrameKind.OPEN_SESSION)).body["error"] == "OverloadedError"
             node.group.in_flight_bytes += 1_990
             assert (await caller.ask(FrameKind.CREATE_TOPIC, name="refused")).body["error"] == "OverloadedError"
             node.groups[SEVEN].in_flight_bytes -= 11_500
