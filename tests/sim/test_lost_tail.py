@@ -143,3 +143,22 @@ def test_a_power_cut_of_all_members_is_no_lost_end(world: World, idle_seconds: f
         world.bring_up(member)
     assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)
     assert not any(map(is_recovering, world.members))
+
+
+def test_the_end_of_a_log_with_a_hole_below_the_hint_is_not_lost_too(world: World) -> None:
+    """A former fault of the simulator: a repair closes the hole, and nothing says that the log was longer than its hint."""
+    append(world, 0, 10)
+    world.loop.run_for(1.0)
+    n1 = world.members[0]
+    stop(world, n1)
+    inode, written = newest(world, n1)
+
+    def flip() -> bool:
+        at = written // 2
+        inode.spoil(at, bytes([inode.data[at] ^ 1]))
+        return True
+
+    assert world.damages.inflict("flip", n1, lambda _: flip())
+    assert not world.damages.do("lose-tail", n1, world.loop.entropy("damage"))
+    world.bring_up(n1)
+    assert world.loop.run_until(lambda: all(map(is_running, world.members)), seconds=20)

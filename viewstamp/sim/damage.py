@@ -344,10 +344,15 @@ def _drop_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bo
 
 
 def _lose_tail(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
-    """Lose the end of the newest file of the log: it is zeroed, cut or emptied."""
+    """Lose the end of the newest file of the log: it is zeroed, cut or emptied.
+
+    A node notices the loss because its log ends below the commit hint. It may be repairing a hole below the hint, and then
+    it cannot notice that the end behind the hole is lost too, so the end stays.
+    """
     log = disks.by_name[member.name]
+    log.look(member.disk.volume)
     newest = log.newest
-    if newest is None:
+    if newest is None or log.reached < _certain_hint(member):
         return False
     path, written = newest
     volume = member.disk.volume
