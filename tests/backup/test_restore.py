@@ -195,6 +195,13 @@ async def test_a_cut_before_the_end_of_an_archive_delay_is_restored(tmp_path: Pa
         after = await records_of(client)
     assert after["orders"] == before["orders"]
     assert [record.value for record in after["others"]] == [b"before the cut"] * 3
+    async with open_node(path), LocalCluster.open(tmp_path / "new").target.connect() as client:
+        async with asyncio.timeout(120):
+            while (await client.status())[0]["first_index"] <= receipt.index:  # Nothing keeps the log for ever.
+                await client.append("others", bytes(20_000))
+                await client.trim_topic("others", (await client.append("others", b"")).position)
+                await client.create_snapshot("n1")
+        assert (await records_of(client))["orders"] == before["orders"]
 
 
 def test_a_drill_finds_a_state_that_differs(tmp_path: Path) -> None:

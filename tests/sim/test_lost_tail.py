@@ -146,7 +146,7 @@ def test_a_power_cut_of_all_members_is_no_lost_end(world: World, idle_seconds: f
 
 
 def test_the_end_of_a_log_with_a_hole_below_the_hint_is_not_lost_too(world: World) -> None:
-    """A former fault of the simulator: a repair closes the hole, and nothing says that the log was longer than its hint."""
+    """A former fault of the simulator: after the repair of the hole nothing says that the log was longer."""
     append(world, 0, 10)
     world.loop.run_for(1.0)
     n1 = world.members[0]

@@ -45,6 +45,8 @@ class Blueprint:
         """Return the two records behind the log of ``source``: the new membership, and the end of all sessions."""
         said = f"{source.cluster}, {self.origin}" if self.origin else source.cluster
         origin = {"from": said, "cluster": self.cluster, "end": source.end}
+        if source.start > 1:
+            origin["begin"] = source.start
         batches = [
             build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP),
             build_batch([msgpack.packb(origin)], kind=Kind.FORK),

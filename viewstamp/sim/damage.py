@@ -346,8 +346,8 @@ def _drop_segment(member: Member, disks: DiskLogs, entropy: random.Random) -> bo
 def _lose_tail(member: Member, disks: DiskLogs, entropy: random.Random) -> bool:
     """Lose the end of the newest file of the log: it is zeroed, cut or emptied.
 
-    A node notices the loss because its log ends below the commit hint. It may be repairing a hole below the hint, and then
-    it cannot notice that the end behind the hole is lost too, so the end stays.
+    A node notices the loss because its log ends below the commit hint. While it repairs a hole below the hint, it
+    cannot notice that the end behind the hole is lost too, so the end stays.
     """
     log = disks.by_name[member.name]
     log.look(member.disk.volume)

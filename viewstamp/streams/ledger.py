@@ -18,7 +18,7 @@ from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.staged import decode_commit, decode_fields, entries_of
+from viewstamp.wire.staged import decode_commit, decode_fields, decode_optional, entries_of
 
 __all__ = ["TOPICS_MAX", "Ledger", "diverged"]
 
@@ -201,7 +201,8 @@ class Ledger:
         # The other groups stay with the cluster that was forked, and with them the records of all streams.
         self.state.placements, self.state.spread = Placements(), SpreadTopics()
         # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
-        self.state.runs.fork(source.partition(",")[0], self.state.log_time)
+        begin = decode_optional(batch, "begin", 1)
+        self.state.runs.fork(source.partition(",")[0], self.state.log_time, log_begin=begin)
         return {}
 
     # Sinks.

@@ -280,17 +280,20 @@ class RunCatalogue:
             self.ends[run.topic] = run.end
         return run
 
-    def fork(self, source: str, log_time: int) -> None:
+    def fork(self, source: str, log_time: int, *, log_begin: int) -> None:
         """Continue as another cluster than ``source``, whose files these were: its objects are only read from now on.
 
         Runs that are not committed are forgotten, because ``source`` completes or removes them. The log keeps the
         records of runs whose archive delay is not over at ``log_time`` for ever, because ``source`` may remove their
-        objects. Those of the other runs may be gone from the log already.
+        objects. Those of the other runs may be gone from the log already. So may records below ``log_begin``, if a
+        backup was restored up to an index before its end: their runs keep the delay.
         """
         kept = [run for run in self.runs.values() if run.state is RunState.COMMITTED]
         self.runs, self._committed, self._prepared = {}, {}, {}
         for run in kept:
-            delay = run.delay if run.is_over(log_time) else None
+            assert run.content is not None, "it is committed"
+            is_kept = not run.is_over(log_time) and run.content.first_index >= log_begin
+            delay = None if is_kept else run.delay
             self._put(run._replace(origin=run.origin or source, delay=delay))
 
     def _change(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
