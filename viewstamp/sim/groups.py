@@ -77,7 +77,7 @@ class PlacedGroups:
             cancels=cancels,
             streams=streams,
         )
-        self.ordered = OrderedStreams(world, lambda: self.placer.streams)
+        self.ordered = OrderedStreams(world, lambda: self.placer.streams, writes=streams > 0)
         self._world = world
         world.damages.on_disk_loss = self.placer.look
 

@@ -48,8 +48,8 @@ _RUNS_MAX = 10_000
 class OrderedStreams:
     """Writes to the streams of a cluster, and checks their order."""
 
-    def __init__(self, cluster: Cluster, streams: Callable[[], list[Stream]]) -> None:
-        """Prepare. ``streams`` returns those that exist by now."""
+    def __init__(self, cluster: Cluster, streams: Callable[[], list[Stream]], *, writes: bool = True) -> None:
+        """Prepare. ``streams`` returns those that exist by now; without ``writes`` only others write to them."""
         self._cluster = cluster
         self._streams = streams
         self._process = cluster.loop.process("stream-writers")
@@ -59,7 +59,7 @@ class OrderedStreams:
         """The run of each stream and version, as a member had it first."""
         self.written = 0
         """The number of acknowledged batches."""
-        self._is_over = False
+        self._is_over = not writes
 
     def start(self) -> None:
         """Begin to look, and to write when there are streams."""
