@@ -1,4 +1,4 @@
-"""The archive process: it does what its node requests, and whatever happens to one of them does not hurt the other."""
+"""The archive process: it answers its node, and if one of the two dies or hangs, the other one goes on."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def keep_prepared_runs() -> AbstractContextManager[None]:
     return patched(Archivist, _clean=clean)
 
 
-def forget_what_is_there() -> AbstractContextManager[None]:
+def forget_before_removal() -> AbstractContextManager[None]:
     """A run is forgotten although its object could not be removed."""
     original = Archivist._remove
 
@@ -382,7 +382,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
             rule="B4 3",
         ),
         Mutant(
-            "drop-what-is-kept",
+            "drop-a-needed-run",
             "a run is dropped whose records the topic keeps",
             without(RunRule.STILL_NEEDED),
             rule="B4 3",
@@ -410,7 +410,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("archive-unprobed", "a record is proposed that a member cannot read", archive_unprobed, rule="§5a"),
         Mutant("probe-for-groups", "the probe does not look for runs", probe_for_groups_only, rule="§5a"),
         Mutant("keep-prepared-runs", "the run of an earlier leader stays prepared", keep_prepared_runs, rule="B4 2"),
-        Mutant("forget-what-is-there", "a run is forgotten whose object is there", forget_what_is_there, rule="B4 3"),
+        Mutant("forget-before-removal", "a run is forgotten whose object is there", forget_before_removal, rule="B4 3"),
         Mutant("write-when-deposed", "a deposed leader goes on writing", write_when_deposed, rule="B4 2"),
         Mutant("replace-objects", "the object of another run is replaced", replace_objects, rule="B4 6"),
         Mutant("run-with-a-gap", "records of a run have other positions", run_with_a_gap, rule="B4 9"),
@@ -453,7 +453,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("outlive-the-node", "the archive process works on without its node", outlive_the_node, rule="§5a"),
         Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
         Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
-        Mutant("tidy-never", "what no run needs stays until somebody asks", tidy_never, rule="B4 11"),
+        Mutant("tidy-never", "the leader tidies on request only", tidy_never, rule="B4 11"),
         Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),
         Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
     )

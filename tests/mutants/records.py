@@ -1215,7 +1215,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_runs.py::test_a_dropped_run_stays_known_until_it_is_forgotten_and_is_not_read"),
     ),
     Record(
-        "drop-what-is-kept",
+        "drop-a-needed-run",
         Case("tests/streams/test_runs.py::test_deleted_records_are_not_archived_and_runs_of_deleted_records_go_first"),
     ),
     Record("two-runs-at-once", Case("tests/streams/test_runs.py::test_two_runs_of_the_same_positions_are_told_apart")),
@@ -1256,7 +1256,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        "forget-what-is-there",
+        "forget-before-removal",
         Case("tests/node/test_archivist.py::test_runs_of_deleted_records_are_dropped_and_their_objects_removed"),
     ),
     Record(

@@ -128,7 +128,7 @@ STORE_MUTANTS = {
         Mutant("ask-a-silent-store", "each call waits for a store that is away", ask_a_silent_store, rule="§5a"),
         Mutant("dropped-run-is-empty", "a dropped run gives no error", read_dropped_runs_as_empty, rule="§5a"),
         Mutant("read-the-whole-run", "positions are read that are not in the plan", read_the_whole_run, rule="B4 9"),
-        Mutant("repeat-secrets", "an error repeats what the store says", repeat_secrets, rule="§5a"),
+        Mutant("repeat-secrets", "an error has the text of the store's answer", repeat_secrets, rule="§5a"),
     )
 }
 """The mutants by name."""

@@ -128,6 +128,24 @@ def leader_of(world: PlacedWorld, group: GroupId) -> Member | None:
     return None
 
 
+def change_leaders(world: PlacedWorld, groups: list[GroupId]) -> int:
+    """Kill or isolate the leader of one group after the other, six times; return how often there was one."""
+    changes = 0
+    for turn in range(6):
+        world.loop.run_until(lambda: False, seconds=0.4)
+        victim = leader_of(world, groups[turn % 3])
+        if victim is not None:
+            changes += 1
+            if turn % 2:
+                world.take_down(victim, power=True)
+            else:
+                world.network.isolate(victim.name, [each.name for each in world.members] + ["caller"])
+            world.loop.run_until(lambda: False, seconds=0.5)
+            world.network.heal()
+            world.bring_up(victim)
+    return changes
+
+
 def test_one_client_writes_to_each_of_three_groups_exactly_once_while_leaders_change() -> None:
     """The client times out often, so that outcomes are unknown and tokens are asked for."""
     world = PlacedWorld(4, CALM, number=0)
@@ -136,19 +154,7 @@ def test_one_client_writes_to_each_of_three_groups_exactly_once_while_leaders_ch
         caller = Caller(world, timeout=0.15)
         answers: dict[GroupId, Answers] = {group: {} for group in groups}
         tasks = [caller.process.spawn(caller.append_all(each, answers[each])) for each in groups for _ in range(2)]
-        changes = 0
-        for turn in range(6):
-            world.loop.run_until(lambda: False, seconds=0.4)
-            victim = leader_of(world, groups[turn % 3])
-            if victim is not None:
-                changes += 1
-                if turn % 2:
-                    world.take_down(victim, power=True)
-                else:
-                    world.network.isolate(victim.name, [each.name for each in world.members] + ["caller"])
-                world.loop.run_until(lambda: False, seconds=0.5)
-                world.network.heal()
-                world.bring_up(victim)
+        changes = change_leaders(world, groups)
         caller.is_over = True
         assert world.loop.run_until(lambda: all(task.done() for task in tasks), seconds=60.0)
         world.finish(names_min=2)

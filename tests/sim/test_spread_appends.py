@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sim.test_client_of_groups import Caller, leader_of
+from tests.sim.test_client_of_groups import Caller, change_leaders
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.client import Outcome, Receipt, SpreadTopicInfo
 from viewstamp.client.reader import TopicReader
@@ -72,19 +72,7 @@ def test_each_record_is_in_its_stream_once_and_each_key_in_order_while_leaders_c
         writer = Writer(world, timeout=0.15)
         keys = [b"key %d" % number for number in range(8)]
         tasks = [writer.process.spawn(writer.write(key)) for key in keys]
-        changes = 0
-        for turn in range(6):
-            world.loop.run_until(lambda: False, seconds=0.4)
-            victim = leader_of(world, groups[turn % 3])
-            if victim is not None:
-                changes += 1
-                if turn % 2:
-                    world.take_down(victim, power=True)
-                else:
-                    world.network.isolate(victim.name, [each.name for each in world.members] + ["caller"])
-                world.loop.run_until(lambda: False, seconds=0.5)
-                world.network.heal()
-                world.bring_up(victim)
+        changes = change_leaders(world, groups)
         writer.is_over = True
         assert world.loop.run_until(lambda: all(task.done() for task in tasks), seconds=60.0)
         assert changes > 2

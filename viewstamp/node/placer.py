@@ -241,11 +241,22 @@ async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
     """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
     check_group_0(caller)
     prepared = await caller.service.placer.prepare(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "group", prepared)
+
+
+def _propose_or_answer(
+    caller: Caller,
+    request: int,
+    asked: PlaceGroup | CreateSpreadTopic,
+    name: str,
+    prepared: Batch | PlacedGroup | SpreadTopic,
+) -> None:
+    """Propose the prepared record; answer at once, with the field ``name``, if it would change nothing."""
     if isinstance(prepared, Batch):
         caller.propose(request, prepared, result_fields)
     else:
         caller.check(asked)
-        caller.ok(request, {"group": prepared.describe()})
+        caller.ok(request, {name: prepared.describe()})
 
 
 @proposes(CancelGroup)
@@ -260,11 +271,7 @@ async def _create_spread_topic(caller: Caller, request: int, asked: CreateSpread
     """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
     check_group_0(caller)
     prepared = await caller.service.placer.prepare_topic(asked, by=name_of_caller(caller))
-    if isinstance(prepared, Batch):
-        caller.propose(request, prepared, result_fields)
-    else:
-        caller.check(asked)
-        caller.ok(request, {"topic": prepared.describe()})
+    _propose_or_answer(caller, request, asked, "topic", prepared)
 
 
 @in_a_task(DescribeSpreadTopic)
