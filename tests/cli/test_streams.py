@@ -71,6 +71,18 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         (1, "one"),
         (2, "two"),
     ]
+    lines_file = directory.parent / "lines"
+    lines_file.write_bytes(b"three\nfour\n")
+    within = run("append", "orders", str(lines_file), "--stream", "2")
+    assert (within["acknowledged"], within["first_position"], within["streams"]) == (2, 3, [2])
+    anywhere = run("append", "orders", str(lines_file))
+    assert (anywhere["acknowledged"], len(anywhere["streams"])) == (2, 1)
+    assert (
+        "no spread topic is named 'plain'"
+        in run("append", "plain", str(lines_file), "--stream", "2", code=5)["message"]
+    )
+    assert "no topic is named 'none'" in run("append", "none", str(lines_file), code=5)["message"]
+    assert "name one of its streams" in run("read", "orders", code=5)["remedy"]
     assert "no spread topic is named 'plain'" in run("read", "plain", "--stream", "2", code=5)["message"]
     assert "no topic is named 'none'" in run("topic", "describe", "none", code=5)["message"]
     capfd.readouterr()

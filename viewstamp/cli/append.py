@@ -7,18 +7,21 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.local.target import ClusterTarget
 from viewstamp.terminal.bulk import Appended, append_chunks
 from viewstamp.terminal.lines import chunks_of, opened
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json
+
+if TYPE_CHECKING:
+    from viewstamp.client.aio import Client
 
 __all__ = [
     "append",
@@ -35,6 +38,12 @@ def append(
             "--expected-position", metavar="P", min=1, help="Append only if the first record gets position P."
         ),
     ] = None,
+    stream: Annotated[
+        int | None,
+        typer.Option(
+            "--stream", metavar="N", min=1, help="The stream of a topic with streams. [default: one after the other]"
+        ),
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -46,6 +55,8 @@ def append(
 
     With --expected-position each record follows directly after the one before. If another writer comes between, no
     further record is appended, and the exit code is 5.
+
+    Of a topic with streams, the order of the lines is kept within each stream. With --stream it is kept for all.
     """
     target = find_cluster(directory, cluster)
     appended = Appended()
@@ -56,6 +67,7 @@ def append(
                     *(target, topic, descriptor, appended),
                     raw=raw,
                     expected_position=expected_position,
+                    stream=stream,
                     timeout=timeout,
                     advance=advance,
                 )
@@ -79,6 +91,7 @@ async def _append(
     *,
     raw: bool,
     expected_position: int | None,
+    stream: int | None,
     timeout: float,
     advance: Callable[[int], None],
 ) -> None:
@@ -86,7 +99,7 @@ async def _append(
 
     async with target.connect() as client:
         try:
-            await client.describe_topic(topic, timeout=timeout)  # Rejects an unknown topic before any input is read.
+            await _check_topic(client, topic, stream, timeout)
         except UnavailableError as error:
             error.message = error.message.replace("; nothing was read", "; nothing was written")
             raise
@@ -96,7 +109,23 @@ async def _append(
             chunks = _one([data] if data else [])
         else:
             chunks = chunks_of(read_lines(descriptor, limit), advance)
-        await append_chunks(client, topic, chunks, appended, timeout=timeout, expected_position=expected_position)
+        await append_chunks(
+            client, topic, chunks, appended, timeout=timeout, expected_position=expected_position, stream=stream
+        )
+
+
+async def _check_topic(client: Client, topic: str, stream: int | None, timeout: float) -> None:
+    """Reject an unknown topic before any input is read."""
+    if stream is not None:
+        await client.describe_stream(topic, stream, timeout=timeout)
+        return
+    try:
+        await client.describe_topic(topic, timeout=timeout)
+    except UnknownTopicError:
+        with contextlib.suppress(UnknownTopicError):
+            await client.describe_spread_topic(topic, timeout=timeout)
+            return
+        raise
 
 
 async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:
@@ -105,6 +134,9 @@ async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:
 
 
 def _print(topic: str, appended: Appended, output: Output) -> None:
+    streams = sorted(appended.streams)
+    if len(streams) > 1:
+        appended.first_position = appended.last_position = None
     if output is Output.JSON:
         print_json(
             {
@@ -114,16 +146,16 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
                 "last_position": appended.last_position,
                 "durability": appended.durability,
                 "unknown": appended.unknown,
+                **({"streams": streams} if streams else {}),
             }
         )
         return
     first, last = appended.first_position, appended.last_position
     where = "" if first is None else f": position {first:,}" if first == last else f": positions {first:,} to {last:,}"
+    within = f", stream{'s' * (len(streams) > 1)} {', '.join(map(str, streams))}" if streams else ""
     unknown = f"; {appended.unknown:,} more may or may not have been appended" if appended.unknown else ""
-    print(
-        f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)} appended to {topic}{where}{unknown}",
-        flush=True,
-    )
+    count = f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)}"
+    print(f"{count} appended to {topic}{within}{where}{unknown}", flush=True)
 
 
 @contextlib.contextmanager

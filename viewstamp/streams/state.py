@@ -185,7 +185,7 @@ class State:
             if name in self.spread.topics:
                 raise UnknownTopicError(
                     f"topic {name!r} is spread over streams, and this request is for a topic of one log",
-                    remedy="run a client of this release, or ask for one of its streams",
+                    remedy="name one of its streams, as `--stream 1`; a client of an older release cannot",
                 )
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic

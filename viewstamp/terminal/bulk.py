@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from viewstamp.errors import OutcomeUnknownError, ViewstampError
@@ -30,6 +30,8 @@ class Appended:
     last_position: int | None = None
     durability: str | None = None
     """The durability of the acknowledged records, as the node reports it; None = none was acknowledged."""
+    streams: set[int] = field(default_factory=set)
+    """The streams of the acknowledged records; empty = the topic has none. Each has its own positions."""
     unknown: int = 0
     error: BaseException | None = None
     on_receipts: Callable[[list[Receipt]], None] | None = None
@@ -42,6 +44,7 @@ class Appended:
         self.first_position = first if self.first_position is None else min(first, self.first_position)
         self.last_position = last if self.last_position is None else max(last, self.last_position)
         self.durability = receipts[-1].durability
+        self.streams.update(each.stream for each in receipts if each.stream)
         if self.on_receipts is not None:
             self.on_receipts(receipts)
 
@@ -54,6 +57,7 @@ async def append_chunks(
     *,
     timeout: float,
     expected_position: int | None = None,
+    stream: int | None = None,
 ) -> None:
     """Append the chunks in order, several at a time, and count their outcomes in ``appended``.
 
@@ -83,7 +87,9 @@ async def append_chunks(
                 if appended.error is not None:
                     break
                 task = asyncio.create_task(
-                    client.append_many(topic, chunk, timeout=timeout, expected_position=expected_position)
+                    client.append_many(
+                        topic, chunk, timeout=timeout, expected_position=expected_position, stream=stream
+                    )
                 )
                 if expected_position is not None:
                     expected_position += len(chunk)
