@@ -67,6 +67,10 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         (2, second, 2),
         (3, first, 0),
     ]
+    balanced = run("stream", "balance")["groups"]
+    assert [each["group"] for each in balanced] == [0, first, second]
+    assert len({each["leader"] for each in balanced}) == 3
+    assert not any(each["reason"] for each in balanced)
     assert [(each["position"], each["value"]) for each in run("read", "orders", "--stream", "2")] == [
         (1, "one"),
         (2, "two"),
@@ -89,6 +93,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     for arguments, lines in (
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
         (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 "]),
+        (["stream", "balance"], ["group  leader  before", "0 ", "0 of 3 leaders moved"]),
         (["topic", "create", "orders", "--streams", "3"], ["topic orders is ready, with 3 streams in the groups"]),
     ):
         assert main.run([*arguments, "--dir", str(directory)]) == 0

@@ -53,6 +53,7 @@ COMMANDS = {
     "members add": "n9 127.0.0.1:1 --no-wait",
     "members replace": "n1 n9 127.0.0.1:1 --no-wait",
     "group list": "",
+    "stream balance": "",
     "group place": "s --no-wait",
     "group cancel": "1",
     "audit": "",
@@ -110,6 +111,7 @@ CHANGES = (
     "members remove",
     "group place",
     "group cancel",
+    "stream balance",
 )
 """Those that change a cluster, and so are tried on each kind of copy."""
 

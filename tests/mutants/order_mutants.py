@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
+from viewstamp.client import balance
 from viewstamp.ids import GlobalPosition, GroupId, NodeId, Position, Stream
 from viewstamp.node.ordering import Ordering
 from viewstamp.node.state_machine import Query, StreamReportsQuery
@@ -138,6 +139,11 @@ def order_beyond_64_bits() -> AbstractContextManager[None]:
     return patched(Order, _moves=moves)
 
 
+def move_to_any_member() -> AbstractContextManager[None]:
+    """A leader is moved to a member although its node does not answer."""
+    return patched(balance, _why_unfit=lambda hosted, member, *, is_known: "")
+
+
 ORDER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -154,6 +160,7 @@ ORDER_MUTANTS = {
         ("order-without-versions", "a snapshot has another version of the order", order_without_versions),
         ("write-empty-orders", "an ORDER is written while nothing is committed", write_empty_orders),
         ("order-beyond-64-bits", "a false report makes a state that no snapshot can hold", order_beyond_64_bits),
+        ("move-to-any-member", "a leader is moved to a member that does not answer", move_to_any_member),
     )
 }
 """The mutants by name."""

@@ -1181,6 +1181,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_order.py::test_a_false_report_leaves_a_state_that_can_be_loaded"),
     ),
     Record(
+        "move-to-any-member",
+        Case("tests/node/test_balance.py::test_leaders_are_balanced_and_moved_back_after_a_failure"),
+    ),
+    Record(
         "fork-in-an-old-term",
         Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),
     ),

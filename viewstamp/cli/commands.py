@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "cluster": "cluster",
     "members": "members",
     "group": "groups",
+    "stream": "stream",
     "leader": "leader",
     "chaos": "chaos",
     "node": "node",
@@ -50,7 +51,7 @@ _COMMANDS: Final = {
 def command_tree(first: str = "") -> typer.Typer:
     """Return the commands; if ``first`` is the name of one, or of a group, only that one.
 
-    The whole tree imports every module of this package and makes a parser for each of 92 commands, which takes longer
+    The whole tree imports every module of this package and makes a parser for each of 93 commands, which takes longer
     than most commands do.
     """
     app = typer.Typer(

@@ -18,7 +18,7 @@ The modules, from the bottom up:
   * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
   * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py`` and ``admin.py`` have the calls of a client.
     ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
-  * ``streams.py`` reads one stream of a spread topic.
+  * ``streams.py`` reads one stream of a spread topic. ``balance.py`` balances the leaders of the groups.
   * ``client.py`` composes them.
 
 How appends are sent
@@ -130,6 +130,7 @@ from viewstamp.client.results import (
     AuditEntry,
     Change,
     GroupInfo,
+    GroupLeader,
     Outcome,
     Receipt,
     RunInfo,
@@ -150,6 +151,7 @@ __all__ = [
     "ClientOptions",
     "CommitRange",
     "GroupInfo",
+    "GroupLeader",
     "Outcome",
     "Receipt",
     "RunInfo",

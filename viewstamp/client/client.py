@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from viewstamp.client.actors import ActorCalls, ActorProxy, ActorT, interface_of
 from viewstamp.client.admin import Admin
+from viewstamp.client.balance import Balance
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
 from viewstamp.client.group import GroupParts
@@ -121,6 +122,7 @@ class BaseClient:
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
+        self._balance = Balance(runtime, self._groups, self._admin, entropy)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -236,6 +238,7 @@ class BaseClient:
     place_group = _By("_admin", Admin.place_group)
     cancel_group = _By("_admin", Admin.cancel_group)
     list_groups = _By("_admin", Admin.list_groups)
+    balance_leaders = _By("_balance", Balance.balance_leaders)
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)

@@ -21,6 +21,7 @@ __all__ = [
     "Change",
     "Decided",
     "GroupInfo",
+    "GroupLeader",
     "Members",
     "Outcome",
     "Receipt",
@@ -221,6 +222,28 @@ class GroupInfo:
     def missing(self) -> tuple[str, ...]:
         """The founders that have not created their directory yet."""
         return tuple(name for name in self.founders if name not in self.hosted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLeader:
+    """The leader of a group before and after its leaders were balanced.
+
+    Attributes:
+      group: the id of the group.
+      before: the name of the node that led it at the beginning; "" = none did.
+      leader: the name of the node that leads it now; "" = none does, as far as the nodes that answer know.
+      reason: why it is not where an even spread would have it; "" = it may stay there.
+    """
+
+    group: GroupId
+    before: str
+    leader: str
+    reason: str
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether another node leads it now."""
+        return self.before != self.leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
