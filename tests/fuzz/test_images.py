@@ -48,7 +48,8 @@ def handed_out() -> list[bytes]:
     log.append(topic, sessions[0], 3, count=30)
     log.run(commit(log.run(prepare_run(1, 11, topic))["run"]["id"], 10))  # type: ignore[index]
     log.run(prepare_run(11, 21, topic))
-    ends = [StreamReport(Stream(GroupId(group), f"s{n}"), Position(5), Position(1)) for n, group in enumerate(groups)]
+    names = [(groups[0], "spread.1"), (groups[1], "spread.2")]
+    ends = [StreamReport(Stream(GroupId(group), name), Position(5), Position(1)) for group, name in names]
     log.run(encode_order(ends))
     log.run(encode_context("t0", [GlobalRun(1, GlobalPosition(1), Position(1), 4)]))
     return list(pieces(log.machine.begin_snapshot(), 300))

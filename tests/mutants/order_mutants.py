@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,6 @@ from viewstamp.node.ordering import Ordering
 from viewstamp.node.state_machine import Query, StreamReportsQuery
 from viewstamp.streams import order
 from viewstamp.streams.order import Order, _OrderedStream
-from viewstamp.streams.placement import Placements
 from viewstamp.streams.state import State
 from viewstamp.streams.stream_map import StreamMap
 from viewstamp.wire.batch import Batch
@@ -25,12 +25,12 @@ def take_shrunk() -> AbstractContextManager[None]:
     """A report that shrank moves the ordered end back, so that positions are given twice."""
     original = Order.apply
 
-    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
+    def apply(self: Order, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
         for report in order.decode_order(batch):
             state = self._streams.get(report.stream)
             if state is not None and 1 < report.end < state.end:
                 state.end = report.end
-        return original(self, batch)
+        return original(self, batch, topics)
 
     return patched(Order, apply=apply)
 
@@ -38,9 +38,10 @@ def take_shrunk() -> AbstractContextManager[None]:
 def skip_a_position() -> AbstractContextManager[None]:
     original = Order.apply
 
-    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
-        made = original(self, batch)
-        self.next_position = GlobalPosition(self.next_position + (len(made) > 1))
+    def apply(self: Order, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
+        made = original(self, batch, topics)
+        for topic in {topics[stream] for stream, _ in made if len(made) > 1}:
+            self._next_positions[topic] = GlobalPosition(self.next_position(topic) + 1)
         return made
 
     return patched(Order, apply=apply)
@@ -50,9 +51,9 @@ def forget_what_is_ordered() -> AbstractContextManager[None]:
     """Group 0 forgets runs when they are ordered, although no CONTEXT has them."""
     original = Order.apply
 
-    def apply(self: Order, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
+    def apply(self: Order, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
         before = [stream for stream, _ in self.runs()]
-        made = original(self, batch)
+        made = original(self, batch, topics)
         for stream in before:
             self._streams[stream].forget(self._streams[stream].end)
         return made
@@ -98,7 +99,32 @@ def report_what_is_admitted() -> AbstractContextManager[None]:
 
 
 def order_any_stream() -> AbstractContextManager[None]:
-    return patched(Placements, is_stream=lambda self, stream: True)
+    """Streams that no spread topic has are ordered, with the positions of a topic without a name."""
+    original, known = Order.apply, Order.check
+
+    class AnyStream(dict[Stream, str]):
+        def __missing__(self, stream: Stream) -> str:
+            return ""
+
+        def __contains__(self, stream: object) -> bool:
+            return True
+
+    def apply(self: Order, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
+        return original(self, batch, AnyStream(topics))
+
+    def check(self: Order, batch: Batch, topics: Mapping[Stream, str]) -> bool:
+        return known(self, batch, AnyStream(topics))
+
+    return patched(Order, apply=apply, check=check)
+
+
+def one_space_for_all_topics() -> AbstractContextManager[None]:
+    """The topics share their global positions, so that those of one topic have gaps."""
+
+    def next_position(self: Order, topic: str) -> GlobalPosition:
+        return max(self._next_positions.values(), default=GlobalPosition(1))
+
+    return patched(Order, next_position=next_position)
 
 
 def report_from_anybody() -> AbstractContextManager[None]:
@@ -126,15 +152,15 @@ def order_without_versions() -> AbstractContextManager[None]:
 
 def write_empty_orders() -> AbstractContextManager[None]:
     """An ORDER is written in each round, although nothing was committed."""
-    return patched(Order, moved=lambda self, reports: sorted(reports), check=lambda self, batch: True)
+    return patched(Order, moved=lambda self, reports, topics: sorted(reports), check=lambda self, batch, topics: True)
 
 
 def order_beyond_64_bits() -> AbstractContextManager[None]:
     """A false report uses up the global positions that a snapshot can hold."""
     original = Order._moves
 
-    def moves(self: Order, report: StreamReport) -> bool:
-        return original(self, report) or report.end == (1 << 63) - 1 > self.ordered_end(report.stream)
+    def moves(self: Order, report: StreamReport, topic: str) -> bool:
+        return original(self, report, topic) or report.end == (1 << 63) - 1 > self.ordered_end(report.stream)
 
     return patched(Order, _moves=moves)
 
@@ -155,6 +181,7 @@ ORDER_MUTANTS = {
         ("add-known-runs", "a run that the map has is added again", add_known_runs),
         ("report-what-is-admitted", "a leader of a stream reports more than is committed", report_what_is_admitted),
         ("order-any-stream", "what is no stream gets global positions", order_any_stream),
+        ("one-space-for-all-topics", "the topics share their global positions", one_space_for_all_topics),
         ("report-from-anybody", "a node reports for a group of which it is no member", report_from_anybody),
         ("map-without-its-end", "a trim removes the newest run of a stream", map_without_its_end),
         ("order-without-versions", "a snapshot has another version of the order", order_without_versions),

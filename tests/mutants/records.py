@@ -1161,8 +1161,11 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        "order-any-stream",
-        Case("tests/streams/test_order.py::test_group_0_orders_the_streams_of_established_groups_only"),
+        "order-any-stream", Case("tests/streams/test_order.py::test_group_0_orders_the_streams_of_spread_topics_only")
+    ),
+    Record(
+        "one-space-for-all-topics",
+        Case("tests/streams/test_order.py::test_each_topic_has_global_positions_of_its_own_without_gaps"),
     ),
     Record(
         "report-from-anybody",

@@ -12,7 +12,7 @@ import pytest
 from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import PATIENCE_SECONDS, wait_for
-from tests.node.test_hosting import Placing
+from tests.node.test_stream_topics import Spreading
 from viewstamp.errors import FrameError, RequestError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node import Node
@@ -23,7 +23,7 @@ from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_order, read_reports
 
 
-class Ordered(Placing):
+class Ordered(Spreading):
     """Nodes with streams that tests append to."""
 
     async def settle(self, group: GroupId, batch: Batch) -> Any:
@@ -46,11 +46,11 @@ class Ordered(Placing):
             batch = build_batch(values, topic=TopicId(1), session=session, sequence=Sequence(sequence))
             await self.settle(stream.group, batch)
 
-    async def stream(self, name: str) -> Stream:
-        """Place a group with one stream, and return it when it exists."""
-        group = await self.place(name)
-        await self.create(group, name)
-        return Stream(group, name)
+    async def stream(self, topic: str, *, nodes: tuple[str, ...] = ()) -> Stream:
+        """Create a topic with one stream in a group of its own, and return the stream when it exists."""
+        group = await self.established(f"s-{topic}", nodes=nodes)
+        await self.client().create_spread_topic(topic, 1, groups=[group])
+        return Stream(group, f"{topic}.1")
 
     def ordered(self, node: Node) -> dict[Stream, tuple[int, int]]:
         """Return the ordered end of each stream, and the end of what group 0 has forgotten."""
@@ -144,12 +144,11 @@ def reported(stream: Stream, end: int = 9) -> list[StreamReport]:
 async def test_only_a_member_of_the_group_with_its_recorded_disk_reports_for_a_stream(tmp_path: Path) -> None:
     async with Ordered(tmp_path) as group:
         await group.run()
-        placed = await group.place("s1", nodes=("n1", "n2", "n3")[:1])
-        await group.create(placed, "s1")
-        stream = Stream(placed, "s1")
+        stream = await group.stream("s1", nodes=("n1",))
+        placed = stream.group
         leader = await group.leader()
         async with call(group, leader.options.node) as caller:
-            caller.send(FrameKind.REPORT_STREAMS, {"group": placed, "ends": [["s1", 9, 1]]})
+            caller.send(FrameKind.REPORT_STREAMS, {"group": placed, "ends": [["s1.1", 9, 1]]})
             assert await caller.is_ended(), "a client is no member"
         for stranger in ("n3", "n4"):
             async with call(group, leader.options.node, greet=False) as caller:
@@ -160,7 +159,7 @@ async def test_only_a_member_of_the_group_with_its_recorded_disk_reports_for_a_s
         leader.ordering.take(NodeId("n2"), reported(stream))
         leader.ordering.take(NodeId("n9"), reported(stream))
         leader.ordering.take(NodeId("n1"), reported(Stream(placed, "another")))
-        leader.ordering.take(NodeId("n1"), reported(Stream(GroupId(placed + 1), "s1")))
+        leader.ordering.take(NodeId("n1"), reported(Stream(GroupId(placed + 1), "s1.1")))
         await group.append(stream, 1)
         await group.has_order({stream: 3})
 
@@ -174,10 +173,10 @@ async def test_a_late_order_and_one_of_no_stream_have_no_effect(tmp_path: Path) 
         answers: list[Any] = []
         leader = await group.leader()
         leader.group.propose(encode_order(reported(one, 2)), answers.append)
-        leader.group.propose(encode_order(reported(Stream(GroupId(99), "s1"), 2)), answers.append)
+        leader.group.propose(encode_order(reported(Stream(GroupId(99), "s1.1"), 2)), answers.append)
         await wait_for(lambda: len(answers) == 2, group.journal.tail)
-        assert answers[0] == {"version": 1, "next_position": 3}
-        assert "'s1' is no stream of group 99" in str(answers[1])
+        assert answers[0] == {"version": 1}
+        assert "'s1.1' is no stream of a spread topic in group 99" in str(answers[1])
         await group.has_order({one: 3})
         missing = MissingRunsQuery(one, Position(1), 9)
         assert leader.machine.query(missing) == [], "its stream has the run"

@@ -21,7 +21,7 @@ from viewstamp.sim.world import World
 
 
 class OrderedWorld(World):
-    """A world with groups of one stream each, of one topic, which are written to while it runs."""
+    """A world with groups of one stream each of a topic, and a second topic, which are written to while it runs."""
 
     def __init__(self, seed: int, swarm: Swarm, number: int = 2) -> None:
         super().__init__(seed, swarm)
@@ -60,7 +60,7 @@ def test_the_records_of_all_streams_are_ordered() -> None:
     world = OrderedWorld(1, CALM, number=3)
     try:
         assert world.finish() >= 10
-        assert len(world.placer.streams) == 3
+        assert len(world.placer.streams) == 4
     finally:
         world.close()
 
@@ -104,7 +104,7 @@ def test_the_order_goes_on_wherever_a_leader_dies(death: int, is_of_group_0: boo
         world.close()
 
 
-@pytest.mark.parametrize("mutant", ["order-skips-a-position", "forget-what-is-ordered"])
+@pytest.mark.parametrize("mutant", ["order-skips-a-position", "forget-what-is-ordered", "one-space-for-all-topics"])
 def test_a_planted_mistake_is_found(mutant: str) -> None:
     with CATALOGUE[mutant].plant():
         world = OrderedWorld(1, CALM, number=3)

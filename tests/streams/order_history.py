@@ -16,6 +16,7 @@ from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_context, encode_order
+from viewstamp.wire.spreading import stream_name, topic_of
 
 __all__ = ["BrokenOrderError", "OrderHistory", "Step"]
 
@@ -28,7 +29,7 @@ class BrokenOrderError(AssertionError):
 
 
 class _Place(NamedTuple):
-    """What a global position got when it was given."""
+    """What a global position of a topic got when it was given."""
 
     stream: int
     local: int
@@ -41,16 +42,28 @@ def copied(batch: Batch) -> Batch:
 
 
 class OrderHistory:
-    """Some streams, each in a group of its own, and group 0. Streams have numbers from 1, as in the specification."""
+    """Some streams, each in a group of its own, and group 0. Streams have numbers from 1, as in the specification.
+
+    The specification has the streams of one topic. With ``topics`` the streams belong to so many topics in turn.
+    """
 
     def __init__(
-        self, rng: random.Random, *, streams: int = 2, records_max: int = 6, cuts_max: int = 3, checks: bool = True
+        self,
+        rng: random.Random,
+        *,
+        streams: int = 2,
+        topics: int = 1,
+        records_max: int = 6,
+        cuts_max: int = 3,
+        checks: bool = True,
     ) -> None:
         self.rng = rng
         self.failure = ""
         """The error of the last action, which :meth:`try_act` has caught."""
         self.steps: list[Step] = []
-        self.streams = [Stream(GroupId(7 + number), f"s{number}") for number in range(1, streams + 1)]
+        names = [stream_name(f"t{number % topics}", 1 + number // topics) for number in range(streams)]
+        self.streams = [Stream(GroupId(8 + number), name) for number, name in enumerate(names)]
+        self.topics = {stream: topic_of(stream.name) for stream in self.streams}
         self.logs: list[list[object]] = [[] for _ in self.streams]
         """The logs: the identity of each record, or a CONTEXT."""
         self.commits = [0 for _ in self.streams]
@@ -60,7 +73,8 @@ class OrderHistory:
         self.images: list[list[Any]] = [self.order.image()]
         """The states of group 0 after each committed record, as snapshots."""
         self.cuts = 0
-        self.placed: list[_Place] = []
+        self.placed: dict[str, list[_Place]] = {topic: [] for topic in self.topics.values()}
+        """For each topic what its global positions got, from 1 on."""
         self._records_max, self._cuts_max, self._checks = records_max, cuts_max, checks
 
     # What members know.
@@ -137,7 +151,7 @@ class OrderHistory:
         """A leader that has applied some beginnings writes a CONTEXT."""
         stream = self.streams[number]
         upto = self.rng.choice([self.commits[number], self.rng.randint(0, self.commits[number])])
-        order = Order.from_image(self.rng.choice([self.images[-1], self.rng.choice(self.images)]))
+        order = Order.from_image(self.rng.choice([self.images[-1], self.rng.choice(self.images)]), self.topics)
         runs = order.missing(stream, self.maps(number, upto).mapped_end(stream.name), 256)
         if not runs:
             return False
@@ -147,7 +161,7 @@ class OrderHistory:
 
     def propose(self) -> bool:
         reports = {stream: self.report(number) for number, stream in enumerate(self.streams) if self.rng.random() < 0.8}
-        moved = self.order.moved(reports.values())
+        moved = self.order.moved(reports.values(), self.topics)
         if not moved:
             return False
         self.orders.append(copied(encode_order(moved)))
@@ -161,26 +175,26 @@ class OrderHistory:
         if len(self.images) > len(self.orders):
             return False
         batch = self.orders[len(self.images) - 1]
-        for stream, run in self.order.apply(copied(batch)):
-            number = self.streams.index(stream)
-            if run.position != len(self.placed) + 1:
-                raise BrokenOrderError(f"GlobalTiles: {run} after {len(self.placed)} positions")
+        for stream, run in self.order.apply(copied(batch), self.topics):
+            number, placed = self.streams.index(stream), self.placed[self.topics[stream]]
+            if run.position != len(placed) + 1:
+                raise BrokenOrderError(f"GlobalTiles: {run} after {len(placed)} positions")
             records = self.records(number)
             for local in range(run.local, run.end):
                 identity = records[local - 1] if local <= len(records) else None
-                self.placed.append(_Place(number, local, identity))
+                placed.append(_Place(number, local, identity))
         self.images.append(self.order.image())
         history = sorted(self.order.runs(), key=lambda each: each[1].position)
         self._step(
             "order",
             version=self.order.version,
-            next=self.order.next_position,
+            next=self.order.next_position(self.topics[self.streams[0]]),
             ordered=tuple(map(self.order.ordered_end, self.streams)),
             forgotten=tuple(map(self.order.forgotten_end, self.streams)),
             history=tuple(self._run(self.streams.index(stream), run) for stream, run in history),
         )
         if self.rng.random() < 0.5:
-            self.order = Order.from_image(self.images[-1])
+            self.order = Order.from_image(self.images[-1], self.topics)
         return True
 
     def cut(self) -> bool:
@@ -203,11 +217,13 @@ class OrderHistory:
 
     def check(self) -> None:
         """Check the invariants, by the names of the specification. Raises BrokenOrderError."""
-        placed, order = self.placed, self.order
-        if order.next_position != len(placed) + 1:
-            raise BrokenOrderError(f"GlobalTiles: {order.next_position} is next after {len(placed)} positions")
+        order = self.order
+        for topic, placed in self.placed.items():
+            if (found := order.next_position(topic)) != len(placed) + 1:
+                raise BrokenOrderError(f"GlobalTiles: {found} is next after {len(placed)} positions of {topic}")
         for number, stream in enumerate(self.streams):
-            mine, end = [place for place in placed if place.stream == number], order.ordered_end(stream)
+            given = self.placed[self.topics[stream]]
+            mine, end = [place for place in given if place.stream == number], order.ordered_end(stream)
             if [place.local for place in mine] != list(range(1, end)):
                 raise BrokenOrderError(f"OrderKeepsStreamOrder: {mine}, and {end} is the ordered end")
             committed = self.records(number, self.commits[number])
@@ -220,19 +236,21 @@ class OrderHistory:
             if order.forgotten_end(stream) > maps.mapped_end(stream.name):
                 raise BrokenOrderError(f"MapIsComplete: {order.forgotten_end(stream)} is forgotten")
             self._check_lookups(number, maps)
-        for position, place in enumerate(placed, 1):
-            records = self.records(place.stream)
-            if place.identity is None or place.local > len(records) or records[place.local - 1] != place.identity:
-                raise BrokenOrderError(f"OrderStable: {position} was {place}")
+        for topic, placed in self.placed.items():
+            for position, place in enumerate(placed, 1):
+                records = self.records(place.stream)
+                if place.identity is None or place.local > len(records) or records[place.local - 1] != place.identity:
+                    raise BrokenOrderError(f"OrderStable: {position} of {topic} was {place}")
 
     def _check_lookups(self, number: int, maps: StreamMaps) -> None:
         """Each given position is found, here or in the stream, and nowhere another record."""
         stream = self.streams[number]
-        for position, place in enumerate(self.placed, 1):
+        topic = self.topics[stream]
+        for position, place in enumerate(self.placed[topic], 1):
             if place.stream != number:
                 continue
-            here = self.order.find(position)
-            there = maps.find(stream.group, position)
+            here = self.order.find(topic, position)
+            there = maps.find(stream.group, topic, position)
             if {here, there} - {None} != {(stream, place.local)}:
                 raise BrokenOrderError(f"GlobalTiles: {position} is {here} or {there}, and was {place}")
             back = [self.order.find_global(stream, place.local), maps.find_global(stream.name, place.local)]

@@ -404,7 +404,7 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
     log.run(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0))
     log.run(encode_hosted(group, NodeId("n1"), "0" * 16))
     log.run(encode_spread("bills", [group]))
-    stream = Stream(group, "s1")
+    stream = Stream(group, "bills.1")
     log.run(encode_order([StreamReport(stream, Position(2), Position(1))]))
     asked: list[Query[Any]] = [
         TopicsQuery(),
@@ -430,7 +430,7 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         OrderStatusQuery(),
         MissingRunsQuery(stream, Position(1), 9),
         GlobalPositionQuery(stream, 1),
-        GlobalRecordQuery(group, 1),
+        GlobalRecordQuery(group, "bills", 1),
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),

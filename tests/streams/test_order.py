@@ -23,6 +23,7 @@ from viewstamp.streams.order import Order
 from viewstamp.streams.stream_map import StreamMap, StreamMaps
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.ordering import ENTRIES_MAX, GlobalRun, StreamReport, encode_context, encode_order
+from viewstamp.wire.spreading import encode_spread
 
 
 def report(stream: Stream, end: int, mapped: int = 1) -> StreamReport:
@@ -39,12 +40,14 @@ def record(kind: Kind, **fields: object) -> Batch:
 
 A, B = Stream(GroupId(1), "a"), Stream(GroupId(1), "b")
 C = Stream(GroupId(2), "a")
+D = Stream(GroupId(2), "d")
+TOPICS = {A: "t", B: "t", C: "t", D: "u"}
 
 
 def applied(*orders: Iterable[StreamReport]) -> Order:
     state = Order()
     for reports in orders:
-        state.apply(encode_order(list(reports)))
+        state.apply(encode_order(list(reports)), TOPICS)
     return state
 
 
@@ -52,10 +55,12 @@ def applied(*orders: Iterable[StreamReport]) -> Order:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 1 << 32), st.integers(1, 3))
-def test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants(seed: int, streams: int) -> None:
+@given(st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 2))
+def test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants(
+    seed: int, streams: int, topics: int
+) -> None:
     """Reports are lost, doubled, late, and shrink; leaders of streams and of group 0 change, and cut their logs."""
-    history = OrderHistory(random.Random(seed), streams=streams)
+    history = OrderHistory(random.Random(seed), streams=streams, topics=topics)
     for _ in range(80):
         history.act()
 
@@ -72,9 +77,10 @@ def test_a_history_has_each_kind_of_step() -> None:
 
 def test_a_broken_invariant_is_found() -> None:
     history = OrderHistory(random.Random(1))
-    while not history.placed:
+    (placed,) = history.placed.values()
+    while not placed:
         history.act()
-    history.placed[0] = history.placed[0]._replace(identity="another record")
+    placed[0] = placed[0]._replace(identity="another record")
     with pytest.raises(BrokenOrderError, match="OrderStable"):
         history.check()
 
@@ -85,61 +91,81 @@ def test_a_broken_invariant_is_found() -> None:
 def test_the_versions_and_positions_of_the_example_of_varlog() -> None:
     """Both streams have a record, and later the second one has another: its version has no entry for the first."""
     state = Order()
-    assert state.apply(encode_order([report(A, 2), report(C, 2)])) == [(A, run(1, 1, 1, 1)), (C, run(1, 2, 1, 1))]
-    assert state.apply(encode_order([report(A, 2), report(C, 3)])) == [(C, run(2, 3, 2, 1))]
-    assert state.describe() == {"version": 2, "next_position": 4}
-    assert [state.find(position) for position in range(1, 5)] == [(A, 1), (C, 1), (C, 2), None]
+    both = encode_order([report(A, 2), report(C, 2)])
+    assert state.apply(both, TOPICS) == [(A, run(1, 1, 1, 1)), (C, run(1, 2, 1, 1))]
+    assert state.apply(encode_order([report(A, 2), report(C, 3)]), TOPICS) == [(C, run(2, 3, 2, 1))]
+    assert (state.describe(), state.next_position("t")) == ({"version": 2}, 4)
+    assert [state.find("t", position) for position in range(1, 5)] == [(A, 1), (C, 1), (C, 2), None]
     assert state.find_global(C, 2) == 3
     assert state.find_global(C, 3) is None
     assert state.find_global(B, 1) is None
 
 
+def test_each_topic_has_global_positions_of_its_own_without_gaps() -> None:
+    """The records of A and C, which have one topic, follow each other, whatever the topic of D gets between them."""
+    state = applied([report(A, 3), report(D, 4)])
+    state = Order.from_image(copied_image(state), TOPICS)
+    both = encode_order([report(C, 2), report(D, 5)])
+    assert state.apply(both, TOPICS) == [(C, run(2, 3, 1, 1)), (D, run(2, 4, 4, 1))]
+    assert (state.next_position("t"), state.next_position("u"), state.next_position("v")) == (4, 5, 1)
+    assert [state.find("t", position) for position in (1, 3, 4)] == [(A, 1), (C, 1), None]
+    assert [state.find("u", position) for position in (1, 4, 5)] == [(D, 1), (D, 4), None]
+    known = StreamMaps.from_image([["t.1", columns([1, 1, 1, 2])], ["u.1", columns([1, 1, 1, 3])]])
+    assert [known.find(A.group, topic, 3) for topic in ("t", "u", "t.1")] == [None, (Stream(A.group, "u.1"), 3), None]
+
+
+def copied_image(state: Order) -> list[Any]:
+    """Return the image as a member reads it in a snapshot."""
+    image: list[Any] = msgpack.unpackb(msgpack.packb(state.image()))
+    return image
+
+
 def test_streams_get_their_positions_in_the_order_of_group_and_name() -> None:
     state = Order()
-    moved = state.moved([report(C, 2), report(B, 3), report(A, 2)])
-    assert [stream for stream, _ in state.apply(encode_order(moved))] == [A, B, C]
+    moved = state.moved([report(C, 2), report(B, 3), report(A, 2)], TOPICS)
+    assert [stream for stream, _ in state.apply(encode_order(moved), TOPICS)] == [A, B, C]
 
 
 @pytest.mark.parametrize("end", [1, 2, 3])
 def test_an_end_at_or_below_the_ordered_end_has_no_effect(end: int) -> None:
     state = applied([report(A, 3)])
     late = encode_order([report(A, end)])
-    assert not state.check(copied(late))
-    assert state.moved([report(A, end)]) == []
+    assert not state.check(copied(late), TOPICS)
+    assert state.moved([report(A, end)], TOPICS) == []
     before = state.image()
-    assert state.apply(late) == []
+    assert state.apply(late, TOPICS) == []
     assert state.image() == before
 
 
 def test_only_runs_that_a_stream_has_are_forgotten() -> None:
     state = applied([report(A, 3)], [report(A, 5)], [report(C, 2)])
-    assert state.check(encode_order([report(A, 1, 3)]))
-    state.apply(encode_order([report(A, 1, 4)]))
+    assert state.check(encode_order([report(A, 1, 3)]), TOPICS)
+    state.apply(encode_order([report(A, 1, 4)]), TOPICS)
     assert [each for each, _ in state.runs()] == [A, C], "a run of which a part is not in the stream stays"
-    assert state.find(1) is None
-    assert state.find(3) == (A, 3)
+    assert state.find("t", 1) is None
+    assert state.find("t", 3) == (A, 3)
     assert (state.ordered_end(A), state.forgotten_end(A)) == (5, 4)
     before = state.image()
     for mapped in (1, 3, 4, 6):
-        state.apply(encode_order([report(A, 1, mapped)]))
+        state.apply(encode_order([report(A, 1, mapped)]), TOPICS)
     assert state.image() == before, "a smaller end, and one above the ordered end, have no effect"
-    assert state.apply(encode_order([report(A, 6, 5)])) == [(A, run(4, 6, 5, 1))]
+    assert state.apply(encode_order([report(A, 6, 5)]), TOPICS) == [(A, run(4, 6, 5, 1))]
 
 
 def test_a_stream_whose_leader_writes_no_context_is_ordered_to_a_limit() -> None:
     with patched(order, HELD_MAX=2):
         state = applied([report(A, 2)], [report(A, 3)], [report(A, 4), report(C, 2)])
         assert (state.ordered_end(A), state.ordered_end(C)) == (3, 2)
-        assert state.moved([report(A, 4)]) == []
-        state.apply(encode_order([report(A, 4, 2)]))
-        state.apply(encode_order([report(A, 4)]))
+        assert state.moved([report(A, 4)], TOPICS) == []
+        state.apply(encode_order([report(A, 4, 2)]), TOPICS)
+        state.apply(encode_order([report(A, 4)]), TOPICS)
         assert state.ordered_end(A) == 4
 
 
 def test_a_leader_that_lags_behind_group_0_gets_no_runs() -> None:
     """They would begin above the end of its map."""
     state = applied([report(A, 3)], [report(A, 5)])
-    state.apply(encode_order([report(A, 5, 3)]))
+    state.apply(encode_order([report(A, 5, 3)]), TOPICS)
     assert state.missing(A, Position(1), 9) == []
     assert state.missing(A, Position(3), 9) == [run(2, 3, 3, 2)]
     assert state.missing(A, Position(5), 9) == []
@@ -172,7 +198,7 @@ def test_an_order_that_is_none_is_refused(ends: list[Any]) -> None:
     before = state.image()
     for call in (state.check, state.apply):
         with pytest.raises(RequestError, match="an ORDER with"):
-            call(record(Kind.ORDER, ends=ends))
+            call(record(Kind.ORDER, ends=ends), TOPICS)
     assert state.image() == before
 
 
@@ -256,6 +282,14 @@ def log() -> Log:
     return Log(Streams())
 
 
+def spread(log: Log, *topics: str) -> list[Stream]:
+    """Create spread topics with one stream each, in groups of their own, and return the streams."""
+    groups = [GroupId(established(log, f"s-{topic}")) for topic in topics]
+    for topic, group in zip(topics, groups, strict=True):
+        log.run(encode_spread(topic, [group]))
+    return [Stream(group, f"{topic}.1") for topic, group in zip(topics, groups, strict=True)]
+
+
 def ordered(log: Log, count: int = 2) -> None:
     """Create the topic "orders" with some records."""
     log.run(create_topic("orders"))
@@ -266,29 +300,29 @@ def ordered(log: Log, count: int = 2) -> None:
     log.run(records(1, number, 1, count))
 
 
-def test_group_0_orders_the_streams_of_established_groups_only(log: Log) -> None:
-    group = GroupId(established(log, "s1"))
-    stream, other = Stream(group, "s1"), Stream(group, "s2")
-    young = log.run(record(Kind.PLACE_GROUP, members={"n1": "a:1"}, streams=["s3"], since=0))
-    assert isinstance(young, dict)
-    assert log.machine.query(MovedStreamsQuery([report(other, 2), report(stream, 3)])) == [report(stream, 3)]
-    assert log.run(encode_order([report(stream, 3)])) == {"version": 1, "next_position": 3}
-    for none in (other, Stream(GroupId(group + 1), "s1"), Stream(GroupId(log.next_index - 2), "s3")):
+def test_group_0_orders_the_streams_of_spread_topics_only(log: Log) -> None:
+    (stream,) = spread(log, "t")
+    placed, other = Stream(stream.group, "s-t"), Stream(stream.group, "t.2")
+    assert log.machine.query(MovedStreamsQuery([report(each, 3) for each in (placed, other, stream)])) == [
+        report(stream, 3)
+    ]
+    assert log.run(encode_order([report(stream, 3)])) == {"version": 1}
+    for none in (placed, other, Stream(GroupId(stream.group + 1), "t.1"), Stream(GroupId(1 << 40), "t.1")):
         before = log.machine.query(MissingRunsQuery(stream, Position(1), 9))
         for call in (log.propose, log.enter):
-            with pytest.raises(RequestError, match="is no stream of group"):
+            with pytest.raises(RequestError, match="is no stream of a spread topic in group"):
                 call(encode_order([report(none, 3)]))
         assert log.machine.query(MissingRunsQuery(stream, Position(1), 9)) == before == [run(1, 1, 1, 2)]
 
 
 def test_an_order_without_effect_is_not_written(log: Log) -> None:
-    stream = Stream(GroupId(established(log, "s1")), "s1")
+    (stream,) = spread(log, "t")
     log.run(encode_order([report(stream, 3)]))
     chain = log.machine.chain
     admission = log.propose(encode_order([report(stream, 3)]))
-    assert admission == Answered({"version": 1, "next_position": 3})
+    assert admission == Answered({"version": 1})
     assert not log.unapplied
-    assert log.enter(encode_order([report(stream, 2)])) == {"version": 1, "next_position": 3}
+    assert log.enter(encode_order([report(stream, 2)])) == {"version": 1}
     assert log.machine.chain == chain, "one that entered the log has no effect either"
 
 
@@ -328,8 +362,7 @@ def test_a_context_that_does_not_fit_is_refused(log: Log, name: str, runs: list[
 
 
 def test_the_order_is_restored_and_goes_on_alike(log: Log) -> None:
-    group = GroupId(established(log, "s1", "s2"))
-    one, two = Stream(group, "s1"), Stream(group, "s2")
+    one, two = spread(log, "t", "u")
     log.run(encode_order([report(one, 3), report(two, 2)]))
     log.run(encode_order([report(one, 4, 3)]))
     log.run(encode_order([report(one, 5)]))
@@ -351,31 +384,41 @@ def test_a_state_without_an_order_is_written_as_before(log: Log) -> None:
 @pytest.mark.parametrize(
     "image",
     [
-        [1, 3, [[1, "a", 3, 1, []]]],
-        [1, 3, [[1, "a", 3, 1, [[1, 1, 1, 2]]], [1, "a", 3, 3, []]]],
-        [1, 2, [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
-        [0, 3, [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
-        [1, 3, [[1, "a", 3, 4, [[1, 1, 1, 2]]]]],
-        [1, 3, [[1, "a", 4, 1, [[1, 1, 1, 2]]]]],
-        [1, 4, [[1, "a", 3, 1, [[1, 1, 1, 2]]], [1, "b", 3, 1, [[1, 2, 1, 2]]]]],
-        [1, 3, [[1, 7, 3, 3, []]]],
-        [-1, 1, []],
+        [1, [["t", 3]], [[1, "a", 3, 1, []]]],
+        [1, [["t", 3]], [[1, "a", 3, 1, [[1, 1, 1, 2]]], [1, "a", 3, 3, []]]],
+        [1, [["t", 2]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [0, [["t", 3]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, [["t", 3]], [[1, "a", 3, 4, [[1, 1, 1, 2]]]]],
+        [1, [["t", 3]], [[1, "a", 4, 1, [[1, 1, 1, 2]]]]],
+        [1, [["t", 4]], [[1, "a", 3, 1, [[1, 1, 1, 2]]], [1, "b", 3, 1, [[1, 2, 1, 2]]]]],
+        [1, [["t", 3]], [[1, 7, 3, 3, []]]],
+        [1, [["t", 3]], [[1, "e", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, [["u", 3]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, [["t", 3], ["u", 2]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, [["t", 3], ["t", 4]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, [["t", 0]], [[1, "a", 3, 3, []]]],
+        [1, [[["t"], 3]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [1, 3, [[1, "a", 3, 1, [[1, 1, 1, 2]]]]],
+        [-1, [], []],
         [1],
     ],
 )
 def test_a_damaged_image_of_the_order_is_refused(image: list[Any]) -> None:
+    assert Order.from_image([1, [["t", 3]], [[1, "a", 3, 1, [[1, 1, 1, 2]]]]], TOPICS).ordered_end(A) == 3
     with pytest.raises((ValueError, TypeError)):
-        Order.from_image(image)
+        Order.from_image(image, TOPICS)
 
 
 def test_a_false_report_leaves_a_state_that_can_be_loaded(log: Log) -> None:
     """Snapshots have numbers below 2^63. Beyond them, no node could start from a snapshot of group 0 again."""
-    first, second = (Stream(GroupId(established(log, name)), name) for name in ("s1", "s2"))
+    group = GroupId(established(log, "s1"))
+    log.run(encode_spread("t", [group, group]))
+    first, second = (Stream(group, f"t.{number}") for number in (1, 2))
     top = Position((1 << 63) - 1)
     log.run(encode_order([StreamReport(first, top, Position(1)), StreamReport(second, top, Position(1))]))
     found = restored(log.machine)._state.order
     assert found.image() == log.machine._state.order.image()
-    assert found.next_position < 1 << 63
+    assert found.next_position("t") < 1 << 63
     assert (found.ordered_end(first), found.ordered_end(second)) == (top, 1)
 
 

@@ -330,12 +330,13 @@ class GlobalPositionQuery(Query[int | None]):
 
 @dataclass(frozen=True, slots=True)
 class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
-    """The stream and the local position of a global one; ``group`` is the id of the group whose state is asked.
+    """The stream and the local position of a global one of the spread topic ``topic``.
 
-    None = not known there.
+    ``group`` is the id of the group whose state is asked. None = not known there.
     """
 
     group: GroupId
+    topic: str
     position: int
 
 

@@ -58,6 +58,8 @@ _LOOK_SECONDS = 0.01
 _ANSWER_SECONDS = 2.0
 _SPREAD = "spread"
 """The name of the spread topic."""
+_APART = f"{_SPREAD}.apart"
+"""The name of a second one, with one stream, because each topic has global positions of its own."""
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -318,6 +320,8 @@ class GroupPlacer:
         """
         self.spread: SpreadTopicInfo | None = None
         """The spread topic whose creation was acknowledged."""
+        self.apart: SpreadTopicInfo | None = None
+        """The same for the second one."""
         self.placed: list[GroupId] = []
         self.cancelled: list[GroupId] = []
         """The groups whose cancellation was acknowledged."""
@@ -392,11 +396,13 @@ class GroupPlacer:
                     group = await self._place_one(client, f"s{number}")
                 self.placed.append(group)
                 self._on_placed(group)
-            while self._streams and self.spread is None:
+            while self._streams and self.apart is None:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 # A RequestError until a group is established.
                 with contextlib.suppress(*PASSING, RequestError):
-                    self.spread = await client.create_spread_topic(_SPREAD, self._streams)
+                    if self.spread is None:
+                        self.spread = await client.create_spread_topic(_SPREAD, self._streams)
+                    self.apart = await client.create_spread_topic(_APART, 1)
 
     async def _place_one(self, client: Client, stream: str) -> GroupId:
         """Place a group with one stream, however often the request fails."""
@@ -429,23 +435,29 @@ class GroupPlacer:
                 if found != self.placed:
                     raise Violation("PlacedOnce", f"{member.name} has the groups {found}, not {self.placed}")
                 topics = [(each.name, each.groups) for each in member.machine.query(SpreadTopicsQuery())]
-                if topics != ([(_SPREAD, self.spread.groups)] if self.spread is not None else []):
-                    raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged was {self.spread}")
+                if topics != [(topic.name, topic.groups) for topic in self._topics]:
+                    raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged: {self._topics}")
         if wrong := self.missing_streams:
             raise Violation("StreamsAreCreated", wrong)
 
     @property
     def streams(self) -> list[Stream]:
-        """The streams of the acknowledged topic."""
-        groups = self.spread.groups if self.spread is not None else ()
-        return [Stream(GroupId(group), stream_name(_SPREAD, number)) for number, group in enumerate(groups, 1)]
+        """The streams of the acknowledged topics."""
+        return [
+            Stream(GroupId(group), stream_name(topic.name, number))
+            for topic in self._topics
+            for number, group in enumerate(topic.groups, 1)
+        ]
+
+    @property
+    def _topics(self) -> list[SpreadTopicInfo]:
+        return [topic for topic in (self.spread, self.apart) if topic is not None]
 
     @property
     def missing_streams(self) -> str:
-        """Return how the streams of a member of a group differ from those of the acknowledged topic; "" = nowhere."""
-        groups = self.spread.groups if self.spread is not None else ()
+        """Return how the streams of a member of a group differ from those of the acknowledged topics; "" = nowhere."""
         for group in self.placed:
-            wanted = {stream_name(_SPREAD, number) for number, each in enumerate(groups, 1) if each == group}
+            wanted = {stream.name for stream in self.streams if stream.group == group}
             for member in self._cluster.members:
                 hosted = member.group(group)
                 found = {name for name in _topics(hosted) if name.startswith(f"{_SPREAD}.")} if hosted else wanted

@@ -6,7 +6,7 @@ the process of the member may die. It takes another session when an outcome is u
 | invariant | sentence |
 | --- | --- |
 | OrderStable | all members have the same run of each ORDER, whenever they are asked |
-| GlobalTiles | at the end the records of all streams have the global positions from 1 on, each one once |
+| GlobalTiles | at the end the records of each topic have the global positions from 1 on, each one once |
 | OrderOnlyCommitted | ... and the order of a stream ends where its records end, on each member |
 | OrderKeepsStreamOrder | ... and the records of a stream have rising positions |
 | MapIsComplete | ... which the group of the stream knows, because group 0 has forgotten them |
@@ -33,6 +33,7 @@ from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.spreading import topic_of
 
 __all__ = ["OrderedStreams"]
 
@@ -165,24 +166,26 @@ class OrderedStreams:
     def check(self) -> int:
         """Check the order on the members, which have settled; return the number of records. Raises Violation."""
         self.look()
-        places: dict[GlobalPosition, tuple[Stream, int]] = {}
-        total = 0
+        places: dict[tuple[str, GlobalPosition], tuple[Stream, int]] = {}
+        totals: dict[str, int] = {}
         for stream in self._streams():
             found = set(self._ends(stream))
             end, _ = max(found)
             if found != {(end, end)}:
                 raise Violation("OrderOnlyCommitted", f"{stream} has the ends and mapped ends {found}")
-            total += end - 1
+            topic = topic_of(stream.name)
+            totals[topic] = totals.get(topic, 0) + end - 1
             for hosted in self._hosts(stream):
                 positions = self._positions(hosted, stream, end)
-                places |= {position: (stream, local) for local, position in enumerate(positions, 1)}
-        if sorted(places) != list(range(1, total + 1)):
-            raise Violation("GlobalTiles", f"{total} records have the positions {sorted(places)}")
+                places |= {(topic, position): (stream, local) for local, position in enumerate(positions, 1)}
+        if places.keys() != {(topic, position) for topic, total in totals.items() for position in range(1, total + 1)}:
+            raise Violation("GlobalTiles", f"{totals} records have the positions {sorted(places)}")
         for (stream, _), run in self._given.items():
             for offset in range(run.length):
-                if places.get(GlobalPosition(run.position + offset)) != (stream, run.local + offset):
+                place = topic_of(stream.name), GlobalPosition(run.position + offset)
+                if places.get(place) != (stream, run.local + offset):
                     raise Violation("OrderStable", f"{run} of {stream} was given, and is not there")
-        return total
+        return sum(totals.values())
 
     def _positions(self, hosted: Group, stream: Stream, end: Position) -> list[GlobalPosition]:
         """Return the global positions of the records of a stream, as a member of its group knows them."""
@@ -193,7 +196,7 @@ class OrderedStreams:
                 raise Violation("MapIsComplete", f"{hosted.me} does not know the position of {local} of {stream}")
             if found and position <= found[-1]:
                 raise Violation("OrderKeepsStreamOrder", f"{stream} has {position} after {found[-1]}")
-            place = hosted.machine.query(GlobalRecordQuery(stream.group, position))
+            place = hosted.machine.query(GlobalRecordQuery(stream.group, topic_of(stream.name), position))
             if place != (stream, local):
                 raise Violation("GlobalTiles", f"{hosted.me} has {place} at {position}, not {local} of {stream}")
             found.append(GlobalPosition(position))

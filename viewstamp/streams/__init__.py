@@ -29,8 +29,8 @@ The modules
     ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
   * ``runs``: the catalogue of runs of archived records (design note 0022).
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
-    spread over streams of these groups. ``order``: the order of the records of all streams; ``stream_map``: its part
-    for the streams of one group (design note 0021).
+    spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
+    part for the streams of one group (design note 0021).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -58,8 +58,8 @@ The state
   groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
              ``GROUPS_MAX``. Only in the state of group 0
   spread     topics by name: retention, number of slots, and the group of each stream. Only in the state of group 0
-  order      number and next global position, and for each stream its ordered end and the runs that its CONTEXTs lack.
-             Only in the state of group 0
+  order      number; for each spread topic its next global position, and for each stream its ordered end and the runs
+             that its CONTEXTs lack. Only in the state of group 0
   maps       by stream: the runs of its CONTEXTs. Only in the state of another group
   runs       by id (the index of the record that prepared it): topic, positions, state, and the content of a committed
              one; the archived end of each topic. At most ``RUNS_MAX``
@@ -128,8 +128,8 @@ Decisions per kind of batch
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings
-  ORDER           | without effect: Answered; RequestError where apply      | {"version", "next_position"};
-                  | would refuse it now; else Accepted                      | RequestError: it names what is no stream
+  ORDER           | without effect: Answered; RequestError where apply      | {"version"}; RequestError: it names what
+                  | would refuse it now; else Accepted                      | is no stream of a spread topic
   CONTEXT         | without effect: Answered; RequestError where apply      | {}; RequestError: a gap, a contradiction,
                   | would refuse it now; else Accepted                      | or runs beyond the records of the stream
   PREPARE_RUN,    | Accepted where apply would not refuse it now            | {"run": ...}; RequestError: the rule it

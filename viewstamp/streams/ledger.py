@@ -169,8 +169,7 @@ class Ledger:
 
     def _order(self, batch: Batch) -> Answer:
         order = self.state.order
-        self.state.placements.check_streams(order.streams_of(batch))
-        for stream, run in order.apply(batch):
+        for stream, run in order.apply(batch, self.state.spread.by_stream):
             self.state.note(stream.group, *run)
         return order.describe()
 

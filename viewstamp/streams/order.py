@@ -1,8 +1,11 @@
-"""The order: which global positions the records of all streams have, as the state of group 0 has it. Pure.
+"""The order: which global positions the records of each spread topic have, as the state of group 0 has it. Pure.
+
+Each spread topic has global positions of its own, from 1 on and without gaps: a reader that merges its streams goes on
+with the next number, and knows what it lacks. ``SpreadTopics.by_stream`` is the home of the topic of a stream.
 
 The leader of a stream reports the end of its committed records. An ORDER holds such ends, and **the runs are computed
-when it is applied**: in the order of streams, each stream gets the next global positions for its records from its
-ordered end to the new end. So it makes no difference which state the leader had when it proposed the record.
+when it is applied**: in the order of streams, each stream gets the next global positions of its topic for its records
+from its ordered end to the new end. So it makes no difference which state the leader had when it proposed the record.
 
 | an entry of ORDER | effect |
 | --- | --- |
@@ -11,7 +14,10 @@ ordered end to the new end. So it makes no difference which state the leader had
 | the end of the committed CONTEXTs of its stream | the runs below it are forgotten here, because the stream has them |
 | such an end that is not above the last one, or above the ordered end | none |
 | an end of a stream that has ``HELD_MAX`` runs here | none |
-| an end with which the global positions would reach 2^63, as only a false report has it | none |
+| an end with which the global positions of its topic would reach 2^63, as only a false report has it | none |
+
+What is no stream of a spread topic is not ordered: an ORDER that names it is refused. A stream of PLACE_GROUP alone has
+no topic, so nobody appends to it.
 
 An ORDER without any effect is not admitted, so nothing is written while nothing is committed. One that became so
 behind another record changes nothing; its version is not counted.
@@ -26,7 +32,7 @@ that no release writes is refused, and changes nothing. docs/design/log-streams/
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from viewstamp.errors import RequestError
@@ -46,16 +52,17 @@ _NUMBER_MAX = 1 << 63
 
 
 class _OrderedStream:
-    """The order of one stream.
+    """The order of one stream of the spread topic ``topic``.
 
     Invariants:
       * ``forgotten <= end``; the runs tile the local positions from ``forgotten`` or before it up to ``end``
       * the runs rise in version and in global position
     """
 
-    __slots__ = ("end", "forgotten", "runs")
+    __slots__ = ("end", "forgotten", "runs", "topic")
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
         self.end = Position(1)
         """The ordered end: the first local position without a global one."""
         self.forgotten = Position(1)
@@ -69,20 +76,23 @@ class _OrderedStream:
 
 
 class Order:
-    """The order of all streams. Never awaits.
+    """The order of the streams of each spread topic. Never awaits.
 
-    Invariants (``tests/streams/test_order.py``):
+    ``topics`` is the topic of each stream, as this state has it; what it lacks is no stream.
+
+    Invariants (``tests/streams/test_order.py``), for each topic:
       * each global position below ``next_position`` was given once, to one record of one stream
       * the records of a stream have rising global positions, and each local position below its ordered end has one
       * what was given never changes
     """
 
-    __slots__ = ("_streams", "next_position", "version")
+    __slots__ = ("_next_positions", "_streams", "version")
 
     def __init__(self) -> None:
         self.version = 0
-        """The number of applied ORDERs that gave positions."""
-        self.next_position = GlobalPosition(1)
+        """The number of applied ORDERs that gave positions, of all topics."""
+        self._next_positions: dict[str, GlobalPosition] = {}
+        """The next global position of each topic of which a stream is ordered."""
         self._streams: dict[Stream, _OrderedStream] = {}
 
     @property
@@ -92,32 +102,30 @@ class Order:
 
     # Records.
 
-    def check(self, batch: Batch) -> bool:
+    def check(self, batch: Batch, topics: Mapping[Stream, str]) -> bool:
         """Return whether an ORDER would change anything now.
 
         Raises:
           RequestError: the record would be refused.
           OutdatedCodeError: it has a field that this release does not know.
         """
-        return any(self._is_change(report) for report in decode_order(batch))
+        return any(self._is_change(report, topics[report.stream]) for report in _read_order(batch, topics))
 
-    def streams_of(self, batch: Batch) -> list[Stream]:
-        """Return the streams that an ORDER names. Raises as :meth:`check`."""
-        return [report.stream for report in decode_order(batch)]
-
-    def moved(self, reports: Iterable[StreamReport]) -> list[StreamReport]:
+    def moved(self, reports: Iterable[StreamReport], topics: Mapping[Stream, str]) -> list[StreamReport]:
         """Return those reports, rising by stream, that would change anything now."""
-        return sorted(report for report in reports if self._is_change(report))
+        known = (report for report in reports if report.stream in topics)
+        return sorted(report for report in known if self._is_change(report, topics[report.stream]))
 
-    def apply(self, batch: Batch) -> list[tuple[Stream, GlobalRun]]:
-        """Apply a committed ORDER, and return the new runs, rising by global position. Raises as :meth:`check`."""
+    def apply(self, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
+        """Apply a committed ORDER, and return the new runs, rising by stream. Raises as :meth:`check`."""
         made: list[tuple[Stream, GlobalRun]] = []
-        for report in decode_order(batch):
+        for report in _read_order(batch, topics):
             stream, end, mapped = report
-            if self._moves(report):
-                state = self._streams.setdefault(stream, _OrderedStream())
-                run = GlobalRun(self.version + 1, self.next_position, state.end, end - state.end)
-                self.next_position = GlobalPosition(self.next_position + run.length)
+            topic = topics[stream]
+            if self._moves(report, topic):
+                state = self._streams.setdefault(stream, _OrderedStream(topic))
+                run = GlobalRun(self.version + 1, self.next_position(topic), state.end, end - state.end)
+                self._next_positions[topic] = GlobalPosition(run.position + run.length)
                 state.runs.append(run)
                 state.end = end
                 made.append((stream, run))
@@ -126,19 +134,23 @@ class Order:
         self.version += bool(made)
         return made
 
-    def _is_change(self, report: StreamReport) -> bool:
-        return self._moves(report) or self._forgets(report)
+    def _is_change(self, report: StreamReport, topic: str) -> bool:
+        return self._moves(report, topic) or self._forgets(report)
 
-    def _moves(self, report: StreamReport) -> bool:
+    def _moves(self, report: StreamReport, topic: str) -> bool:
         state = self._streams.get(report.stream)
         end, runs = (state.end, len(state.runs)) if state is not None else (1, 0)
-        return end < report.end < end + _NUMBER_MAX - self.next_position and runs < HELD_MAX
+        return end < report.end < end + _NUMBER_MAX - self.next_position(topic) and runs < HELD_MAX
 
     def _forgets(self, report: StreamReport) -> bool:
         state = self._streams.get(report.stream)
         return state is not None and state.forgotten < report.mapped <= state.end
 
     # Looking up.
+
+    def next_position(self, topic: str) -> GlobalPosition:
+        """Return the first global position of a spread topic that no record has yet."""
+        return self._next_positions.get(topic, GlobalPosition(1))
 
     def ordered_end(self, stream: Stream) -> Position:
         """Return the first local position of a stream that has no global one yet."""
@@ -162,13 +174,13 @@ class Order:
         at = bisect_right(state.runs, mapped, key=lambda run: run.end)
         return state.runs[at : at + count_max]
 
-    def find(self, position: int) -> tuple[Stream, Position] | None:
-        """Return the stream and the local position of a global one.
+    def find(self, topic: str, position: int) -> tuple[Stream, Position] | None:
+        """Return the stream and the local position of a global one of a spread topic.
 
         None: it was not given yet (``position >= next_position``), or its run was forgotten, and its stream has it.
         """
         for stream, state in self._streams.items():
-            if (local := find_local(state.runs, position)) is not None:
+            if state.topic == topic and (local := find_local(state.runs, position)) is not None:
                 return stream, local
         return None
 
@@ -183,8 +195,8 @@ class Order:
             yield from ((stream, run) for run in state.runs)
 
     def describe(self) -> dict[str, object]:
-        """Return the order as plain values, without its streams."""
-        return {"version": self.version, "next_position": self.next_position}
+        """Return the order as plain values, without its topics and streams."""
+        return {"version": self.version}
 
     def streams(self) -> list[StreamReport]:
         """Return each ordered stream with its ordered end, and the end of what is forgotten here."""
@@ -198,34 +210,39 @@ class Order:
             [*stream, state.end, state.forgotten, [list(run) for run in state.runs]]
             for stream, state in self._streams.items()
         ]
-        return [self.version, self.next_position, streams]
+        return [self.version, [[topic, position] for topic, position in self._next_positions.items()], streams]
 
     @classmethod
-    def from_image(cls, image: list[Any]) -> Order:
+    def from_image(cls, image: list[Any], topics: Mapping[Stream, str]) -> Order:
         """Rebuild the order from :meth:`image`. Raises ValueError or TypeError if it breaks an invariant."""
-        version, next_position, streams = image
+        version, next_positions, streams = image
         order = cls()
-        order.version, order.next_position = _number(version, 0), GlobalPosition(_number(next_position))
-        ranges: list[tuple[int, int]] = []
+        order.version = _number(version, 0)
+        order._next_positions = {topic: GlobalPosition(_number(position)) for topic, position in next_positions}
+        ranges: dict[str, list[tuple[int, int]]] = {topic: [] for topic in order._next_positions}
         for group, name, end, forgotten, packed in streams:
             stream = Stream(GroupId(_number(group)), name)
-            if type(name) is not str or stream in order._streams:
-                raise ValueError(f"stream {stream!r} is no stream, or stands twice")
-            state = order._streams[stream] = _OrderedStream()
+            topic = topics.get(stream)
+            if topic is None or topic not in ranges or stream in order._streams:
+                raise ValueError(f"stream {stream!r} belongs to no ordered topic, or stands twice")
+            state = order._streams[stream] = _OrderedStream(topic)
             state.end, state.forgotten = Position(_number(end)), Position(_number(forgotten))
             state.runs = read_runs(packed)
             last = state.runs[-1].end if state.runs else state.forgotten
             first = state.runs[0].local if state.runs else last
             if not (first <= state.forgotten <= last == state.end):
                 raise ValueError(f"the runs of {stream!r} are those from {first} to {last}, not to {end}")
-            ranges += [(run.position, run.length) for run in state.runs]
+            ranges[topic] += [(run.position, run.length) for run in state.runs]
             if state.runs and state.runs[-1].version > version:
                 raise ValueError(f"{stream!r} has a run of version {state.runs[-1].version}, after {version}")
-        ranges.sort()
-        ends = [position + length for position, length in ranges]
-        starts = [position for position, _ in ranges[1:]] + [next_position]
-        if any(end > start for end, start in zip(ends, starts, strict=False)):
-            raise ValueError("a global position was given twice, or was not given yet")
+        if not {state.topic for state in order._streams.values()} == ranges.keys() or len(ranges) < len(next_positions):
+            raise ValueError(f"the topics {', '.join(map(repr, ranges))} are not those of the ordered streams")
+        for topic, given in ranges.items():
+            given.sort()
+            ends = [position + length for position, length in given]
+            starts = [position for position, _ in given[1:]] + [order.next_position(topic)]
+            if any(end > start for end, start in zip(ends, starts, strict=False)):
+                raise ValueError(f"a global position of topic {topic!r} was given twice, or was not given yet")
         return order
 
 
@@ -265,6 +282,19 @@ def decode_order(batch: Batch) -> list[StreamReport]:
             raise _refused(f"an ORDER with stream {name!r} of group {group} after {reports[-2].stream.name!r}")
     if not 0 < len(reports) <= ENTRIES_MAX:
         raise _refused(f"an ORDER with {len(reports)} entries")
+    return reports
+
+
+def _read_order(batch: Batch, topics: Mapping[Stream, str]) -> list[StreamReport]:
+    """Return the entries of an ORDER, all of streams of ``topics``. Raises as :meth:`Order.check`."""
+    reports = decode_order(batch)
+    for report in reports:
+        if report.stream not in topics:
+            raise RequestError(
+                f"{brief_repr(report.stream.name)} is no stream of a spread topic in group {report.stream.group};"
+                " nothing was ordered",
+                remedy="look with `viewstamp topic list`",
+            )
     return reports
 
 

@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import Any
 
 from viewstamp.errors import RequestError
-from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Stream, name_of
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
 from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery, Query
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
@@ -130,20 +130,6 @@ class Placements:
                 if group.id in self.groups:
                     self._cancel(group, Index(batch.first_index))
         return group
-
-    def check_streams(self, streams: Iterable[Stream]) -> None:
-        """Raise RequestError unless all these are streams of established groups, which stay."""
-        for stream in streams:
-            if not self.is_stream(stream):
-                raise RequestError(
-                    f"{brief_repr(stream.name)} is no stream of group {stream.group}, or the group is not established;"
-                    " nothing was ordered",
-                    remedy="look with `viewstamp group list`",
-                )
-
-    def is_stream(self, stream: Stream) -> bool:
-        """Return whether an established group has this stream."""
-        return self._by_stream.get(stream.name) == stream.group and self.groups[stream.group].is_established
 
     def answer(self, query: Query[Any]) -> object:
         """Return the answer to a query about groups. Raises RequestError as :meth:`find_settled` does."""

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from viewstamp.errors import OutdatedCodeError, RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import GroupId, Index
+from viewstamp.ids import GroupId, Index, Stream
 from viewstamp.node.state_machine import (
     FreeGroupsQuery,
     Query,
@@ -55,12 +55,15 @@ class SpreadTopics:
     Invariants:
       * a stream belongs to one group, which is established, and never moves
       * no topic of group 0 has the name of a spread topic
+      * ``by_stream`` has the streams of ``topics``
     """
 
-    __slots__ = ("topics",)
+    __slots__ = ("by_stream", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, SpreadTopic] = {}
+        self.by_stream: dict[Stream, str] = {}
+        """The topic of each stream. Its group is established, so that both stay."""
 
     def check_free(self, name: str) -> None:
         """Raise TopicExistsError if a spread topic has this name, because then no other topic may have it."""
@@ -175,7 +178,9 @@ class SpreadTopics:
     def _add(self, topic: SpreadTopic, placements: Placements) -> None:
         self.topics[topic.name] = topic
         for number, group in enumerate(topic.groups, 1):
-            placements.add_stream(stream_name(topic.name, number), group)
+            stream = Stream(group, stream_name(topic.name, number))
+            placements.add_stream(stream.name, group)
+            self.by_stream[stream] = topic.name
 
     # Images.
 

@@ -82,7 +82,7 @@ class State:
         self.runs = RunCatalogue()
         self.spread = SpreadTopics()
         self.order = Order()
-        """The order of all streams; only in the state of group 0."""
+        """The order of the streams of each spread topic; only in the state of group 0."""
         self.maps = StreamMaps()
         """The global positions of this group's streams; only in the state of another group."""
         self.log_bytes = 0
@@ -220,13 +220,13 @@ class State:
                     if topic.next_position > 1
                 ]
             case MovedStreamsQuery(reports):
-                return [each for each in self.order.moved(reports) if self.placements.is_stream(each.stream)]
+                return self.order.moved(reports, self.spread.by_stream)
             case OrderStatusQuery():
                 return self.order.streams()
             case GlobalPositionQuery(stream, local):
                 return self.order.find_global(stream, local) or self.maps.find_global(stream.name, local)
-            case GlobalRecordQuery(group, position):
-                return self.order.find(position) or self.maps.find(group, position)
+            case GlobalRecordQuery(group, topic_name, position):
+                return self.order.find(topic_name, position) or self.maps.find(group, topic_name, position)
             case MissingRunsQuery(stream, mapped, count_max):
                 return self.order.missing(stream, mapped, count_max)
             case _:
@@ -240,8 +240,7 @@ class State:
           OutdatedCodeError: it has a field that this release does not know.
         """
         if batch.kind is Kind.ORDER:
-            self.placements.check_streams(self.order.streams_of(batch))
-            return None if self.order.check(batch) else self.order.describe()
+            return None if self.order.check(batch, self.spread.by_stream) else self.order.describe()
         if batch.kind is Kind.CONTEXT:
             return None if self.maps.check(batch, self.names) else {}
         if batch.kind is Kind.SPREAD_TOPIC:
@@ -328,7 +327,8 @@ class State:
         if len(image) > 8:
             state.spread = SpreadTopics.from_image(image[8], state.placements)
         if len(image) > 9:
-            state.order, state.maps = Order.from_image(image[9][0]), StreamMaps.from_image(image[9][1])
+            state.order = Order.from_image(image[9][0], state.spread.by_stream)
+            state.maps = StreamMaps.from_image(image[9][1])
         return state
 
 

@@ -33,6 +33,7 @@ from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.spreading import topic_of
 from viewstamp.wire.staged import decode_known
 
 __all__ = ["StreamMap", "StreamMaps"]
@@ -192,10 +193,13 @@ class StreamMaps:
         found = self._maps.get(name)
         return found.end if found is not None else Position(1)
 
-    def find(self, group: GroupId, position: int) -> tuple[Stream, Position] | None:
-        """Return the stream of ``group``, which is this one, and the local position of a global one; None = unknown."""
+    def find(self, group: GroupId, topic: str, position: int) -> tuple[Stream, Position] | None:
+        """Return the stream of ``group``, which is this one, and the local position of a global one; None = unknown.
+
+        ``topic``: the spread topic. Each stream with a map belongs to one, so its name is enough to know which.
+        """
         for name, each in self._maps.items():
-            if (local := each.find_local(position)) is not None:
+            if topic_of(name) == topic and (local := each.find_local(position)) is not None:
                 return Stream(group, name), local
         return None
 

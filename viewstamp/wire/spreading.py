@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["SLOTS", "encode_spread", "slot_of", "slot_ranges", "stream_name"]
+__all__ = ["SLOTS", "encode_spread", "slot_of", "slot_ranges", "stream_name", "topic_of"]
 
 SLOTS = 4096
 """The number of slots of a new spread topic."""
@@ -22,6 +22,11 @@ SLOTS = 4096
 def stream_name(topic: str, stream: int) -> str:
     """Return the name of the stream of this number, from 1 on: that of its topic in the state of its group."""
     return f"{topic}.{stream}"
+
+
+def topic_of(stream: str) -> str:
+    """Return the spread topic of a stream by the name of the stream; of another name a text that is of no use."""
+    return stream.rpartition(".")[0]
 
 
 def slot_of(key: bytes, slots: int) -> int:
