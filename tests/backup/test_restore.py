@@ -189,7 +189,8 @@ async def test_a_cut_before_the_end_of_an_archive_delay_is_restored(tmp_path: Pa
         before = await records_of(client)
         manifest = await back_up(store, client)
     assert manifest.begin > 1
-    await restored(store, tmp_path / "new", nodes=1, until=receipt.index)
+    new = await restored(store, tmp_path / "new", nodes=1, until=receipt.index)
+    assert new.archived == {"orders": 20}
     path = archived_in(tmp_path / "archive", tmp_path / "new")
     async with open_node(path), LocalCluster.open(tmp_path / "new").target.connect() as client:
         after = await records_of(client)

@@ -427,6 +427,8 @@ def test_runs_that_cannot_be_read_are_reported() -> None:
     assert finding.sentence == (
         "n2 cannot read archived run 7 (and 1 more), so its log keeps these records: run file c/7 is damaged"
     )
+    without = node("n2", archive_problem="it has no archive", archived_runs=1, unreadable_runs={"7": "no archive"})
+    only(look(without), "no_archive")  # The files may be intact.
 
 
 def test_damaged_snapshot_is_reported() -> None:

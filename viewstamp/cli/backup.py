@@ -328,6 +328,11 @@ def restore(
         return
     done = f"restored backup {restored.backup} as cluster {restored.cluster} in {restored.directory}"
     print(fitted(done, sys.stdout))
+    for topic, last in restored.archived.items():
+        say(
+            f"topic {topic} is archived up to position {last}, and the new nodes have no archive: set [archive] in"
+            f" their settings to the archive of cluster {restored.old} before you start them"
+        )
     if not members:
         print(f"start it: {program()} cluster start --dir {directory}")
         return

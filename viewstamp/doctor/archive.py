@@ -20,7 +20,8 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 sentence=f"{name} cannot use the store of archived records: {archive['trouble']}",
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
             )
-        if (problem := node.get("archive_problem")) and node.get("archived_runs"):
+        problem = node.get("archive_problem")
+        if problem and node.get("archived_runs"):
             yield Finding(
                 code="no_archive",
                 node=name,
@@ -29,7 +30,7 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 remedy="set [archive] directory or url on every node, to the store that all of them reach, install"
                 " 'viewstamp[archive]' there, and restart the node",
             )
-        if unreadable := node.get("unreadable_runs"):
+        elif unreadable := node.get("unreadable_runs"):  # Files that a node without an archive has not tried.
             run, reason = next(iter(unreadable.items()))
             more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
             yield Finding(

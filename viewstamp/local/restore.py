@@ -95,7 +95,8 @@ class RestorePlan:
 class Restored:
     """The new cluster: ``end`` is the index behind its last record, ``old`` the id of the backup's cluster.
 
-    ``addresses`` has the address of each of ``nodes``.
+    ``addresses`` has the address of each of ``nodes``. If the settings of the new nodes name no archive, ``archived``
+    has by topic the last position that is in files of the archive: these records may be nowhere else.
     """
 
     directory: str
@@ -105,6 +106,7 @@ class Restored:
     nodes: list[str]
     addresses: dict[str, str]
     end: int
+    archived: dict[str, int]
 
 
 def restore_cluster(
@@ -175,15 +177,17 @@ class _Restore:
         finally:
             lock.release()
         shutil.rmtree(self._work)
-        addresses = {name: self._load(name).node.advertise for name in self._names}
+        settings = {name: self._load(name) for name in self._names}
+        has_archive = all(each.archive.directory or each.archive.url for each in settings.values())
         return Restored(
             directory=self._directory,
             backup=choice.manifest.id,
             old=choice.manifest.cluster,
             cluster=found[0],
             nodes=self._names,
-            addresses=addresses,
+            addresses={name: each.node.advertise for name, each in settings.items()},
             end=found[1],
+            archived={} if has_archive else dict(choice.manifest.archived),
         )
 
     def _check_directory(self) -> None:
