@@ -145,6 +145,7 @@ class FrameKind(IntEnum):
     DESCRIBE_SPREAD = 78
     LIST_SPREADS = 79
     REPORT_STREAMS = 80
+    CONFIGURE_ARCHIVE = 81
     OK = 30
     ERROR = 31
 
