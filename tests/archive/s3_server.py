@@ -16,6 +16,8 @@ from tests.signals import default_signals
 
 __all__ = ["Fault", "Proxy", "Request", "answer", "running_proxy", "running_server"]
 
+_PIECE = 64 * 1024
+
 
 @dataclass(frozen=True)
 class Request:
@@ -32,7 +34,8 @@ class Fault:
 
     ``is_lost``: the connection ends before the request is forwarded. ``without``: headers that are not forwarded.
     ``answer``: this status and body instead of the store's. ``is_answer_lost``: the connection ends behind the store's
-    answer. ``is_cut``: half of the body of the answer is sent. ``waits_for``: the request is held back until then.
+    answer. ``is_cut``: half of the body of the answer is sent. ``surplus``: bytes that follow the body of the answer, as
+    if they belonged to it. ``waits_for``: the request is held back until then.
     """
 
     is_lost: bool = False
@@ -40,6 +43,7 @@ class Fault:
     answer: tuple[int, str] | None = None
     is_answer_lost: bool = False
     is_cut: bool = False
+    surplus: int = 0
     waits_for: threading.Event | None = None
 
 
@@ -50,11 +54,15 @@ def answer(status: int, code: str, message: str = "as the test wants it") -> Fau
 
 @dataclass
 class Proxy:
-    """``fault`` decides for each request; ``requests`` are those that came, in their order."""
+    """``fault`` decides for each request; ``requests`` are those that came, in their order.
+
+    ``surplus_bytes``: of all that faults have added, the bytes that were sent.
+    """
 
     url: str
     fault: Callable[[Request], Fault | None] = lambda _: None
     requests: list[Request] = field(default_factory=list)
+    surplus_bytes: int = 0
 
     def of(self, method: str, part: str = "") -> list[Request]:
         """Return the requests with a method, whose path contains ``part``."""
@@ -130,8 +138,11 @@ def running_proxy(server: str) -> Iterator[Proxy]:
                 return
             left_out = ("connection", "content-length")
             kept = {key: value for key, value in found.getheaders() if key.lower() not in left_out}
-            size = int(found.getheader("Content-Length") or len(data))
+            size = int(found.getheader("Content-Length") or len(data)) + fault.surplus
             self._answer(found.status, kept, data[: len(data) // 2] if fault.is_cut else data, size)
+            for _ in range(0, fault.surplus, _PIECE):
+                self.wfile.write(bytes(_PIECE))
+                proxy.surplus_bytes += _PIECE
             self.close_connection = self.close_connection or fault.is_cut
 
         def _answer(self, status: int, headers: dict[str, str], data: bytes, size: int) -> None:

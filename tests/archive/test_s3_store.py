@@ -356,6 +356,15 @@ def test_a_store_that_ignores_ranges_is_refused(make: Make, proxy: Proxy) -> Non
         store.create(NAME, SMALL)
 
 
+def test_of_an_answer_that_is_longer_than_asked_for_only_one_byte_more_is_read(store: S3Objects, proxy: Proxy) -> None:
+    store.create(NAME, SMALL)
+    surplus = 64 * 1024 * 1024
+    proxy.first("GET", NAME, Fault(surplus=surplus))
+    with pytest.raises(StorageError, match=r"answered a request for bytes 0 to 99 of .* with others"):
+        store.read_part(NAME, 0, 100)
+    assert proxy.surplus_bytes < surplus  # What the sockets hold was sent.
+
+
 def test_the_store_is_proven_once(store: S3Objects, proxy: Proxy) -> None:
     store.create(NAME, SMALL)
     proxy.requests.clear()

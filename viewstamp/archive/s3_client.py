@@ -106,8 +106,11 @@ class S3Client:
             raise self._translated(action, error) from None
         return answer
 
-    def read(self, action: str, **arguments: Any) -> tuple[str, bytes]:
+    def read(self, action: str, size: int, **arguments: Any) -> tuple[str, bytes]:
         """Return the Content-Range and the bytes of a part of an object; "" = the store has ignored the range.
+
+        If the store sends more than ``size`` bytes, one byte more is returned, and the others are not read, because
+        they would use up the memory of this process.
 
         Raises: as :meth:`call`, and EOFError: the object ends before the range.
         """
@@ -118,7 +121,11 @@ class S3Client:
             # A store that ignores the range may send a whole object, which is not read.
             if status != 206:
                 return "", b""
-            return str(answer.get("ContentRange", "")), bytes(body.read())
+            data = bytearray()
+            # Only a read at the end of the answer notices that the connection broke, so a short one is not the last.
+            while len(data) <= size and (piece := body.read(size + 1 - len(data))):
+                data += piece
+            return str(answer.get("ContentRange", "")), bytes(data)
         except Exception as error:
             raise self._translated(action, error) from None
         finally:

@@ -127,7 +127,7 @@ class S3Objects:
 
         def work(client: S3Client) -> bytes:
             try:
-                placed, data = client.read(action, **self._at(name), Range=f"bytes={offset}-{offset + size - 1}")
+                placed, data = client.read(action, size, **self._at(name), Range=f"bytes={offset}-{offset + size - 1}")
             except EOFError:
                 return b""
             if not placed.startswith(f"bytes {offset}-") or len(data) > size:
