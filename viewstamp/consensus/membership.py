@@ -17,11 +17,12 @@ from functools import cached_property
 
 from viewstamp.errors import PeerError, RequestError
 from viewstamp.ids import Index, NodeId, Term
+from viewstamp.value_class import value_class
 
 __all__ = ["NOT_MOVED", "AddMember", "Change", "Membership", "MembershipEntry", "Readdressing", "RemoveMember"]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class AddMember:
     """Add ``node``, which listens at ``address``; if it is a member already, its address changes.
 
@@ -36,7 +37,7 @@ class AddMember:
     replaces: NodeId | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class RemoveMember:
     """Remove ``node``, a voter or a learner."""
 
@@ -242,7 +243,7 @@ class Membership:
             raise PeerError(f"no membership record: {value[:100]!r}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class MembershipEntry:
     """A membership and its position in the log; (0, 0) = the hint of the settings, before any record."""
 
@@ -251,7 +252,7 @@ class MembershipEntry:
     membership: Membership
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Readdressing:
     """Addresses that an operator set while no majority could commit them; stored on this member's disk.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from viewstamp.consensus.messages import BatchesRead, Message, SnapshotOffer
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class WriteTerm:
     """Store term and vote ("" = none) as one durable write."""
 
@@ -31,26 +32,26 @@ class WriteTerm:
     vote: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class WriteHistory:
     """Store the term history."""
 
     history: TermHistory
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class EndRecovery:
     """Clear the pair that this member had to regain, because its log has reached that pair (protocol rule 17)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TruncateLog:
     """Cut the log to ``end`` and sync it."""
 
     end: Index
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ResetLog:
     """Drop the whole log, because an installed snapshot holds all before ``end``. Its last record is of ``term``."""
 
@@ -58,7 +59,7 @@ class ResetLog:
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class AppendLog:
     """Append ``batches`` and sync them."""
 
@@ -68,7 +69,7 @@ class AppendLog:
 Write = WriteTerm | WriteHistory | EndRecovery | TruncateLog | ResetLog | AppendLog
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Fetch:
     """Read batches from disk for a member that is far behind; the answer has the same numbers."""
 

@@ -26,6 +26,7 @@ from viewstamp.consensus.term_history import TermHistory
 from viewstamp.enums import fast_members
 from viewstamp.errors import BrokenRuleError, ContradictionError
 from viewstamp.ids import Index, NodeId, Term, Viewstamp
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch, Kind
 
 __all__ = [
@@ -54,7 +55,7 @@ class Entropy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class RaftOptions:
     """Settings of the core. Durations are in ticks."""
 
@@ -88,7 +89,7 @@ class RaftOptions:
     """Propose nothing when leading: bring a quorum to the own term and commit its records (Neon's sync-safekeepers)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Stored:
     """The content of a member's disk when it starts.
 
@@ -117,7 +118,7 @@ class Stored:
     """Addresses that replace those of ``memberships`` and of records that are appended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotPoint:
     """The position of a snapshot: it stands for everything before ``end``, all of it committed.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from viewstamp.consensus.membership import AddMember, Change, RemoveMember
 from viewstamp.consensus.raft import Raft
@@ -12,6 +11,7 @@ from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, Una
 from viewstamp.host.address import parse_address
 from viewstamp.ids import Index, NodeId, Term, name_of
 from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.value_class import value_class
 
 __all__ = [
     "ChangeMembers",
@@ -26,7 +26,7 @@ __all__ = [
 Told = Callable[[dict[str, object] | ViewstampError], None]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ChangeMembers:
     """Change the membership; ``told`` is called once, with {"membership": ...} or an error."""
 
@@ -34,7 +34,7 @@ class ChangeMembers:
     told: Told
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Transfer:
     """Hand the leadership over to ``target`` (None = the most up to date); ``told`` gets {"leader": ...} or error."""
 
@@ -42,7 +42,7 @@ class Transfer:
     told: Told
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class _Begun:
     """A change that is under way: done when a membership from ``index`` on is committed, and not joint."""
 

@@ -14,6 +14,7 @@ from viewstamp.node.access import Credentials
 from viewstamp.node.applier import Answer
 from viewstamp.node.changes import ChangeMembers, Transfer
 from viewstamp.node.read_index import Barrier
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch
 
 __all__ = [
@@ -51,14 +52,14 @@ class Proposal:
     caller: Credentials | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class WaitForIndex:
     """Linearizable reads: ``barrier`` is released when all that was committed before them has been applied here."""
 
     barrier: Barrier
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class RememberPeer:
     """A peer has connected for the first time; from now on it must have this incarnation."""
 
@@ -66,14 +67,14 @@ class RememberPeer:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class LostPeer:
     """The process of a peer seems to be dead: its connection has ended, and no process listens at its address."""
 
     peer: NodeId
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class InstallSnapshot:
     """A leader's snapshot is a durable file, and ``prepared`` was built from it. It replaces the log before its end."""
 
@@ -81,7 +82,7 @@ class InstallSnapshot:
     prepared: object
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class LogTrimmed:
     """The log on disk begins at ``first_index`` now; ``base`` is (end, last term) of the snapshot before it."""
 
@@ -89,7 +90,7 @@ class LogTrimmed:
     base: tuple[Index, Term]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Join:
     """A node that lost its disk asks to be added; ``is_direct``: not through a member, so a follower forwards it."""
 

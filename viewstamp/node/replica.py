@@ -61,6 +61,7 @@ from viewstamp.node.ports import GroupControl, LogFetchPort, PeerPort, SnapshotO
 from viewstamp.node.read_index import ReadIndex
 from viewstamp.node.state_machine import Accepted, Answered, CommandResults, OutcomeQuery, Placement, Result
 from viewstamp.node.ticker import Ticker
+from viewstamp.value_class import value_class
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 
@@ -75,17 +76,17 @@ class _Durable:
     messages: list[Message]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class _Tick:
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class _Beat:
     """The leaders of all groups of this node send their heartbeats now."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class _GoOn:
     """There is more to apply, or to ask for."""
 

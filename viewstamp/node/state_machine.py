@@ -23,6 +23,7 @@ from viewstamp.ids import (
     TopicId,
 )
 from viewstamp.node.access import Credentials, Gate
+from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.ordering import GlobalRun, StreamReport
 from viewstamp.wire.spreading import slot_ranges, stream_name
@@ -97,7 +98,7 @@ class Placement:
     log_time: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class CommandResults:
     """The outcome of a batch of actor commands: its receipt (position 0), and a packed result for each command.
 
@@ -127,14 +128,14 @@ class Accepted:
     instead: Batch | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Answered:
     """A retry of a batch that has been applied: answer ``result``, append nothing."""
 
     result: Result
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Waiting:
     """A retry of a batch that is in the log but not applied yet: answer when that one is applied, append nothing."""
 
@@ -151,33 +152,33 @@ class Query(Generic[AnswerT]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TopicsQuery(Query[list[dict[str, Any]]]):
     """All topics as maps, in the order of their creation."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TopicQuery(Query[dict[str, Any]]):
     """The map of a topic: id, name, first_position, last_position, bytes, retain_bytes, retain_seconds."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class FirstPositionQuery(Query[Position]):
     """The first position that is kept; one above the last if the topic holds no record."""
 
     topic: TopicId
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class LastPositionQuery(Query[Position]):
     """The last position of a topic; 0 = it never had a record."""
 
     topic: TopicId
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class LocationQuery(Query[tuple[Index, Position]]):
     """The index from which a forward scan finds a position, and the first position visible there.
 
@@ -188,7 +189,7 @@ class LocationQuery(Query[tuple[Index, Position]]):
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class PlacedGroup:
     """A group as the state of group 0 has it.
 
@@ -220,24 +221,24 @@ class PlacedGroup:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class GroupsQuery(Query[list[PlacedGroup]]):
     """All placed groups, in the order of their ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class CancelledGroupsQuery(Query[list[GroupId]]):
     """The ids of the newest cancelled groups, in the order in which they were cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class PlacementQuery(Query[PlacedGroup | None]):
     """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
 
     record: Batch
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SpreadTopic:
     """A topic whose records are spread over streams, as the state of group 0 has it.
 
@@ -275,52 +276,52 @@ class SpreadTopic:
         return [stream_name(self.name, number) for number, each in enumerate(self.groups, 1) if each == group]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SpreadTopicsQuery(Query[list[SpreadTopic]]):
     """All spread topics, in the order of their ids."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SpreadTopicQuery(Query[SpreadTopic]):
     """The spread topic of a name. Raises UnknownTopicError."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class FreeGroupsQuery(Query[list[GroupId]]):
     """The group for each stream of a new spread topic. Raises RequestError if no group is established."""
 
     streams: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SpreadingQuery(Query[SpreadTopic | None]):
     """The topic that a SPREAD_TOPIC finds; None = it would create one. Raises RequestError if it would be refused."""
 
     record: Batch
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class StreamReportsQuery(Query[list[StreamReport]]):
     """The ends of the streams that have records; ``group`` is the id of the group whose state is asked."""
 
     group: GroupId
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class MovedStreamsQuery(Query[list[StreamReport]]):
     """Those of the reports, rising by stream, that would change the order in the state of group 0."""
 
     reports: Iterable[StreamReport]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OrderStatusQuery(Query[list[StreamReport]]):
     """All ordered streams, each with its ordered end, and the end of the runs that group 0 has forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class GlobalPositionQuery(Query[int | None]):
     """The global position of a record of a stream, in the state of group 0 or of its group; None = not known there."""
 
@@ -328,7 +329,7 @@ class GlobalPositionQuery(Query[int | None]):
     local: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
     """The stream and the local position of a global one of the spread topic ``topic``.
 
@@ -340,7 +341,7 @@ class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
     position: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class MissingRunsQuery(Query[list[GlobalRun]]):
     """The first ``count_max`` runs in the state of group 0 that a stream lacks whose map ends at ``mapped``."""
 
@@ -349,7 +350,7 @@ class MissingRunsQuery(Query[list[GlobalRun]]):
     count_max: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ArchivedRun:
     """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
 
@@ -369,7 +370,7 @@ class ArchivedRun:
     end_index: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ArchivableTopic:
     """A topic and its runs.
 
@@ -393,21 +394,21 @@ class ArchivableTopic:
     is_archive_used: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ArchiveQuery(Query[ArchivableTopic]):
     """A topic with its runs. Raises UnknownTopicError."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class RunQuery(Query[ArchivedRun | None]):
     """The run with an id; None = it is unknown."""
 
     run: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class RunAtQuery(Query[ArchivedRun | None]):
     """The committed run that holds a position of a topic; None = none does."""
 
@@ -415,33 +416,33 @@ class RunAtQuery(Query[ArchivedRun | None]):
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ReleasedRunsQuery(Query[list[ArchivedRun]]):
     """The committed runs with kept records whose archive delay is over, if they had records from ``index`` on."""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class RunsQuery(Query[list[dict[str, object]]]):
     """All runs as maps, by their ids, with the name of the topic."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OrphansQuery(Query[list[int]]):
     """Those of the ids of this cluster's objects that no run has, or will ever have; rising."""
 
     ids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class CommitEffectQuery(Query[bool]):
     """Whether the COMMIT at an index, which has been applied, had an effect."""
 
     index: Index
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SplitQuery(Query[list[int]]):
     """Rising positions from ``start`` to ``end`` with about ``bytes`` bytes between two of them."""
 
@@ -451,7 +452,7 @@ class SplitQuery(Query[list[int]]):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TimeQuery(Query[int]):
     """A position at or before the first record whose log time is at least a given one, in microseconds."""
 
@@ -459,19 +460,19 @@ class TimeQuery(Query[int]):
     timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SinksQuery(Query[list[dict[str, object]]]):
     """All sinks as maps."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SinkQuery(Query[dict[str, object]]):
     """The map of a sink."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OutcomeQuery(Query[Result]):
     """The result of a sequence of a session; None = it was fenced. Raises UnavailableError if it is not decided yet.
 
@@ -484,31 +485,31 @@ class OutcomeQuery(Query[Result]):
     expected: Position = Position(0)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TokensQuery(Query[list[dict[str, object]]]):
     """All tokens as maps, without their hashes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class AuditQuery(Query[list[list[object]]]):
     """The entries of the audit log from a log time on: [log time, index, caller, action, subject]."""
 
     since: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ActorsQuery(Query[list[dict[str, object]]]):
     """All actors as maps: name, class, version, instances, digest."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class InterfaceQuery(Query[dict[str, Any]]):
     """The interface of an actor: ``Interface.to_wire()``."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ActorQuery(Query[bytes]):
     """The packed result of a query of an actor; ``arguments`` are packed."""
 
@@ -518,7 +519,7 @@ class ActorQuery(Query[bytes]):
     arguments: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class ActorChangesQuery(Query[tuple[list[list[object]], int]]):
     """Changes of an actor, and the index to ask from next. Raises TrimmedError if they are gone.
 

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from viewstamp.host.interfaces import Disk
+from viewstamp.value_class import value_class
 from viewstamp.wal.format import SEGMENT_HEADER_SIZE, GroupHeader, SegmentHeader, segment_name
 from viewstamp.wal.scan import Rest, ScanState, SegmentScan, SegmentScanner, UnreadableBatch
 from viewstamp.wal.verdict import Known, LogScan, judge, reached_end
@@ -31,7 +32,7 @@ from viewstamp.wire.batch import Batch, Kind
 __all__ = ["Assessment", "LostRange", "Region", "SegmentAssessment", "assess", "salvage"]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class LostRange:
     """Records that cannot be read: indices ``start`` to ``end`` (half-open; None = how many is not known)."""
 
@@ -117,7 +118,7 @@ class SegmentAssessment:
         return sum(max(0, min(hole.end_location, written) - hole.location) for hole in scan.holes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Region:
     """Parts that have to be written again, to hold the indices ``start`` to ``end`` (half-open; None = not known).
 

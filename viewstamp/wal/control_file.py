@@ -32,7 +32,6 @@ before the node can promise anything that depends on them. :func:`read_control_s
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -41,6 +40,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
+from viewstamp.value_class import value_class
 from viewstamp.wal.format import NO_LOG_ID
 
 __all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "decode_copy", "is_control_lost", "read_control_state"]
@@ -52,7 +52,7 @@ _HEADER = struct.Struct("<4sI QI4x")
 _PAGE = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class ControlState:
     """The content of the control file.
 
@@ -191,7 +191,7 @@ def _pair(value: object, kind: type) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class _Copy:
     """The content of one of the two files: ``state`` None = not readable, then ``problem`` has the reason."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from crc32c import crc32c
@@ -118,7 +117,7 @@ def batch_checksum(batch: Batch) -> int:
     return int(_U32.unpack_from(batch.buffer, 4)[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SegmentHeader:
     """The first bytes of a segment, written together with its first group.
 

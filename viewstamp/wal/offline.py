@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Generator, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, TrimmedError
 from viewstamp.host.interfaces import Disk
+from viewstamp.value_class import value_class
 from viewstamp.wal.catalogue import Segment
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 from viewstamp.wal.format import NO_LOG_ID, GroupHeader, parse_segment_name
@@ -122,7 +123,7 @@ def _check_kept(survey: Survey, name: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class InspectedItem:
     """One line of the tree that :func:`inspect` draws.
 
@@ -211,7 +212,7 @@ _LOOKS_MAX = 10
 """The largest number of further passes over a running node's log, while each finds damage at another place."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Verification:
     """The verdict on every byte of a log. ``last_index`` is inclusive; ``first_index - 1`` if there is no record."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from viewstamp.errors import CorruptionError, StorageFullError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
+from viewstamp.value_class import value_class
 from viewstamp.wal.budget import Spares
 from viewstamp.wal.catalogue import Catalogue, Segment
 from viewstamp.wal.format import (
@@ -34,7 +35,7 @@ Found = Segment | GroupHeader | tuple[int, Batch]
 """The items of a survey, in this order: a segment, its groups, after each group its batches with their locations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Recovery:
     """The result of opening a log. ``end`` is exclusive; ``torn_bytes`` were cut off.
 

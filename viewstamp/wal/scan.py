@@ -24,6 +24,7 @@ from typing import NamedTuple
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.host.interfaces import Disk, File
+from viewstamp.value_class import value_class
 from viewstamp.wal.format import (
     GROUP_BATCHES_MAX,
     GROUP_HEADER_SIZE,
@@ -69,7 +70,7 @@ class Rest(Enum):
     BYTES = "bytes"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Stop:
     """The first byte that is not understood, after the last intact batch or group header; or the end of the file.
 

@@ -34,6 +34,7 @@ from typing import Literal
 from viewstamp.enums import fast_members
 from viewstamp.errors import FrameError
 from viewstamp.host.interfaces import Disk
+from viewstamp.value_class import value_class
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.format import parse_segment_name, segment_name
 from viewstamp.wal.scan import Rest, ScanState, SegmentScan, why_not_next
@@ -73,7 +74,7 @@ class Fact(Enum):
     ENDS = "a group ended before it, and nothing but zeros or the end of the file follows"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Decision:
     """One row: if all of ``facts`` hold and no row above matches, this is the verdict and the consequence."""
 
@@ -103,7 +104,7 @@ def decide(facts: Iterable[Fact]) -> Decision:
     return next(row for row in DECISIONS if row.facts <= held)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Corruption:
     """One place that was durable and is wrong or missing: file name, byte, expected and found content."""
 
@@ -156,7 +157,7 @@ class LogScan:
         return mark.length if mark is not None and not mark.resets and mark.segment == number else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class Known:
     """Facts about a log from other files.
 
@@ -184,7 +185,7 @@ class Known:
         return self.only is not None or self.first_index_max is None or first_index <= self.first_index_max
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class LogJudgement:
     """The verdict on the files of a log.
 

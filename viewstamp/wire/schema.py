@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import (
     Annotated,
     Any,
@@ -128,7 +129,9 @@ def request(
     """Make a class the row of the requests of this kind: a frozen dataclass whose annotations are the body's fields."""
 
     def decorate(cls: type[RequestT]) -> type[RequestT]:
-        hints = get_type_hints(cls, include_extras=True)
+        # Of the class alone: to evaluate the annotations of RequestBody for each row would take half of the import.
+        own = SimpleNamespace(__annotations__=cls.__annotations__)
+        hints = get_type_hints(own, vars(sys.modules[cls.__module__]), include_extras=True)
         made: Any = value_class(cls)
         assert kind not in REQUESTS, f"{kind.name} has a row already"
         REQUESTS[kind] = made

@@ -20,6 +20,7 @@ from crc32c import crc32c
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import AsyncFile, Buffer, File
 from viewstamp.ids import GroupId, Index, Term
+from viewstamp.value_class import value_class
 from viewstamp.wire.brief_repr import brief_repr
 
 __all__ = [
@@ -64,7 +65,7 @@ snapshot takes twice as long. Above it the write rate of a snapshot, about 300 M
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value_class
 class SnapshotMeta:
     """The description of a snapshot: the state after all records below ``end``, the last of which has ``term``.
 
@@ -133,7 +134,7 @@ _TYPES = {
 """The msgpack types of a description's fields."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class SnapshotHeader:
     """An intact header: its description, the file's identity, and the byte at which the first piece begins."""
 

@@ -22,7 +22,6 @@ import asyncio
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError, StorageFullError, TrimmedError
 from viewstamp.host.blocking import in_thread, to_the_end
@@ -40,6 +39,7 @@ from viewstamp.node.snapshots.file import (
     read_pieces,
     read_trailer,
 )
+from viewstamp.value_class import value_class
 
 __all__ = [
     "DamagedSnapshot",
@@ -52,7 +52,7 @@ __all__ = [
 _NAME = re.compile(r"(\d{20})-(\d+)\.(snapshot|temporary|incoming)")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class StoredSnapshot:
     """A whole snapshot. Another member's at the same viewstamp has another ``identity``. ``size`` is in bytes."""
 
@@ -76,7 +76,7 @@ class StoredSnapshot:
         return {"index": self.end - 1, "term": self.term, "bytes": self.size, "created": self.meta.created_us / 1e6}
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class DamagedSnapshot:
     """A damaged file with the name of a snapshot."""
 
