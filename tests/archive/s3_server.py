@@ -34,8 +34,8 @@ class Fault:
 
     ``is_lost``: the connection ends before the request is forwarded. ``without``: headers that are not forwarded.
     ``answer``: this status and body instead of the store's. ``is_answer_lost``: the connection ends behind the store's
-    answer. ``is_cut``: half of the body of the answer is sent. ``surplus``: bytes that follow the body of the answer, as
-    if they belonged to it. ``waits_for``: the request is held back until then.
+    answer. ``is_cut``: half of the body of the answer is sent. ``surplus``: that many bytes follow the body of the
+    answer, as if they belonged to it. ``waits_for``: the request is held back until then.
     """
 
     is_lost: bool = False

@@ -43,4 +43,5 @@ def _tell(result: Result) -> None:
         sys.stderr.flush()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

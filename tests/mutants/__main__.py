@@ -90,4 +90,5 @@ def _tell(text: str) -> None:
         sys.stderr.flush()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -63,10 +63,20 @@ def abandon_the_name() -> AbstractContextManager[None]:
 def believe_the_range() -> AbstractContextManager[None]:
     """Other bytes than those that were asked for are returned, if the store ignores the range."""
 
-    def read(self: S3Client, action: str, **arguments: Any) -> tuple[str, bytes]:
+    def read(self: S3Client, action: str, size: int, **arguments: Any) -> tuple[str, bytes]:
         answer = self.call(action, "get_object", **arguments)
         first, last = arguments["Range"].removeprefix("bytes=").split("-")
         return f"bytes {first}-", answer["Body"].read()[: int(last) - int(first) + 1]
+
+    return patched(S3Client, read=read)
+
+
+def read_all_that_is_sent() -> AbstractContextManager[None]:
+    """A store that sends more than it was asked for fills the memory of the process."""
+    original = S3Client.read
+
+    def read(self: S3Client, action: str, size: int, **arguments: Any) -> tuple[str, bytes]:
+        return original(self, action, 1 << 40, **arguments)
 
     return patched(S3Client, read=read)
 
@@ -123,6 +133,9 @@ STORE_MUTANTS = {
         Mutant("keep-parts", "parts of a removed object stay", keep_parts, rule="B4 3"),
         Mutant("abandon-the-name", "the object of another process is removed", abandon_the_name, rule="B4 6"),
         Mutant("believe-the-range", "other bytes than those asked for are returned", believe_the_range, rule="§5a"),
+        Mutant(
+            "read-all-that-is-sent", "an answer of any length is taken into memory", read_all_that_is_sent, rule="§5a"
+        ),
         Mutant("ask-once", "a store that fails for a moment fails the call", ask_once, rule="§5a"),
         Mutant("ask-for-ever", "a call to a silent store does not end", ask_for_ever, rule="§5a"),
         Mutant("ask-a-silent-store", "each call waits for a store that is away", ask_a_silent_store, rule="§5a"),

@@ -60,7 +60,7 @@ KINDS = {
     "members": 0.3,
     "flip": 0.2,
 }
-SEEDS = 12 if os.environ.get("VIEWSTAMP_SOAK") else 3
+SEEDS = range(1, 13) if os.environ.get("VIEWSTAMP_SOAK") else [2]
 SWARMS = whole_and_short_logs(KINDS, seconds=6.0)
 
 
@@ -177,7 +177,7 @@ def check_contents(taken: Taken, found: Contents, final: Contents, journals: dic
         assert journals[key][number - 1] == entry, f"call {number} of {key!r} was acknowledged"
 
 
-@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", SWARMS)
 def test_a_backup_holds_what_was_acknowledged_and_nothing_else(name: str, seed: int) -> None:
     taken, disk, final = run(SWARMS[name], seed)

@@ -14,7 +14,7 @@ from viewstamp.sim.many import run_many
 from viewstamp.sim.run import SeedVerdict, run_seed
 from viewstamp.sim.swarm import FAULTS, Swarm
 
-SEEDS = range(1, 121)
+SEEDS = range(1, 61)
 """The same in each run of the suite, because a change must not fail by chance. ``make sim`` runs fresh ones.
 
 The first 20 seeds find each mutant that is on record with a drawn swarm.
@@ -37,15 +37,15 @@ FALLEN_LEADERS = Swarm(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # Two processor minutes, of which a busy machine gives a small part at a time.
+@pytest.mark.timeout(600)  # Half a processor minute, of which a busy machine gives a small part at a time.
 def test_no_invariant_is_violated_by_a_fixed_run_of_seeds() -> None:
     verdicts = list(run_many(SEEDS, jobs=JOBS, steps=2500))
     assert wrong(verdicts) == []
     # A run without events would prove nothing.
     assert len(verdicts) == len(SEEDS)
-    assert sum(verdict.acknowledged for verdict in verdicts) > 600
-    assert sum(verdict.commits for verdict in verdicts) > 40
-    assert sum(verdict.operations for verdict in verdicts) > 3000
+    assert sum(verdict.acknowledged for verdict in verdicts) > 300
+    assert sum(verdict.commits for verdict in verdicts) > 20
+    assert sum(verdict.operations for verdict in verdicts) > 1500
     assert [verdict.seed for verdict in verdicts if not verdict.is_judged] == []
     assert len(set(FAULTS) - {fault for verdict in verdicts for fault in verdict.faults}) <= RARE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from tests.sim.test_groups import CALM, PLACED, PlacedWorld, die
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
+
+DEATHS = range(0, 72, 8 if os.environ.get("VIEWSTAMP_SOAK") else 16)
+"""The calls of the disk at which a leader dies."""
 
 
 def test_each_member_of_a_group_has_its_streams() -> None:
@@ -34,7 +38,7 @@ def leader_of(world: PlacedWorld, *, is_of_group_0: bool) -> Member | None:
 
 
 @pytest.mark.parametrize("is_of_group_0", [True, False])
-@pytest.mark.parametrize("death", range(0, 72, 8))
+@pytest.mark.parametrize("death", DEATHS)
 def test_the_streams_are_created_wherever_a_leader_dies(death: int, is_of_group_0: bool) -> None:
     """The process dies at a call of its disk, from the last group on until all streams exist."""
     world = PlacedWorld(death, replace(CALM, seconds=0.0), number=2, streams=6)

@@ -74,4 +74,5 @@ def main() -> int:
     return 0 if outcome.holds else 1
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

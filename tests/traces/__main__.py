@@ -69,4 +69,5 @@ def _verdict(run: Run, outcome: Outcome) -> str:
     return f"REJECTED after {outcome.reached} of {count} steps: {reason}{failure}"
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
