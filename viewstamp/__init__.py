@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from viewstamp.client.options import ClientOptions
     from viewstamp.client.results import (
         ActorInfo,
-        ArchivedInfo,
-        ArchiveInfo,
         AuditEntry,
         Change,
         GroupInfo,
@@ -91,12 +89,11 @@ if TYPE_CHECKING:
     from viewstamp.ids import Viewstamp
     from viewstamp.wire.batch import Record
     from viewstamp.wire.commands import Stale
+    from viewstamp.wire.spread_actors import SpreadActor
 
 __all__ = [
     "AccessDeniedError",
     "ActorInfo",
-    "ArchiveInfo",
-    "ArchivedInfo",
     "Attempt",
     "AuditEntry",
     "BrokenRuleError",
@@ -141,6 +138,7 @@ __all__ = [
     "SinkCommit",
     "SinkInfo",
     "SnapshotInfo",
+    "SpreadActor",
     "SpreadTopicInfo",
     "StagingError",
     "Stale",
@@ -170,8 +168,6 @@ __all__ = [
 _HOMES = {
     "ActorInfo": "client.results",
     "Attempt": "client.sinks",
-    "ArchiveInfo": "client.results",
-    "ArchivedInfo": "client.results",
     "AuditEntry": "client.results",
     "Change": "client.results",
     "Client": "client.aio",
@@ -192,6 +188,7 @@ _HOMES = {
     "SinkCommit": "client.sinks",
     "SinkInfo": "client.sinks",
     "SnapshotInfo": "client.results",
+    "SpreadActor": "wire.spread_actors",
     "SpreadTopicInfo": "client.results",
     "Stale": "wire.commands",
     "TlsFiles": "host.tls",

@@ -325,7 +325,15 @@ class UnknownActorError(RequestError):
 
     Happened: no.
     Do: correct the call, or start the nodes with code that has the actor.
+
+    Attributes:
+      is_spread: the instance belongs to another group than the one that was asked, because the instances of the actor
+        are spread over groups. A client of this release goes there by itself.
     """
+
+    def __init__(self, message: str, *, is_spread: bool = False, remedy: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.is_spread = is_spread
 
 
 class RecordTooLargeError(RequestError):

@@ -1,4 +1,4 @@
-"""Topics with streams by the commands, on a cluster of real processes."""
+"""Topics with streams, and actors over groups, by the commands, on a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ from viewstamp.cli import main
 from viewstamp.local.find import find_cluster
 
 pytestmark = pytest.mark.slow
+
+ACTOR = """
+import viewstamp as vs
+
+
+class Tally(vs.ReplicatedActor):
+    def __init__(self) -> None:
+        self.total = 0
+
+    @vs.command
+    def add(self, n: int) -> int:
+        self.total += n
+        return self.total
+"""
 
 
 @pytest.fixture
@@ -33,7 +47,10 @@ async def append(directory: Path, topic: str, stream: int, *values: bytes) -> No
 def test_a_topic_with_streams_is_created_described_listed_and_read(
     run: Callable[..., Any], directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["cluster", "start", "--dir", str(directory)]) == 0
+    directory.mkdir()
+    (directory / "tally_of_a_test.py").write_text(ACTOR)
+    actor = ("--set", "actors.tally=tally_of_a_test:Tally")
+    assert main.run(["cluster", "start", "--dir", str(directory), *actor]) == 0
     refused = run("topic", "create", "orders", "--streams", "2", code=5)
     assert "no group is established" in refused["message"]
     assert "viewstamp group place" in refused["remedy"]
@@ -50,6 +67,12 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert run("topic", "create", "orders", "--streams", "3") == topic
     assert "exists with the streams 3, not 4" in run("topic", "create", "orders", "--streams", "4", code=5)["message"]
     assert "is spread over 3 streams" in run("topic", "create", "orders", code=5)["message"]
+    assert run("actor", "spread", "tally") == {"name": "tally", "groups": [first, second], "slots": 4096}
+    assert "is spread with the groups" in run("actor", "spread", "tally", "--groups", f"{first}", code=5)["message"]
+    for key in ("a", "b", "c", "d"):
+        assert run("actor", "call", "tally", "add", "[7]", "--key", key) == {"result": 7}
+    (listed,) = run("actor", "list")["actors"]
+    assert (listed["instances"], listed["groups"], listed["missing_groups"]) == (4, [first, second], [])
     assert run("topic", "create", "bills", "--streams", "2", "--groups", f"{second}")["groups"] == [second, second]
     run("topic", "create", "plain")
     assert "--groups needs --streams" in run("topic", "create", "more", "--groups", "7", code=2)["message"]
@@ -94,6 +117,8 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
         (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 "]),
         (["stream", "balance"], ["group  leader  before", "0 ", "0 of 3 leaders moved"]),
+        (["actor", "spread", "tally"], ["actor tally is spread over the groups"]),
+        (["actor", "list"], ["actor  class", "tally"]),
         (["topic", "create", "orders", "--streams", "3"], ["topic orders is ready, with 3 streams in the groups"]),
     ):
         assert main.run([*arguments, "--dir", str(directory)]) == 0

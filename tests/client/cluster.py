@@ -35,6 +35,7 @@ from viewstamp.errors import (
 from viewstamp.host.interfaces import Connection, Listener, Network
 from viewstamp.host.network import RealNetwork
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId
+from viewstamp.node.actor_owners import SpreadActorsQuery
 from viewstamp.node.changes import parse_change
 from viewstamp.node.state_machine import (
     Accepted,
@@ -79,7 +80,7 @@ FOR_THE_LEADER = (
     FrameKind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP,
     FrameKind.SPREAD_TOPIC,
-    FrameKind.CONFIGURE_ARCHIVE,
+    FrameKind.SPREAD_ACTOR,
     FrameKind.ARCHIVE_TOPIC,
     FrameKind.CHECK_RUN,
     FrameKind.FIND_ORPHANS,
@@ -107,7 +108,7 @@ COMMANDS = {
     FrameKind.PLACE_GROUP: Kind.PLACE_GROUP,
     FrameKind.CANCEL_GROUP: Kind.CANCEL_GROUP,
     FrameKind.SPREAD_TOPIC: Kind.SPREAD_TOPIC,
-    FrameKind.CONFIGURE_ARCHIVE: Kind.CONFIGURE_ARCHIVE,
+    FrameKind.SPREAD_ACTOR: Kind.SPREAD_ACTOR,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
@@ -404,6 +405,8 @@ class Peer:
                 groups, streams = fields["groups"], fields.pop("streams")
                 fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}
                 fields["are_named"] = True
+            if frame.kind == FrameKind.SPREAD_ACTOR:
+                fields |= {"slots": SLOTS, "are_named": True}
             result = cluster.propose(build_batch([msgpack.packb(fields)], kind=COMMANDS[frame.kind]))
             if cluster.losses and cluster.losses[0] == frame.kind:
                 cluster.losses.popleft()
@@ -421,6 +424,9 @@ class Peer:
         elif frame.kind == FrameKind.LIST_SPREADS:
             topics = [each.describe() for each in cluster.log.machine.query(SpreadTopicsQuery())]
             self.ok(request, {"topics": topics, "age": 0.0})
+        elif frame.kind == FrameKind.LIST_SPREAD_ACTORS:
+            actors = [each.describe() for each in cluster.log.machine.query(SpreadActorsQuery())]
+            self.ok(request, {"actors": actors, "age": 0.0})
         elif frame.kind == FrameKind.ARCHIVE_TOPIC:
             self.ok(request, {"archived_end": body["end"], "is_running": False})
         elif frame.kind == FrameKind.CHECK_RUN:

@@ -70,7 +70,8 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         pytest.importorskip("pyarrow")
     create_cluster(str(tmp_path / "shop"), 1)
     archive = {"archive.directory": str(tmp_path / "archive")}
-    async with viewstamp.local_cluster(nodes=1, actors={"inventory": names["Inventory"]}, settings=archive) as cluster:
+    actors = dict.fromkeys(("inventory", "account"), names["Inventory"])
+    async with viewstamp.local_cluster(nodes=1, actors=actors, settings=archive) as cluster:
         client = cluster.client()
         await client.create_topic("orders")
         await client.append("orders", b"zero")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from tests.formats.build import FIXTURES
+from viewstamp.wire.spread_actors import actor_slot
 from viewstamp.wire.spreading import SLOTS, slot_of, slot_ranges
 
 LINES = [line.split(" ") for line in (FIXTURES / "slots.txt").read_text(encoding="ascii").splitlines()]
@@ -28,3 +29,16 @@ def test_keys_fall_evenly_into_the_streams() -> None:
     for slot in KEYS.values():
         counts[max(at for at, first in enumerate(starts) if first <= slot)] += 1
     assert min(counts) > 90
+
+
+def test_each_instance_of_an_actor_has_the_slot_that_it_always_had() -> None:
+    """``actor_slots.txt`` has a line for each: the actor's name, the key, the slot. It never changes either."""
+    lines = [line.split(" ") for line in (FIXTURES / "actor_slots.txt").read_text(encoding="ascii").splitlines()]
+    slots = {(bytes.fromhex(actor).decode(), bytes.fromhex(key).decode()): int(slot) for actor, key, slot in lines}
+    assert len(slots) == 1000
+    assert {(actor, key): actor_slot(actor, key, SLOTS) for actor, key in slots} == slots
+
+
+def test_the_slot_of_an_instance_is_that_of_its_encoding() -> None:
+    """As the page about it says, so that another program can compute it."""
+    assert actor_slot("ab", "ü", SLOTS) == slot_of(b"\x02\x00\x00\x00ab\xc3\xbc", SLOTS)

@@ -22,6 +22,7 @@ from viewstamp.errors import CorruptionError, OutdatedCodeError
 from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
 from viewstamp.streams import Streams
 from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_context, encode_order
+from viewstamp.wire.spread_actors import encode_spread_actor
 from viewstamp.wire.spreading import encode_spread
 from viewstamp.wire.values import pack, unpack
 
@@ -44,6 +45,7 @@ def handed_out() -> list[bytes]:
     log.run(place("waiting"))
     log.run(cancel(placed(log, "cancelled")))
     log.run(encode_spread("spread", [*groups, groups[0]], retain_bytes=7))
+    log.run(encode_spread_actor("parcels", groups))
     topic = log.describe("t0")["id"]
     log.append(topic, sessions[0], 3, count=30)
     log.run(commit(log.run(prepare_run(1, 11, topic))["run"]["id"], 10))  # type: ignore[index]

@@ -41,6 +41,7 @@ COMMANDS = {
     "read": "t",
     "actor list": "",
     "actor call": "counter add [1]",
+    "actor spread": "counter",
     "sink list": "",
     "sink describe": "s",
     "sink forget": "s --yes",

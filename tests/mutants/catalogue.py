@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tests.explore.mutants import EXPLORED
+from tests.mutants.actor_mutants import ACTOR_MUTANTS
 from tests.mutants.archive_mutants import ARCHIVE_MUTANTS
 from tests.mutants.backup_mutants import BACKUP_MUTANTS
 from tests.mutants.beat_mutants import BEAT_MUTANTS
@@ -77,6 +78,7 @@ _ALL = {
     **CORE_MUTANTS,
     **NODE_MUTANTS,
     **STREAM_MUTANTS,
+    **ACTOR_MUTANTS,
     **BEAT_MUTANTS,
     **TOKEN_MUTANTS,
     **REPLAY_MUTANTS,

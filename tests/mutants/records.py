@@ -791,6 +791,40 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "slot-of-an-instance-by-hash",
+        Case("tests/formats/test_slots.py::test_each_instance_of_an_actor_has_the_slot_that_it_always_had"),
+    ),
+    Record(
+        "spread-an-actor-with-instances",
+        Case("tests/streams/test_spread_actors.py::test_an_actor_with_an_instance_cannot_be_spread"),
+    ),
+    Record(
+        "admit-behind-the-spreading",
+        Case(
+            "tests/streams/test_spread_actors.py::test_a_command_behind_the_record_in_the_log_waits_and_is_then_refused"
+        ),
+    ),
+    Record(
+        "call-what-another-group-owns",
+        Case("tests/streams/test_spread_actors.py::test_a_group_carries_out_the_calls_of_its_instances_only"),
+    ),
+    Record(
+        "read-what-another-group-owns",
+        Case(
+            "tests/streams/test_spread_actors.py::test_group_0_refuses_each_instance_of_a_spread_actor_and_creates_none"
+        ),
+    ),
+    Record(
+        "move-instances-by-a-late-copy",
+        Case("tests/streams/test_spread_actors.py::test_an_actor_is_spread_by_one_record_and_a_copy_finds_it"),
+    ),
+    Record(
+        "snapshot-without-spread-actors",
+        Case(
+            "tests/streams/test_spread_actors.py::test_a_snapshot_has_the_actors_and_older_releases_can_read_one_without_any"
+        ),
+    ),
+    Record(
         "share-a-busy-leaders-heartbeats",
         Case("tests/consensus/test_quiet.py::test_heartbeats_of_a_leader_with_unacknowledged_records_are_not_shared"),
     ),
@@ -1371,44 +1405,6 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "prepare-unable",
         Case("tests/node/test_archive_process.py::test_a_process_that_cannot_load_pyarrow_leaves_no_run"),
-    ),
-    Record(
-        "delete-unarchived",
-        Case("tests/streams/test_archive_settings.py::test_records_in_no_run_are_never_deleted_because_of_their_age"),
-    ),
-    Record(
-        "retention-deletes-runs",
-        Case(
-            "tests/streams/test_archive_settings.py::test_with_the_archive_the_retention_deletes_nothing_and_says_what_the_log_keeps"
-        ),
-    ),
-    Record(
-        "archive-too-young",
-        Case("tests/streams/test_archive_settings.py::test_records_younger_than_the_archive_age_wait"),
-    ),
-    Record(
-        "settings-unprobed",
-        Case("tests/node/test_archive_rounds.py::test_no_settings_are_written_that_a_member_cannot_read"),
-    ),
-    Record(
-        "keep-deleted-files",
-        Case("tests/node/test_archive_rounds.py::test_deleted_runs_leave_the_store_after_a_crash_at_any_step"),
-    ),
-    Record(
-        "stall-at-one-topic",
-        Case(
-            "tests/node/test_archive_rounds.py::test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_on"
-        ),
-    ),
-    Record(
-        "idle-for-ever",
-        Case(
-            "tests/streams/test_archive_settings.py::test_an_idle_leader_advances_log_time_when_an_age_or_a_delay_ends"
-        ),
-    ),
-    Record(
-        "archive-needs-room",
-        Case("tests/node/test_archive_rounds.py::test_an_operator_archives_a_topic_whose_records_have_filled_the_log"),
     ),
     Record(
         "put-unconditionally",

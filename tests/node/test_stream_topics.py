@@ -105,6 +105,8 @@ async def test_a_client_creates_no_topic_in_another_group_than_0(tmp_path: Path)
                 (FrameKind.SPREAD_TOPIC, {"name": "orders", "streams": 1, "groups": []}),
                 (FrameKind.DESCRIBE_SPREAD, {"name": "orders", "stale": False}),
                 (FrameKind.LIST_SPREADS, {"stale": False}),
+                (FrameKind.SPREAD_ACTOR, {"name": "account", "groups": []}),
+                (FrameKind.LIST_SPREAD_ACTORS, {"stale": False}),
             ):
                 assert "belongs to another one" in (await caller.ask(kind, **fields)).body["message"]
         assert group.streams(placed, "n1") == []

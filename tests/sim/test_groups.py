@@ -12,7 +12,7 @@ import pytest
 from viewstamp.client.aio import Client
 from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
-from viewstamp.node.state_machine import GroupsQuery
+from viewstamp.node.state_machine import GroupsQuery, StateMachine
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
@@ -40,8 +40,17 @@ ROUGH = Swarm(
 class PlacedWorld(World):
     """A world in which groups are placed and written to while it runs."""
 
-    def __init__(self, seed: int, swarm: Swarm, number: int, *, cancels: bool = False, streams: int = 0) -> None:
-        super().__init__(seed, swarm)
+    def __init__(
+        self,
+        seed: int,
+        swarm: Swarm,
+        number: int,
+        *,
+        cancels: bool = False,
+        streams: int = 0,
+        machine: Callable[[NodeId], StateMachine] | None = None,
+    ) -> None:
+        super().__init__(seed, swarm, machine=machine)
         self.placed = PlacedGroups(self, number, cancels=cancels, streams=streams)
         self.writers, self.placer = self.placed.writers, self.placed.placer
         for member in self.members:

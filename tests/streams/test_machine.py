@@ -28,8 +28,8 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, Stream, Term
-from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Position, Sequence, Stream, Term
+from viewstamp.node.actor_owners import ActorSpreadingQuery, OwnedQuery, SpreadActorsQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -78,6 +78,7 @@ from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.ordering import StreamReport, encode_order
 from viewstamp.wire.placing import encode_hosted, encode_place
+from viewstamp.wire.spread_actors import encode_spread_actor
 from viewstamp.wire.spreading import encode_spread
 
 
@@ -426,6 +427,9 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         SpreadTopicQuery("bills"),
         SpreadingQuery(encode_spread("bills", [group])),
         FreeGroupsQuery(2),
+        SpreadActorsQuery(),
+        ActorSpreadingQuery(encode_spread_actor("inventory", [group])),
+        OwnedQuery([("counter", "k")], GROUP_0),
         StreamReportsQuery(group),
         MovedStreamsQuery([StreamReport(stream, Position(3), Position(1))]),
         OrderStatusQuery(),
@@ -435,9 +439,6 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),
-        DueRunsQuery(0, is_pressed=False, run_bytes=1),
-        UnneededRunsQuery(),
-        IsArchivingQuery(),
         OrphansQuery((1,)),
         OutcomeQuery(session, Sequence(1)),
         ActorsQuery(),

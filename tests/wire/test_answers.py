@@ -8,7 +8,14 @@ import msgpack
 import pytest
 
 from viewstamp import errors
-from viewstamp.errors import CommandError, DivergedError, NotLeaderError, PositionMismatchError, TrimmedError
+from viewstamp.errors import (
+    CommandError,
+    DivergedError,
+    NotLeaderError,
+    PositionMismatchError,
+    TrimmedError,
+    UnknownActorError,
+)
 from viewstamp.ids import NodeId
 from viewstamp.wire.answers import ERRORS, error_fields, error_from, is_answer
 from viewstamp.wire.frame import FrameKind
@@ -32,6 +39,7 @@ DETAILED: list[errors.ViewstampError] = [
     TrimmedError("gone", first=7),
     PositionMismatchError("no", actual=9, remedy="again"),
     DivergedError("odd", index=11),
+    UnknownActorError("elsewhere", is_spread=True),
     CommandError("no", kind="OutOfStockError"),
 ]
 NEVER_SENT = {"BrokenRuleError", "ContradictionError", "LostDiskError", "MovedError", "WrongNodeError"}

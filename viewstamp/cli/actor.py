@@ -17,10 +17,12 @@ from viewstamp.cli.options import (
     MaxStalenessOption,
     OutputOption,
     TimeoutOption,
+    listed_ids,
+    parse_ids,
     print_staleness,
 )
 from viewstamp.local.find import find_cluster
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "as_json", "parse_arguments"]
 
-app = typer.Typer(cls=CommandGroup, help="List and call replicated actors.", no_args_is_help=True)
+_COLUMNS = ("name", "class", "version", "instances", "digest")
+
+app = typer.Typer(cls=CommandGroup, help="List, call and spread replicated actors.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -43,13 +47,40 @@ def list_actors(
     if output is Output.JSON:
         print_json({"actors": [_described(each) for each in actors]})
     else:
-        rows = [tuple(_described(each).values()) for each in actors]
-
         print_table(
-            ["actor", "class", "version", "instances", "digest"],
-            rows,
+            ["actor", "class", "version", "instances", "digest", "groups"],
+            [(*map(_described(each).get, _COLUMNS), listed_ids(each.groups)) for each in actors],
             empty="no actors: add [actors] NAME = MODULE:CLASS to the settings of every node",
         )
+        for each in actors:
+            if each.missing:
+                say(
+                    f"{each.name}: the groups {listed_ids(each.missing)} did not answer, so their instances are not"
+                    " counted"
+                )
+
+
+@app.command()
+def spread(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An actor without instances; see: viewstamp actor list")],
+    groups: Annotated[
+        str,
+        typer.Option("--groups", metavar="ID,...", help="The groups. [default: all that are established]"),
+    ] = "",
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Spread the instances of an actor over groups by their keys, for ever, before it has any."""
+    chosen = parse_ids(groups)
+    found = find_cluster(directory, cluster).ask(
+        lambda client: client.spread_actor(name, groups=chosen, timeout=timeout)
+    )
+    if output is Output.JSON:
+        print_json({"name": found.name, "groups": list(found.groups), "slots": found.slots})
+    else:
+        print(f"actor {found.name} is spread over the groups {listed_ids(found.groups)}")
 
 
 @app.command()
@@ -129,4 +160,6 @@ def _described(actor: ActorInfo) -> dict[str, object]:
         "version": actor.version,
         "instances": actor.instances,
         "digest": actor.digest,
+        "groups": list(actor.groups),
+        "missing_groups": list(actor.missing),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,6 +26,8 @@ __all__ = [
     "TimeoutOption",
     "age",
     "duration",
+    "listed_ids",
+    "parse_ids",
     "print_staleness",
     "size",
 ]
@@ -123,3 +125,19 @@ def print_staleness(answer: Stale[Any], *, as_json: bool = False) -> None:
         say(f"age unknown: this node has not reached a leader since it started; applied index {answer.applied_index}")
     else:
         say(f"as of {answer.age_seconds:.3f} s ago, applied index {answer.applied_index}")
+
+
+def parse_ids(text: str) -> list[int]:
+    """Return the ids in the value of ``--groups``; [] = it is not given."""
+    try:
+        return [int(each) for each in text.split(",") if each]
+    except ValueError:
+        raise typer.BadParameter(
+            f"--groups {text!r} are no ids of groups: give numbers with commas between them, as `viewstamp group list`"
+            " has them"
+        ) from None
+
+
+def listed_ids(groups: Iterable[int]) -> str:
+    """Return the ids of groups for a table, each once."""
+    return ",".join(map(str, dict.fromkeys(groups)))

@@ -1,4 +1,4 @@
-"""``viewstamp topic``: creates, lists and trims topics, and sets their retention and their archive."""
+"""``viewstamp topic``: creates, lists and trims topics, and sets their retention."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, age, size
-from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive
+from viewstamp.cli.options import (
+    ClusterOption,
+    DirOption,
+    OutputOption,
+    TimeoutOption,
+    age,
+    listed_ids,
+    parse_ids,
+    size,
+)
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
@@ -48,34 +56,6 @@ RetainAgeOption = Annotated[
         help="Delete records that are older, e.g. 7d or 12h; 0 = keep all.",
     ),
 ]
-ArchiveOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--archive/--no-archive",
-        help="Let the leader move old records into the archive by itself. --retain-bytes and --retain-age then say how"
-        " much the logs of the nodes keep too.",
-        show_default=False,
-    ),
-]
-ArchiveAfterOption = Annotated[
-    float | None,
-    typer.Option("--archive-after", metavar="AGE", parser=age, help="Archive records that are older, e.g. 1d."),
-]
-ArchiveDelayOption = Annotated[
-    float | None,
-    typer.Option(
-        "--archive-delay",
-        metavar="AGE",
-        parser=age,
-        help="The logs keep their copy of archived records for this time too. [default: 1d]",
-    ),
-]
-DeleteAfterOption = Annotated[
-    float | None,
-    typer.Option(
-        "--delete-after", metavar="AGE", parser=age, help="Delete archived records that are older, e.g. 90d; 0 = never."
-    ),
-]
 
 
 @app.command()
@@ -83,10 +63,6 @@ def create(
     name: NameArgument,
     retain_bytes: RetainBytesOption = None,
     retain_age: RetainAgeOption = None,
-    archive: ArchiveOption = None,
-    archive_after: ArchiveAfterOption = None,
-    archive_delay: ArchiveDelayOption = None,
-    delete_after: DeleteAfterOption = None,
     streams: Annotated[
         int | None,
         typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
@@ -100,15 +76,12 @@ def create(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic; by default it keeps all records. Succeeds if it exists with the same settings.
+    """Create a topic; by default it keeps all records. Succeeds if it exists with the same retention.
 
     With --streams it returns when each stream has been created in its group. The topic cannot be removed then.
     """
-    archiving = _archiving(archive, archive_after, archive_delay, delete_after)
     if streams is not None:
-        if archiving:
-            raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
-        chosen = _groups(groups)
+        chosen = parse_ids(groups)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
         topic = find_cluster(directory, cluster).ask(
             lambda client: _create_spread(client, name, streams, chosen, settings, timeout)
@@ -116,13 +89,13 @@ def create(
         if output is Output.JSON:
             print_json(_described_spread(topic))
         else:
-            print(f"topic {topic.name} is ready, with {topic.streams} streams in the groups {_listed(topic.groups)}")
+            print(f"topic {topic.name} is ready, with {topic.streams} streams in the groups {listed_ids(topic.groups)}")
         return
     if groups:
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.create_topic(
-            name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout, **archiving
+            name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
         ),
     )
     if output is Output.JSON:
@@ -136,22 +109,17 @@ def configure(
     name: NameArgument,
     retain_bytes: RetainBytesOption = None,
     retain_age: RetainAgeOption = None,
-    archive: ArchiveOption = None,
-    archive_after: ArchiveAfterOption = None,
-    archive_delay: ArchiveDelayOption = None,
-    delete_after: DeleteAfterOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the retention and the archive of a topic. An option that is not given stays as it is."""
-    archiving = _archiving(archive, archive_after, archive_delay, delete_after)
-    if retain_bytes is None and retain_age is None and not archiving:
-        raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age or --archive")
+    """Change the retention of a topic. An option that is not given stays as it is."""
+    if retain_bytes is None and retain_age is None:
+        raise typer.BadParameter("there is nothing to change: give --retain-bytes or --retain-age")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.configure_topic(
-            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout, **archiving
+            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout
         ),
     )
     _print([info], output)
@@ -198,7 +166,7 @@ def list_topics(
     if infos or not spread:
         _print(infos, output)
     if spread:
-        rows = [(each.name, each.streams, _listed(each.groups), _kept(each)) for each in spread]
+        rows = [(each.name, each.streams, listed_ids(each.groups), _kept(each)) for each in spread]
         print_table(["topic", "streams", "groups", "keeps"], rows)
 
 
@@ -210,20 +178,12 @@ def describe(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one topic: its positions, size, retention and archive; of one with streams these of each."""
+    """Show one topic: its first and last position, its size and its retention; of one with streams these of each."""
     from viewstamp.client.results import SpreadTopicInfo
 
     info, streams = find_cluster(directory, cluster).ask(lambda client: _describe(client, name, timeout))
     if not isinstance(info, SpreadTopicInfo):
-        archivist: dict[str, Any] = {}
-        if info.archive is not None:
-            archivist = find_cluster(directory, cluster).ask(lambda client: archivist_of(client, timeout))
-        if output is Output.JSON:
-            print_json({**_described(info), **({"archivist": archivist} if archivist else {})})
-            return
         _print([info], output)
-        if info.archived is not None:
-            print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
         positions = [{"stream": number, "group": info.group_of(number), **each} for number, each in described.items()]
@@ -269,34 +229,6 @@ async def _describe(
     return topic, [await client.describe_stream(name, number, timeout=timeout) for number in numbers]
 
 
-def _archiving(
-    archive: bool | None, archive_after: float | None, archive_delay: float | None, delete_after: float | None
-) -> dict[str, Any]:
-    """Return the arguments of a client's call for the options about the archive that were given."""
-    given = {
-        "archive": archive,
-        "archive_after_seconds": archive_after,
-        "archive_delay_seconds": archive_delay,
-        "delete_after_seconds": delete_after,
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _groups(text: str) -> list[int]:
-    """Return the ids in the value of --groups."""
-    try:
-        return [int(each) for each in text.split(",") if each]
-    except ValueError:
-        raise typer.BadParameter(
-            f"--groups {text!r} are no ids of groups: give numbers with commas between them, as `viewstamp group list`"
-            " has them"
-        ) from None
-
-
-def _listed(groups: Sequence[int]) -> str:
-    return ",".join(map(str, dict.fromkeys(groups)))
-
-
 def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
     return {
         "name": topic.name,
@@ -315,7 +247,6 @@ def _described(info: TopicInfo) -> dict[str, object]:
         "bytes": info.bytes,
         "retain_bytes": info.retain_bytes,
         "retain_seconds": info.retain_seconds,
-        **described_archive(info),
     }
 
 

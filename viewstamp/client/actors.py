@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from viewstamp.client.batches import COMMANDS, RECORD_COST, OpenBatch
 from viewstamp.client.checks import as_staleness, as_text
+from viewstamp.client.group import GroupParts
+from viewstamp.client.groups import Groups
+from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import ActorInfo, actor_info
-from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.send_queue import Ticket, ticket_name
-from viewstamp.client.sender import Sender, Waiter
-from viewstamp.errors import CommandError, RequestError, UnknownActorError
+from viewstamp.client.sender import Waiter
+from viewstamp.errors import CommandError, RequestError, UnknownActorError, ViewstampError
+from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.wire.commands import (
     NO_NAMED,
     Interface,
@@ -24,6 +28,7 @@ from viewstamp.wire.commands import (
     encode_head,
 )
 from viewstamp.wire.requests import ListActors, QueryActor
+from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
 __all__ = ["ActorCalls", "ActorClass", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
@@ -253,14 +258,29 @@ def interface_of(cls: type[Any]) -> Interface:
 
 
 class ActorCalls:
-    """Sends calls of actors to the cluster: commands through the sender, queries to any node."""
+    """Sends calls of actors to the group of their instance: commands through a sender, queries to any node.
 
-    def __init__(self, runtime: Runtime, router: Router, sender: Sender) -> None:
+    | event | effect |
+    | --- | --- |
+    | the first call of an actor | it is for group 0. The nodes' description of the actor, which a command needs, has \
+the owners of its instances if it is spread |
+    | group 0 refuses a call, because the actor was spread since, or the node that described it lags | nothing was \
+done. The owners are read, and the call is sent to the group of the instance |
+    | the owners are known | calls go to the group of the instance. They never change, so this cannot be wrong |
+    | a group has no majority | its calls wait until their timeouts; other groups have senders and shares of their own |
+    """
+
+    def __init__(self, runtime: Runtime, options: ClientOptions, groups: Groups) -> None:
         self._runtime = runtime
-        self._router = router
-        self._sender = sender
-        self._queue = sender.queue
-        self._batches = sender.batches
+        self._groups = groups
+        home = groups.group_0
+        self._router = home.router
+        self._sender = home.sender
+        self._queue = self._sender.queue
+        self._batches = self._sender.batches
+        self._list_seconds = options.connect_timeout + options.silence
+        self._spread: dict[str, SpreadActor] = {}
+        """The spread actors that are known, by name."""
 
     async def call(
         self, name: str, method: str, /, *arguments: Any, key: str = "", timeout: float | None = None, **named: Any
@@ -349,6 +369,7 @@ class ActorCalls:
             and not method.is_query
             and method.timeout is None
             and not self._queue.tickets
+            and method.actor not in self._spread
             and not self._router.is_closed
             and method.accepts(arguments, named)
         ):
@@ -360,22 +381,63 @@ class ActorCalls:
                 batch = batches.add(COMMANDS, value, size, future)
                 try:
                     packed = await future
+                except UnknownActorError as error:
+                    if not error.is_spread:
+                        raise
                 except BaseException:
                     if future.cancelled():
                         self._sender.gone(batch)
                     raise
-                return decode_result(packed, method.errors)
-        if not method.is_query and (result := await self._command(method, arguments, named)) is not None:
-            return decode_result(result, method.errors)
-        return (await self._query(method, arguments, named, stale=False)).value
+                else:
+                    return decode_result(packed, method.errors)
+        return (await self._call(method, arguments, named, stale=False)).value
 
     async def invoke_stale(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Stale[Any]:
         """Send a stale query of a proxy; see :meth:`query`."""
-        return await self._query(method, arguments, named, stale=True)
+        return await self._call(method, arguments, named, stale=True)
 
-    async def _command(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes | None:
+    async def _call(
+        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any], *, stale: bool
+    ) -> Stale[Any]:
+        """Call with all checks in the group that owns the instance, which a refusal of group 0 may reveal."""
+        deadline, timeout = self._router.deadline(method.timeout), method.timeout
+        while True:
+            spread = self._spread.get(method.actor)
+            with self._groups.call(GROUP_0 if spread is None else spread.group_of(method.key)) as parts:
+                parts.router.start()
+                try:
+                    if not stale and not method.is_query:
+                        packed = await self._command(parts, method, arguments, named, timeout)
+                        if packed is not None:
+                            return Stale(decode_result(packed, method.errors), 0, 0.0)
+                    return await self._query(parts, method, arguments, named, timeout, stale=stale)
+                except UnknownActorError as error:
+                    if not error.is_spread or spread is not None:
+                        raise
+                    refusal = error
+            if method.actor not in self._spread and await self.find_owners(method.actor, deadline) is None:
+                raise refusal
+            timeout = self._router.left(deadline)
+
+    async def find_owners(self, actor: str, deadline: float) -> SpreadActor | None:
+        """Return the owners of an actor's instances; None = it is not spread. Raises UnavailableError."""
+        for is_stale in (True, False):  # A node that lags may not know them yet.
+            frame = await self._router.ask(ListSpreadActors(stale=is_stale), deadline=deadline)
+            self._spread |= {each["name"]: SpreadActor.read(each) for each in frame.body["actors"]}
+            if actor in self._spread:
+                break
+        return self._spread.get(actor)
+
+    async def _command(
+        self,
+        parts: GroupParts,
+        method: RemoteMethod,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        timeout: float | None,
+    ) -> bytes | None:
         """Call with all checks; None = the nodes describe a query, and nothing was sent."""
-        self._router.start()
+        queue, batches = parts.sender.queue, parts.sender.batches
         if method.is_query is not None:
             method.check(arguments, named, query=False)
         value = method.encode(arguments, named)
@@ -384,27 +446,37 @@ class ActorCalls:
         future: Waiter = self._runtime.create_future()
 
         def act() -> OpenBatch[Waiter] | None:
-            method.meet(self._queue.interfaces[name], arguments, named)
+            described = queue.interfaces[name]
+            if described.spread is not None and parts.group == GROUP_0:
+                self._spread[method.actor] = described.spread
+                raise UnknownActorError(f"actor {method.actor!r} is spread over groups", is_spread=True)
+            method.meet(described, arguments, named)
             if method.is_query:
                 future.set_result(None)
                 return None
-            self._batches.check_sizes([size])
-            return self._batches.add(COMMANDS, value, size, future)
+            batches.check_sizes([size])
+            return batches.add(COMMANDS, value, size, future)
 
-        described = self._queue.interfaces.get(name)
+        described = queue.interfaces.get(name)
         if described is not None:
             try:
                 method.meet(described, arguments, named)
             except UnknownActorError:
                 # The nodes may run newer code by now.
-                del self._queue.interfaces[name]
-        packed: bytes | None = await self._sender.enter(Ticket(name, size, future, act), method.timeout)
+                del queue.interfaces[name]
+        packed: bytes | None = await parts.sender.enter(Ticket(name, size, future, act), timeout)
         return packed
 
     async def _query(
-        self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any], *, stale: bool
+        self,
+        parts: GroupParts,
+        method: RemoteMethod,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        timeout: float | None,
+        *,
+        stale: bool,
     ) -> Stale[Any]:
-        self._router.start()
         method.check(arguments, named, query=True)
         request = QueryActor(
             actor=method.actor,
@@ -412,16 +484,38 @@ class ActorCalls:
             method=method.name,
             arguments=encode_arguments(arguments, named, f"the query {method.actor}.{method.name}"),
             **as_staleness(stale, method.max_staleness if stale else None),
-            applied_index=0 if stale else self._sender.session.applied_index,
+            applied_index=0 if stale else parts.sender.session.applied_index,
         )
-        frame = await self._router.ask(request, method.timeout, node=method.node)
+        frame = await parts.router.ask(request, timeout, node=method.node)
         answer = frame.body
         return Stale(decode_result(answer["result"], method.errors), answer["applied_index"], answer["age"])
 
     async def list_actors(self, *, stale: bool = False, timeout: float | None = None) -> list[ActorInfo]:
-        """List the actors that the nodes run. As :meth:`describe_topic` otherwise."""
-        frame = await self._router.ask(ListActors(stale=stale), timeout)
-        return [actor_info(actor) for actor in frame.body["actors"]]
+        """List the actors that the nodes run. As :meth:`describe_topic` otherwise.
+
+        The instances of a spread actor are counted in all its groups. A group that does not answer within a few seconds
+        is named in ``missing``, and its instances are not counted.
+        """
+        deadline = self._router.deadline(timeout)
+        frame = await self._router.ask(ListActors(stale=stale), deadline=deadline)
+        actors = [actor_info(each) for each in frame.body["actors"]]
+        seconds = min(self._router.left(deadline), self._list_seconds)
+        asked = {
+            group: self._runtime.spawn(self._count(group, seconds, stale=stale))
+            for group in dict.fromkeys(group for each in actors for group in each.groups)
+        }
+        counts = {group: await count for group, count in asked.items()}
+        return [_summed(each, counts) if each.groups else each for each in actors]
+
+    async def _count(self, group: GroupId, seconds: float, *, stale: bool) -> Mapping[str, int] | None:
+        """Return the number of instances of each actor in a group; None = it did not answer."""
+        try:
+            with self._groups.call(group) as parts:
+                parts.router.start()
+                _, frame = await parts.router.ask_any(ListActors(stale=stale), seconds=seconds)
+        except ViewstampError:
+            return None
+        return {each["name"]: each["instances"] for each in frame.body["actors"]}
 
     async def describe_actor(self, name: str, *, timeout: float | None = None) -> Interface:
         """Return the commands and queries of an actor, as the node that is asked has them in its code.
@@ -432,3 +526,14 @@ class ActorCalls:
         """
         self._router.start()
         return await self._queue.ask_interface(name, self._router.seconds(timeout))
+
+
+def _summed(actor: ActorInfo, counts: Mapping[GroupId, Mapping[str, int] | None]) -> ActorInfo:
+    """Return a spread actor with the instances in its groups."""
+    answers = {group: counts[group] for group in actor.groups}
+    return replace(
+        actor,
+        instances=sum(count.get(actor.name, 0) for count in answers.values() if count is not None),
+        digest="",
+        missing=tuple(group for group, count in answers.items() if count is None),
+    )

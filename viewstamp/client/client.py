@@ -8,7 +8,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from viewstamp.client.actors import ActorCalls, ActorProxy, ActorT, interface_of
 from viewstamp.client.admin import Admin
-from viewstamp.client.archive_calls import ArchiveCalls
 from viewstamp.client.balance import Balance
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
@@ -21,6 +20,7 @@ from viewstamp.client.router import Router
 from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
+from viewstamp.client.spread_actors import SpreadActorCalls
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
@@ -76,7 +76,8 @@ class BaseClient:
     | ``Sender`` | the session: batches, sequences, timeouts of appends |
     | ``Appends`` | appends and their outcomes |
     | ``TopicAppends``, ``StreamRoutes`` | the appends of the client, to the group and the stream of each record |
-    | ``ActorCalls``, ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
+    | ``ActorCalls`` | calls of actors, in the group of each instance |
+    | ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
     """
 
     def __init__(
@@ -118,13 +119,13 @@ class BaseClient:
         self._pool, self._router, self._sender = home.pool, home.router, home.sender
         self._routes = StreamRoutes(runtime, options, home, entropy)
         self._appends = TopicAppends(runtime, self._groups, self._routes)
-        self._actors = ActorCalls(runtime, self._router, self._sender)
+        self._actors = ActorCalls(runtime, options, self._groups)
         self._streams = StreamCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
+        self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
-        self._archive = ArchiveCalls(self._router, self._admin)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -213,6 +214,8 @@ class BaseClient:
     query = _By("_actors", ActorCalls.query)
     list_actors = _By("_actors", ActorCalls.list_actors)
     describe_actor = _By("_actors", ActorCalls.describe_actor)
+    spread_actor = _By("_spread_actors", SpreadActorCalls.spread_actor)
+    list_spread_actors = _By("_spread_actors", SpreadActorCalls.list_spread_actors)
 
     describe_stream = _By("_streams", StreamCalls.describe_stream)
 
@@ -244,10 +247,10 @@ class BaseClient:
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
-    archive_topic = _By("_archive", ArchiveCalls.archive_topic)
-    list_runs = _By("_archive", ArchiveCalls.list_runs)
-    check_run = _By("_archive", ArchiveCalls.check_run)
-    find_orphans = _By("_archive", ArchiveCalls.find_orphans)
+    archive_topic = _By("_admin", Admin.archive_topic)
+    list_runs = _By("_admin", Admin.list_runs)
+    check_run = _By("_admin", Admin.check_run)
+    find_orphans = _By("_admin", Admin.find_orphans)
     create_token = _By("_admin", Admin.create_token)
     list_tokens = _By("_admin", Admin.list_tokens)
     rotate_token = _By("_admin", Admin.rotate_token)
@@ -292,11 +295,11 @@ class BaseClient:
                 f"changes cannot be watched from index {index}: indices begin at 1", remedy="0 = from now on"
             )
         return Watcher(
-            self._router,
+            self._groups,
             self._options,
             name,
             key,
             index,
-            floor=self._sender.session.applied_index + 1,
+            find_owners=self._actors.find_owners,
             errors=interface_of(cls).errors if cls is not None else {},
         )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Change, result_or_error
-from viewstamp.client.router import Router
-from viewstamp.errors import CommandError, TrimmedError, UnavailableError
-from viewstamp.ids import Index
+from viewstamp.errors import CommandError, TrimmedError, UnavailableError, UnknownActorError
+from viewstamp.ids import GROUP_0, Index
 from viewstamp.wire.commands import decode_arguments
 from viewstamp.wire.requests import WatchActor
+from viewstamp.wire.spread_actors import SpreadActor
 
 __all__ = ["Watcher"]
 
@@ -26,24 +27,24 @@ class Watcher:
 
     def __init__(
         self,
-        router: Router,
+        groups: Groups,
         options: ClientOptions,
         actor: str,
         key: str | None,
         index: int,
         *,
-        floor: int,
+        find_owners: Callable[[str, float], Awaitable[SpreadActor | None]],
         errors: Mapping[str, type[CommandError]],
     ) -> None:
         """Begin.
 
         Args:
-          router: sends the requests.
+          groups: the groups of the client.
           options: of the client.
           actor: its name.
           key: of the instance; None = all.
           index: the first index of interest; 0 = from now on.
-          floor: with ``index`` 0 the lowest index that may be returned, because a node that is behind may name less.
+          find_owners: finds the groups that own the instances of an actor, within a deadline.
           errors: classes by name, for the errors of commands.
         """
         self.index = index
@@ -51,9 +52,12 @@ class Watcher:
         """The member to ask, because others keep too few changes; None = any."""
         self._actor = actor
         self._key = key
-        self._floor = floor
         self._errors = errors
-        self._router = router
+        self._groups = groups
+        self._group = GROUP_0
+        self._floor = groups.group_0.sender.session.applied_index + 1
+        """With ``index`` 0 the lowest index that may be returned, because a node that is behind may name less."""
+        self._find_owners = find_owners
         self._options = options
         self._untried: list[str] | None = None
         """Members that have not answered TrimmedError; None = no member has."""
@@ -69,18 +73,36 @@ class Watcher:
         # With index 0 the node answers at once, with the index at which it is.
         wait = self._options.follow_wait if self.index else 0.0
         request = WatchActor(actor=self._actor, key=self._key, index=self.index, wait=wait)
-        try:
-            _, frame = await self._router.ask_any(
-                request, seconds=self._options.timeout + wait, wait=wait, node=self.node
-            )
-        except TrimmedError as error:
-            self.on_trimmed(error, [str(each["id"]) for each in await self._router.status() if each["reachable"]])
-            return []
-        except UnavailableError:
-            if self._router.is_closed or not self.on_away():
-                raise
-            return []
+        with self._groups.call(self._group) as parts:
+            parts.router.start()
+            router = parts.router
+            try:
+                _, frame = await router.ask_any(
+                    request, seconds=self._options.timeout + wait, wait=wait, node=self.node
+                )
+            except TrimmedError as error:
+                self.on_trimmed(error, [str(each["id"]) for each in await router.status() if each["reachable"]])
+                return []
+            except UnknownActorError as error:
+                await self._move(error)
+                return []
+            except UnavailableError:
+                if router.is_closed or not self.on_away():
+                    raise
+                return []
         return self.on_answer(frame.body)
+
+    async def _move(self, error: UnknownActorError) -> None:
+        """Go to the group that owns the instance. Raises ``error`` if group 0 owns it, or all instances are watched."""
+        router = self._groups.group_0.router
+        if not error.is_spread or self._key is None or self._group != GROUP_0:
+            raise error
+        owners = await self._find_owners(self._actor, router.deadline(None))
+        if owners is None:
+            raise error
+        self._group = owners.group_of(self._key)
+        with self._groups.call(self._group) as parts:
+            self._floor = parts.sender.session.applied_index + 1
 
     def on_answer(self, body: Mapping[str, Any]) -> list[Change]:
         """Process an answer; return the new changes."""

@@ -19,6 +19,9 @@ applied state. Another leader may choose others for a second copy, but it finds 
 is applied. A release before spread topics would stop at the record, so the probe asks for that kind of record. It is
 made before the first topic only, because afterwards a member of such a release has stopped already, and a member that
 is down must not prevent another topic.
+
+A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
+groups are established does not change, so another leader takes the same ones, or more.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.host.interfaces import Network
 from viewstamp.ids import GroupId, NodeId, name_of
+from viewstamp.node.actor_owners import ActorSpreadingQuery, SpreadActorsQuery
 from viewstamp.node.answers import result_fields
 from viewstamp.node.group import Group
 from viewstamp.node.group_0 import check_group_0
@@ -38,6 +42,7 @@ from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
 from viewstamp.node.state_machine import (
     FreeGroupsQuery,
     GroupsQuery,
+    InterfaceQuery,
     PlacedGroup,
     PlacementQuery,
     SpreadingQuery,
@@ -51,6 +56,7 @@ from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
 from viewstamp.wire.spreading import encode_spread
 
@@ -60,6 +66,7 @@ _PROBES_MAX = 3
 """Times that the members are probed because they have changed meanwhile."""
 _NO_GROUP = "no group was placed"
 _NO_TOPIC = "no topic was created"
+_NO_ACTOR = "no actor was spread"
 
 
 class Placer:
@@ -133,6 +140,47 @@ class Placer:
             if group.membership.addresses == membership.addresses:
                 return record
         raise _changing(_NO_TOPIC)
+
+    async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
+        """Return the record to propose, or the actor that is spread already. Changes nothing; cancellable.
+
+        Args:
+          asked: the request.
+          by: the caller for the audit log; "" = none is known.
+
+        Raises:
+          UnknownActorError: this node's code does not have the actor.
+          RequestError: as :meth:`prepare`; or no group is established; or the record would be refused.
+          NotLeaderError, NoQuorumError, UnavailableError: as :meth:`prepare`.
+        """
+        group = self._group
+        self._check_leading()
+        actors, _ = await group.reading.query(SpreadActorsQuery(), stale=False)
+        for _ in range(_PROBES_MAX):
+            membership = group.membership
+            record = self._actor_record(asked, by)
+            if (found := group.machine.query(ActorSpreadingQuery(record))) is not None:
+                return found
+            group.machine.query(InterfaceQuery(asked.name))  # Raises if this node does not know the actor.
+            self._check_open(_NO_ACTOR)
+            if actors:
+                return record
+            await self._probe(membership, Kind.SPREAD_ACTOR, _NO_ACTOR)
+            if group.membership.addresses == membership.addresses:
+                return record
+        raise _changing(_NO_ACTOR)
+
+    def _actor_record(self, asked: SpreadActorOverGroups, by: str) -> Batch:
+        """Return the record of an actor: over the named groups, or all that are established. Raises RequestError."""
+        groups = asked.groups
+        if not groups:
+            groups = [each.id for each in self._group.machine.query(GroupsQuery()) if each.is_established]
+        if not groups:
+            raise RequestError(
+                f"no group is established, so no actor can be spread; {_NO_ACTOR}",
+                remedy="place groups first: `viewstamp group place STREAM`; see them with `viewstamp group list`",
+            )
+        return encode_spread_actor(asked.name, groups, are_named=bool(asked.groups), by=by)
 
     def _topic_record(self, asked: CreateSpreadTopic, by: str) -> Batch:
         """Return the record of a topic, with the named groups in turns, or the free ones."""
@@ -247,9 +295,9 @@ async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
 def _propose_or_answer(
     caller: Caller,
     request: int,
-    asked: PlaceGroup | CreateSpreadTopic,
+    asked: PlaceGroup | CreateSpreadTopic | SpreadActorOverGroups,
     name: str,
-    prepared: Batch | PlacedGroup | SpreadTopic,
+    prepared: Batch | PlacedGroup | SpreadTopic | SpreadActor,
 ) -> None:
     """Propose the prepared record; answer at once, with the field ``name``, if it would change nothing."""
     if isinstance(prepared, Batch):
@@ -289,3 +337,20 @@ async def _list_spread_topics(caller: Caller, request: int, asked: ListSpreadTop
     caller.check(asked)
     seen = [each.describe() for each in topics if caller.gate.sees(caller.credentials, ListSpreadTopics, each.name)]
     caller.ok(request, {"topics": seen, "age": age})
+
+
+@in_a_task(SpreadActorOverGroups)
+async def _spread_actor(caller: Caller, request: int, asked: SpreadActorOverGroups) -> None:
+    """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_actor(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "actor", prepared)
+
+
+@in_a_task(ListSpreadActors)
+async def _list_spread_actors(caller: Caller, request: int, asked: ListSpreadActors) -> None:
+    check_group_0(caller)
+    actors, age = await caller.group.reading.query(SpreadActorsQuery(), stale=asked.stale)
+    caller.check(asked)
+    seen = [each.describe() for each in actors if caller.gate.sees(caller.credentials, ListSpreadActors, each.name)]
+    caller.ok(request, {"actors": seen, "age": age})

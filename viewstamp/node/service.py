@@ -68,6 +68,7 @@ from viewstamp.wire.requests import (
     TrimTopic,
 )
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
 from viewstamp.wire.spread_requests import CreateSpreadTopic
 
 __all__ = [
@@ -215,6 +216,10 @@ class PlacingService(Protocol):
 
     async def prepare_topic(self, asked: CreateSpreadTopic, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic that exists. Raises as ``Placer.prepare_topic``."""
+        ...
+
+    async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
+        """Return the record to propose, or the actor that is spread. Raises as ``Placer.prepare_actor``."""
         ...
 
 

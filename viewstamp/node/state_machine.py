@@ -381,8 +381,7 @@ class ArchivableTopic:
       next_first: the position at which its next run begins.
       archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
-      is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
-        members that go on can read records about runs.
+      is_archive_used: whether any topic has a run, or had a committed one.
     """
 
     id: TopicId
@@ -539,6 +538,10 @@ class StateMachine(Protocol):
       * ``admit`` is called on the leader only, between ``begin_leading`` and ``stop_leading``, and sees
         every batch that enters the log in that time
     """
+
+    def follow(self, group: GroupId, group_0: StateMachine) -> None:
+        """Become the state machine of another group than 0; that of group 0 on this node knows the owners of actors."""
+        ...
 
     def begin_leading(self) -> None:
         """Start admitting. All records of earlier terms have been applied."""

@@ -27,8 +27,7 @@ Promises
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
     ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
-  * ``runs``: the catalogue of runs of archived records (design note 0022). ``archive_settings``: the settings of topics
-    that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
+  * ``runs``: the catalogue of runs of archived records (design note 0022).
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
     part for the streams of one group (design note 0021).
@@ -82,7 +81,8 @@ Decisions per kind of batch
                   | older than the kept receipts: StaleSessionError         |
   COMMANDS        | as RECORDS, but n = last + 1: every command must be     | checks the sequence, runs the
                   | known to this leader's code (UnknownActorError,         | commands; receipt (position 0) and
-                  | RequestError); position 0                               | results. Unknown: OutdatedCodeError
+                  | RequestError), and this group must own its instance     | results. Unknown: OutdatedCodeError
+                  | (``spread_actors.py``); position 0                      |
   FENCE           | n <= applied last: Answered; else Accepted              | n <= last: the recorded answer, or
                   |                                                        | None; else last + 1 .. n become
                   |                                                        | "not applied", last = n, None. With a
@@ -97,8 +97,6 @@ Decisions per kind of batch
                   |                                                        | else than is asked for
   CONFIGURE_TOPIC | Accepted where the topic exists                         | sets the given keys, trims at once;
                   |                                                        | {"topic": ...}
-  CONFIGURE_      | Accepted where apply would not refuse it now            | sets the given keys, creates the topic if
-  ARCHIVE         |                                                        | it says so; {"topic": ...}
   TRIM_TOPIC      | Accepted up to the topic's next position as applied     | records below go; {"topic": ...};
                   |                                                        | RequestError beyond the next position
   STAGED          | as RECORDS, and its attempt must be open, and below the | checks the sequence; counts it to
@@ -131,6 +129,9 @@ Decisions per kind of batch
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings
+  SPREAD_ACTOR    | the actor is spread: Answered; RequestError where       | {"actor": ...}, new or found by its
+                  | apply would refuse it now; else Accepted                | name; RequestError: it has an instance,
+                  |                                                        | or is spread in another way
   ORDER           | without effect: Answered; RequestError where apply      | {"version"}; RequestError: it names what
                   | would refuse it now; else Accepted                      | is no stream of a spread topic
   CONTEXT         | without effect: Answered; RequestError where apply      | {}; RequestError: a gap, a contradiction,
@@ -141,8 +142,8 @@ Decisions per kind of batch
   FORGET_RUN      |                                                        |
   MEMBERSHIP      | Accepted                                               | no effect
   FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups, spread
-                  |                                                        | topics, the order, and the runs that are
-                  |                                                        | not committed; an audit entry
+                  |                                                        | topics and actors, the order, and the runs
+                  |                                                        | that are not committed; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.
@@ -158,7 +159,8 @@ next positions and last sequences, as differences to the applied state. It exist
 batch that is in the log and takes no position would leave a gap behind the positions that were stamped after it. One
 refusal could come later: a session could be forgotten between admission and application. It is excluded, because at
 most one batch in the log forgets sessions (OPEN_SESSION or EXPIRE_SESSIONS), the sessions that it forgets are known,
-and their batches are refused with UnavailableError until it is applied.
+and their batches are refused with UnavailableError until it is applied. Nor could an actor be spread over groups in
+that time: while a SPREAD_ACTOR is in the log and not applied, commands of its actor are refused with UnavailableError.
 
 While access control is on, ``admit`` also checks the caller of a client's batch (``gate.py``), by the applied state:
 after the retries, so that a batch that is in the log is answered, and before the order of sequences, because a caller
@@ -168,8 +170,7 @@ caller, without a fence: no leader admits it any more, because each has applied 
 A leader proposes EXPIRE_SESSIONS by itself (``upkeep``, once a second). Its record is the msgpack list of at most 1000
 ids of sessions that were unused for ``session_seconds``, up to the log time of the record itself. It holds the ids and
 not the time, so that members need not agree on when a session was used. The list is empty if the record is only there
-to advance log time: staged records and tokens expire, archive delays end and archived records are deleted by log time,
-and a full log accepts no other records. The
+to advance log time: staged records and tokens expire by log time, and a full log accepts no other records. The
 admission view also holds the decoded commands of checked batches, so that the leader decodes them once.
 
 COMMITs and the admission view. A COMMIT that was admitted may still be refused when it is applied, because an abort or
@@ -188,8 +189,7 @@ The outcome of each failure of a sink's writers
   the leader changes                 a leader's memory holds only the pending bytes of the quota; all else is in the log
   the caller is cancelled            as if it had died; a later call returns the outcome
 
-Retention, of a topic without archive settings; ``archive_plan.py`` has the others. A topic with ``retain_bytes`` is
-checked at each of its batches; all topics with ``retain_seconds``, or with a delete age of archived records, at the
+Retention. A topic with ``retain_bytes`` is checked at each of its batches; all topics with ``retain_seconds`` at the
 first batch, of any kind, in each second of log time. So records age in a topic that gets none, but not in a log that
 gets none. Retention drops whole entries of the sparse map, so a topic may keep too much by one entry: 64 KiB, or one
 COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the

@@ -42,6 +42,7 @@ class AdmissionView:
       * ``pending`` is ordered by the latest use in the log
       * at most one batch in the log will forget sessions, an OPEN_SESSION or an EXPIRE_SESSIONS; ``victims`` are the
         sessions that it forgets
+      * commands of an actor that a record in the log is about to spread are not admitted
       * topics of a COMMIT in the log that is not applied accept no records, because their next positions are unknown
       * commands are kept for batches that are in the log and not applied, of at most ``_KEPT_BYTES`` together
     """
@@ -53,6 +54,7 @@ class AdmissionView:
         "_positions",
         "committing",
         "pending",
+        "spreading",
         "staged_bytes",
         "victims",
     )
@@ -70,6 +72,31 @@ class AdmissionView:
         self.staged_bytes = 0
         """The size of staged batches that are in the log and not applied."""
         self._opens = 0
+        self.spreading: dict[str, int] = {}
+        """By the name of an actor, the number of records in the log that spread it and are not applied."""
+
+    def spread(self, actor: str) -> None:
+        """Record that a SPREAD_ACTOR enters the log."""
+        self.spreading[actor] = self.spreading.get(actor, 0) + 1
+
+    def spread_applied(self, actor: str) -> None:
+        """Record that a SPREAD_ACTOR that was admitted here is applied, with or without effect."""
+        left = self.spreading.pop(actor, 1) - 1
+        if left:
+            self.spreading[actor] = left
+
+    def check_not_spreading(self, commands: Iterable[Command]) -> None:
+        """Check that no record in the log is about to spread an actor of these commands.
+
+        Raises:
+          UnavailableError: one is; the batch is certainly not in the log, and is refused or accepted a moment later.
+        """
+        for command in commands:
+            if command.actor in self.spreading:
+                raise UnavailableError(
+                    f"actor {command.actor!r} is being spread over groups; nothing was written",
+                    remedy="try again at once",
+                )
 
     def keep_commands(self, batch: Batch, commands: list[Command]) -> None:
         """Keep the decoded commands of a batch that enters the log, until it is applied, if they are not too many."""

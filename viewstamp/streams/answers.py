@@ -7,6 +7,7 @@ from typing import Any
 from viewstamp.actors.replicated import ActorHost
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import Sequence
+from viewstamp.node.actor_owners import ActorSpreadingQuery, OwnedQuery, SpreadActorsQuery
 from viewstamp.node.state_machine import (
     ActorChangesQuery,
     ActorQuery,
@@ -59,9 +60,9 @@ def answer_to(query: Query[Any], state: State, actors: ActorHost) -> object:
         case FirstPositionQuery(topic_id):
             return state.topic(topic_id).first_position
         case TopicsQuery():
-            return [state.describe(topic) for topic in state.topics.values()]
+            return [topic.describe() for topic in state.topics.values()]
         case TopicQuery(name):
-            return state.describe(state.named(name))
+            return state.named(name).describe()
         case SplitQuery(name, start, end, size):
             return _split(state, name, start, end, size)
         case TimeQuery(name, timestamp):
@@ -77,9 +78,21 @@ def answer_to(query: Query[Any], state: State, actors: ActorHost) -> object:
         case OutcomeQuery():
             return _outcome(state, query)
         case ActorsQuery():
-            return actors.list()
+            spread = state.spread_actors.actors
+            return [
+                {**each, "groups": list(spread[each["name"]].groups)} if each["name"] in spread else each
+                for each in actors.list()
+            ]
         case InterfaceQuery(name):
-            return actors.describe(name)
+            owners = state.spread_actors.actors.get(name)
+            return {**actors.describe(name), **({"spread": owners.describe()} if owners is not None else {})}
+        case OwnedQuery(calls, group):
+            state.spread_actors.check(calls, group)
+            return None
+        case SpreadActorsQuery():
+            return list(state.spread_actors.actors.values())
+        case ActorSpreadingQuery(record):
+            return state.spread_actors.find_settled(record, state.placements, actors.count_instances)
         case ActorChangesQuery(name, instance, index):
             return actors.changes(name, instance, index)
         case _:

@@ -19,10 +19,13 @@ from viewstamp.errors import (
     RequestError,
     UnavailableError,
 )
-from viewstamp.ids import Index, Position, SessionId
+from viewstamp.ids import GROUP_0, GroupId, Index, Position, SessionId
 from viewstamp.node.access import Credentials
+from viewstamp.node.actor_owners import OwnedQuery
 from viewstamp.node.state_machine import (
     Accepted,
+    ActorChangesQuery,
+    ActorQuery,
     Admission,
     Answered,
     AnswerT,
@@ -31,6 +34,7 @@ from viewstamp.node.state_machine import (
     Query,
     Result,
     SnapshotView,
+    StateMachine,
     Waiting,
 )
 from viewstamp.streams.admission import AdmissionView, mismatch, refusal
@@ -69,6 +73,8 @@ _SPREAD = 0x9E37_79B9_7F4A_7C15
 _MASK = (1 << 64) - 1
 _WAITING = Waiting()
 _NO_POSITION = Accepted(Position(0))
+_OF_INSTANCES = (ActorQuery, ActorChangesQuery)
+"""The queries about instances, each of which has one owner."""
 
 
 class Streams:
@@ -114,6 +120,8 @@ class Streams:
         self._ledger = Ledger(State(), topics_max=topics_max)
         self.gate = StateGate(self._ledger.state)
         """Decides about the rights of callers, always by the applied state."""
+        self._group = GROUP_0
+        self._group_0: StateMachine = self
         self._view: AdmissionView | None = None
         self._cut: StreamsCut | None = None
         """The open cut. It is called before each change."""
@@ -121,6 +129,17 @@ class Streams:
     @property
     def _state(self) -> State:
         return self._ledger.state
+
+    def follow(self, group: GroupId, group_0: StateMachine) -> None:
+        """Become the state machine of another group than 0; see :class:`StateMachine`."""
+        self._group, self._group_0 = group, group_0
+
+    def _check_owned(self, calls: Iterable[tuple[str, str | None]]) -> None:
+        """Check that this group owns the instances of calls. Raises UnknownActorError, UnavailableError."""
+        if self._group != GROUP_0:
+            self._group_0.query(OwnedQuery(calls, self._group))
+        elif self._state.spread_actors.actors:
+            self._state.spread_actors.check(calls, GROUP_0)
 
     # Leading.
 
@@ -165,10 +184,6 @@ class Streams:
                     check_new_topic(settings.name)
             case Kind.CONFIGURE_TOPIC:
                 self._state.named(decode_settings(batch).name)
-            case Kind.CONFIGURE_ARCHIVE:
-                topic, settings, _ = self._state.archivable(batch, self._topics_max)
-                if topic is None:
-                    check_new_topic(settings.name)
             case Kind.TRIM_TOPIC:
                 self._state.trimmable(*decode_trim(batch))
             case Kind.BEGIN_ATTEMPT:
@@ -179,6 +194,8 @@ class Streams:
                 settled = self._state.find_settled(batch)
                 if settled is not None:
                     return Answered(settled)
+            case Kind.SPREAD_ACTOR:
+                return self._admit_spread_actor(view, batch)
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
                 self._state.runs.check(batch, self._state.topics)
         return _NO_POSITION
@@ -187,8 +204,8 @@ class Streams:
         """Return the batch that a leader proposes by itself; None = none is needed. See :class:`StateMachine`.
 
         The batch ends the sessions that have been unused for too long. It may name none: if staged records or tokens
-        expire by log time, or an age or a delay of archived records ends, it is proposed to advance log time, because a
-        full log may accept nothing else before that, and an idle one gets nothing else.
+        expire by log time, it is proposed to advance log time, because a full log may accept nothing else before they
+        expire, and an idle one gets nothing else.
         """
         view = self._view
         assert view is not None, "only a leader proposes"
@@ -199,7 +216,15 @@ class Streams:
         is_due = any(
             not each.is_due(log_time) and each.is_due(now) for each in (self._state.staging, self._state.access)
         )
-        return encode_expiry(expired) if expired or is_due or self._state.has_ended(log_time, now) else None
+        return encode_expiry(expired) if expired or is_due else None
+
+    def _admit_spread_actor(self, view: AdmissionView, batch: Batch) -> Admission:
+        state = self._state
+        actor = state.spread_actors.find_settled(batch, state.placements, self._actors.count_instances)
+        if actor is not None:
+            return Answered({"actor": actor.describe()})
+        view.spread(decode_fields(batch, name=str)[0])
+        return _NO_POSITION
 
     def _admit_attempt(self, batch: Batch) -> Admission:
         staging = self._state.staging
@@ -280,6 +305,9 @@ class Streams:
             if caller is not None:
                 self.gate.check_commands(caller, commands)
             self._actors.check(commands)
+            if view.spreading:
+                view.check_not_spreading(commands)
+            self._check_owned((command.actor, command.key) for command in commands)
             view.check_kept(session.id)
             view.use(session, sequence, fence=False)
             view.keep_commands(batch, commands)
@@ -356,6 +384,9 @@ class Streams:
             case Kind.EXPIRE_SESSIONS:
                 self._ledger.apply(batch)
                 return self._apply_expire_sessions(batch)
+            case Kind.SPREAD_ACTOR:
+                self._ledger.apply(batch)
+                return self._apply_spread_actor(batch)
             case Kind.FORK:
                 self._ledger.apply(batch)
                 return self._apply_fork(batch)
@@ -397,7 +428,11 @@ class Streams:
             raise diverged(batch, "sequence", session.last + 1, batch.sequence)
         view = self._view
         commands = view.take_commands(batch) if view is not None else None
-        results = self._actors.apply(batch, self._decode(batch) if commands is None else commands)
+        if commands is None:
+            commands = self._decode(batch)
+        if self._state.spread_actors.actors:
+            self._check_unspread(batch, commands)
+        results = self._actors.apply(batch, commands)
         receipt = Placement(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
         held = session.result_bytes
         self._state.chain = crc32c(session.applied(receipt, results), self._state.chain)
@@ -456,6 +491,26 @@ class Streams:
             self._view.expired()
         return {}
 
+    def _apply_spread_actor(self, batch: Batch) -> Result:
+        """Spread an actor that has no instance. Not in the ledger, because that does not know the instances."""
+        state = self._state
+        (name,) = decode_fields(batch, name=str)
+        if self._view is not None:
+            self._view.spread_applied(name)
+        is_new = name not in state.spread_actors.actors
+        actor = state.spread_actors.apply(batch, state.placements, self._actors.count_instances)
+        state.note(batch.kind, actor.id, *actor.groups)
+        if is_new:
+            state.access.note(batch, "actor spread", f"{actor.name}: groups {', '.join(map(str, actor.groups))}")
+        return {"actor": actor.describe()}
+
+    def _check_unspread(self, batch: Batch, commands: Iterable[Command]) -> None:
+        """Check that no command of a committed batch is for a spread actor: no leader of group 0 admits such a one."""
+        spread = self._state.spread_actors.actors
+        for command in commands:
+            if command.actor in spread:
+                raise diverged(batch, f"instances of {command.actor!r}", 0, 1)
+
     def _apply_fork(self, batch: Batch) -> Result:
         """End all sessions, because their clients belong to the cluster from which this one was forked."""
         ended = self._state.sessions.clear()
@@ -485,7 +540,9 @@ class Streams:
             sessions.bound_results(self._result_bytes_max, self._before_session)
 
     def query(self, query: Query[AnswerT], /) -> AnswerT:
-        """Read the applied state. Raises as :func:`viewstamp.streams.answers.answer_to`."""
+        """Read the applied state. Raises as :func:`viewstamp.streams.answers.answer_to`, and for another's instance."""
+        if isinstance(query, _OF_INSTANCES):
+            self._check_owned([(query.actor, query.key)])
         return cast("AnswerT", answer_to(query, self._ledger.state, self._actors))
 
     def status(self) -> dict[str, object]:
@@ -497,7 +554,6 @@ class Streams:
             "topics": len(self._state.topics),
             "sinks": len(self._state.staging.sinks),
             "archived_runs": len(self._state.runs.runs),
-            "archived_topics": len(self._state.archiving),
             "staged_bytes": self._state.staging.bytes,
         }
 

@@ -72,7 +72,6 @@ ERRORS: dict[str, type[ViewstampError]] = {
         TlsError,
         TopicExistsError,
         UnavailableError,
-        UnknownActorError,
         UnknownTopicError,
         ViewstampError,
         WrongClusterError,
@@ -94,6 +93,7 @@ _DETAILS: dict[type[ViewstampError], dict[str, Callable[[Any], Any]]] = {
     TrimmedError: {"first": _number},
     PositionMismatchError: {"actual": _number},
     DivergedError: {"index": _number},
+    UnknownActorError: {"is_spread": bool},
     CommandError: {"kind": lambda value: str(value or "")},
 }
 """The fields that a class has beside its text, as they are sent, and how each is read."""
@@ -173,15 +173,14 @@ def _is_receipt(value: object) -> bool:
 
 
 def _is_topic(value: object) -> bool:
-    checks = {"name": _is_text, **dict.fromkeys(("id", "first_position", "last_position", "bytes"), _is_int)}
-    if not (isinstance(value, dict) and _has(value, checks)):
-        return False
-    parts = ("archive", _ARCHIVE), ("archived", _ARCHIVED)
-    return all(part not in value or _has(value[part], part_checks) for part, part_checks in parts)
+    return _has(
+        value, {"name": _is_text, "id": _is_int, "first_position": _is_int, "last_position": _is_int, "bytes": _is_int}
+    )
 
 
 def _is_actor(value: object) -> bool:
-    return _has(value, {"name": _is_text, "class": _is_text, "version": _is_int, "instances": _is_int})
+    checks = {"name": _is_text, "class": _is_text, "version": _is_int, "instances": _is_int}
+    return _has(value, checks) and _is_list_of(value.get("groups", []), _is_int)  # type: ignore[attr-defined]
 
 
 def _is_snapshot(value: object) -> bool:
@@ -261,16 +260,28 @@ def _is_spread(value: object) -> bool:
     return is_whole and all(1 <= stream <= streams for _, stream in ranges)
 
 
+def _is_spread_actor(value: object) -> bool:
+    """Return whether a value is a spread actor, of whose slots each belongs to one group."""
+    lists = {"ranges": lambda each: _is_list_of(each, _is_range)}
+    if not _has(value, {"name": _is_text, **dict.fromkeys(("id", "slots"), _is_int), **lists}):
+        return False
+    assert isinstance(value, dict)
+    starts = [first for first, _ in value["ranges"]]
+    is_whole = starts[:1] == [0] and starts == sorted(set(starts)) and starts[-1] < value["slots"]
+    return is_whole and all(group > 0 for _, group in value["ranges"])
+
+
+def _is_described_actor(value: object) -> bool:
+    return isinstance(value, dict) and ("spread" not in value or _is_spread_actor(value["spread"]))
+
+
 def _is_range(value: object) -> bool:
     return _is_list_of(value, _is_int) and len(value) == 2  # type: ignore[arg-type]
 
 
 def _is_run(value: object) -> bool:
     numbers = dict.fromkeys(("id", "first", "last", "changed_at"), _is_int)
-    if not _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)}):
-        return False
-    assert isinstance(value, dict)
-    return _is_int(value.get("delay", 0))
+    return _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)})
 
 
 def _is_orphan(value: object) -> bool:
@@ -287,8 +298,6 @@ def _is_entry(value: object) -> bool:
     return isinstance(value, list) and list(map(type, value)) == [int, int, str, str, str]
 
 
-_ARCHIVE = dict.fromkeys(("after_seconds", "delay_seconds", "delete_seconds"), _is_number)
-_ARCHIVED = dict.fromkeys(("first", "end", "runs", "bytes", "first_time", "last_time", "waiting_since"), _is_int)
 _CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
 
 
@@ -309,7 +318,6 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CREATE_TOPIC: {"topic": _is_topic},
     FrameKind.TRIM_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
-    FrameKind.CONFIGURE_ARCHIVE: {"topic": _is_topic},
     FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
     FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
     FrameKind.READ: {"applied_index": _is_int},
@@ -317,7 +325,9 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.QUERY: {"result": _is_bytes, "applied_index": _is_int, "age": _is_number},
     FrameKind.WATCH: {"changes": lambda value: _is_list_of(value, _is_change), "index": _is_int},
     FrameKind.LIST_ACTORS: {"actors": lambda value: _is_list_of(value, _is_actor)},
-    FrameKind.DESCRIBE_ACTOR: {"actor": lambda value: isinstance(value, dict)},
+    FrameKind.DESCRIBE_ACTOR: {"actor": _is_described_actor},
+    FrameKind.SPREAD_ACTOR: {"actor": _is_spread_actor},
+    FrameKind.LIST_SPREAD_ACTORS: {"actors": lambda value: _is_list_of(value, _is_spread_actor), "age": _is_number},
     FrameKind.CREATE_SNAPSHOT: {"snapshot": _is_snapshot},
     FrameKind.LIST_SNAPSHOTS: {"snapshots": lambda value: _is_list_of(value, _is_snapshot)},
     FrameKind.BEGIN_ATTEMPT: {"attempt": _is_int, "commit": lambda value: value is None or _is_commit(value)},

@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from viewstamp.errors import CommandError, RequestError, ResultTooLargeError, UnknownActorError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.spread_actors import SpreadActor
 from viewstamp.wire.values import CONTAINER_CODES, UNPACK_ERRORS, count_containers, pack, unpack, unpack_all
 
 __all__ = [
@@ -329,6 +330,7 @@ class Interface:
 
     It is the class's ``__viewstamp__``. ``name`` is the class's name, ``version`` the version in its commands.
     ``errors`` are the subclasses of ``CommandError`` that callers get as themselves; they are not transferred.
+    ``spread`` has the owners of the instances, if the node that described the actor knows it as spread over groups.
     """
 
     name: str
@@ -336,6 +338,7 @@ class Interface:
     commands: Mapping[str, Method]
     queries: Mapping[str, Method]
     errors: Mapping[str, type[CommandError]] = field(default_factory=dict)
+    spread: SpreadActor | None = None
 
     def check(
         self, method: str, arguments: list[Any] | tuple[Any, ...], named: Mapping[str, Any], *, query: bool
@@ -372,7 +375,7 @@ class Interface:
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Interface:
-        """Read the value from :meth:`to_wire`; the result has no classes of errors.
+        """Read the value from :meth:`to_wire`, to which a node may have added ``spread``; it has no classes of errors.
 
         Raises:
           RequestError: it is something else.
@@ -383,6 +386,7 @@ class Interface:
                 int(data["version"]),
                 {str(name): _from_wire(method) for name, method in data["commands"].items()},
                 {str(name): _from_wire(method) for name, method in data["queries"].items()},
+                spread=SpreadActor.read(data["spread"]) if "spread" in data else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             raise RequestError(f"no description of an actor: {error!r:.200}") from error

@@ -343,6 +343,11 @@ class ActorHost:
         """
         return {**self._named(name).interface.to_wire(), "name": name}
 
+    def count_instances(self, name: str) -> int:
+        """Return the number of instances of an actor; 0 also if this member's code does not have it."""
+        hosted = self._hosted.get(name)
+        return 0 if hosted is None else len(hosted.order)
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the rows of :meth:`list`, by the actors' names."""
         return {each.pop("name"): each for each in self.list()}
@@ -390,6 +395,22 @@ class ActorHost:
                 packed = hosted.pack_state(hosted.revive(instance) if actor is None else actor)
                 whole.update(b"%r %r %d " % (name.encode(), instance.key.encode(), len(packed)) + packed)
         return whole.digest()
+
+    def state_sum(self, name: str) -> bytes:
+        """Return a checksum of the states of all instances of an actor, in any order and of any number of hosts. Slow.
+
+        It is the sum, modulo 2^128, of a digest of each instance's key and packed state. So the sum over the groups of
+        a spread actor is that of one group with all the instances.
+        """
+        total = 0
+        hosted = self._named(name)
+        for instance in hosted.order:
+            actor = instance.actor
+            packed = hosted.pack_state(hosted.revive(instance) if actor is None else actor)
+            key = instance.key.encode()
+            digest = blake2b(b"%d %b %b" % (len(key), key, packed), digest_size=16).digest()
+            total += int.from_bytes(digest, "little")
+        return (total % (1 << 128)).to_bytes(16, "little")
 
     # Cuts.
 

@@ -1,0 +1,123 @@
+"""Planted mistakes in the owners of instances of actors that are spread over groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+
+from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.ids import GROUP_0, GroupId
+from viewstamp.streams import machine
+from viewstamp.streams.admission import AdmissionView
+from viewstamp.streams.placement import Placements
+from viewstamp.streams.spread_actors import SpreadActors
+from viewstamp.wire import spread_actors
+from viewstamp.wire.batch import Batch
+from viewstamp.wire.spread_actors import SpreadActor
+from viewstamp.wire.staged import decode_fields
+
+__all__ = ["ACTOR_MUTANTS"]
+
+
+def slot_of_an_instance_by_hash() -> AbstractContextManager[None]:
+    """The slot of an instance is computed by a function that differs between processes."""
+    return everywhere(spread_actors.actor_slot, lambda actor, key, slots: hash((actor, key)) % slots)
+
+
+def spread_an_actor_with_instances() -> AbstractContextManager[None]:
+    original = SpreadActors._check_new
+
+    def check_new(self: SpreadActors, actor: SpreadActor, placements: Placements, instances: int) -> None:
+        original(self, actor, placements, 0)
+
+    return patched(SpreadActors, _check_new=check_new)
+
+
+def admit_behind_the_spreading() -> AbstractContextManager[None]:
+    """A leader compares a command with the applied state only, and not with the records in its log."""
+    return patched(AdmissionView, check_not_spreading=lambda self, commands: None)
+
+
+def call_what_another_group_owns() -> AbstractContextManager[None]:
+    """Group 0 refuses instances of spread actors, and another group carries out each call of one."""
+    original = SpreadActors.check
+
+    def check(self: SpreadActors, calls: Iterable[tuple[str, str | None]], group: GroupId) -> None:
+        if group == GROUP_0:
+            original(self, calls, group)
+
+    return patched(SpreadActors, check=check)
+
+
+def read_what_another_group_owns() -> AbstractContextManager[None]:
+    """Commands are compared with the owners, and queries are not: they read an instance that was just made."""
+    return patched(machine, _OF_INSTANCES=())
+
+
+def move_instances_by_a_late_copy() -> AbstractContextManager[None]:
+    """The newest record of a spread actor decides about its groups."""
+    original = SpreadActors.apply
+
+    def apply(
+        self: SpreadActors, batch: Batch, placements: Placements, count_instances: Callable[[str], int]
+    ) -> SpreadActor:
+        actor = original(self, batch, placements, count_instances)
+        (groups,) = decode_fields(batch, groups=list)
+        self.actors[actor.name] = SpreadActor.over(actor.id, actor.name, actor.slots, groups)
+        return actor
+
+    return patched(SpreadActors, apply=apply)
+
+
+def snapshot_without_spread_actors() -> AbstractContextManager[None]:
+    return patched(SpreadActors, image=lambda self: [])
+
+
+ACTOR_MUTANTS: dict[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "slot-of-an-instance-by-hash",
+            "the slot of an actor's instance differs between processes",
+            slot_of_an_instance_by_hash,
+            rule="§10",
+        ),
+        Mutant(
+            "spread-an-actor-with-instances",
+            "an actor is spread over groups although group 0 has an instance of it",
+            spread_an_actor_with_instances,
+            rule="§4",
+        ),
+        Mutant(
+            "admit-behind-the-spreading",
+            "group 0 takes a command of an actor that a record in its log is about to spread",
+            admit_behind_the_spreading,
+            rule="§4",
+        ),
+        Mutant(
+            "call-what-another-group-owns",
+            "a group creates an instance that belongs to another group",
+            call_what_another_group_owns,
+            rule="§4",
+        ),
+        Mutant(
+            "read-what-another-group-owns",
+            "a group answers a query of an instance that belongs to another group",
+            read_what_another_group_owns,
+            rule="§4",
+        ),
+        Mutant(
+            "move-instances-by-a-late-copy",
+            "a late copy of a request changes the groups of a spread actor",
+            move_instances_by_a_late_copy,
+            rule="§4",
+        ),
+        Mutant(
+            "snapshot-without-spread-actors",
+            "a snapshot holds no spread actors",
+            snapshot_without_spread_actors,
+            rule="§4",
+        ),
+    )
+}
+"""The mutants by name."""
