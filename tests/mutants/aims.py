@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from viewstamp.sim.network import LinkOptions
-from viewstamp.sim.swarm import DAMAGES, Swarm
+from viewstamp.sim.swarm import DAMAGES, STORE_FAULTS, Swarm
 
 __all__ = ["AIMS", "Aim"]
 
@@ -226,6 +226,27 @@ AIMS: dict[str, Aim] = {
                 disk_mean=0.01,
                 segment_bytes=8 * 1024,
                 value_bytes_max=300,
+            ),
+        ),
+        Aim(
+            "failing stores",
+            "An operator archives topics into a directory, and members delete them from their logs, while the store"
+            " fails in every way, leaders die in its calls, and others are cut off and go on writing.",
+            Swarm(
+                clients=1,
+                callers=2,
+                topics=2,
+                seconds=12.0,
+                fault_seconds=0.8,
+                down_seconds=0.4,
+                strike_seconds=4.0,
+                pause_seconds=0.05,
+                faults={"kill": 1, "isolate": 1, "pause": 1, "clock": 1, "lost-disk": 0.3},
+                segment_bytes=4 * 1024,
+                snapshot_bytes=4 * 1024,
+                value_bytes_max=1000,
+                archives=True,
+                archive_faults=(*STORE_FAULTS, "cut", "die", "die", "slow"),
             ),
         ),
     )

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from tests.mutants.mutants import Mutant, both, patched
-from viewstamp.archive import run_file, run_process, run_store
+from viewstamp.archive import run_file, run_process, run_store, store
 from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_process import RunProcess
-from viewstamp.archive.run_store import RunObjects
-from viewstamp.archive.store import ObjectFile
+from viewstamp.archive.run_store import ReadableRun, RunObjects
+from viewstamp.archive.store import DirectoryObjects, ObjectFile
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import archived, archivist
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
@@ -100,7 +101,7 @@ def snapshot_without_runs() -> AbstractContextManager[None]:
 
 def fork_owns_the_objects() -> AbstractContextManager[None]:
     """A new cluster takes the objects of the old one for its own, so it may remove them."""
-    return patched(RunCatalogue, fork=lambda self, source, log_time: None)
+    return patched(RunCatalogue, fork=lambda self, source, log_time, *, log_begin: None)
 
 
 def commit_unread() -> AbstractContextManager[None]:
@@ -205,7 +206,7 @@ def read_while_dropped() -> AbstractContextManager[None]:
 def fork_drops_what_is_not_its_own() -> AbstractContextManager[None]:
     """The log of a fork deletes records whose objects the old cluster may remove."""
 
-    def fork(self: RunCatalogue, source: str, log_time: int) -> None:
+    def fork(self: RunCatalogue, source: str, log_time: int, *, log_begin: int) -> None:
         for run in list(self.runs.values()):
             self._take_out(run.id)
             del self.runs[run.id]
@@ -226,9 +227,9 @@ def read_without_checksum() -> AbstractContextManager[None]:
 def trust_a_replaced_object() -> AbstractContextManager[None]:
     """Whatever has the name of the run is read as the run."""
 
-    def open_object(self: RunObjects, run: ArchivedRun) -> RunReader:
-        name = run_file.run_name(self._cluster, run.id)
-        return RunReader(ObjectFile(self._store, name, self.list_sizes().get(run.id, run.size)), name)
+    def open_object(self: RunObjects, run: ArchivedRun) -> ReadableRun:
+        name = run_file.run_name(self.cluster, run.id)
+        return self._runs.open(ObjectFile(self._store, name, self.list_sizes().get(run.id, run.size)), name)
 
     return patched(RunObjects, _open=open_object)
 
@@ -366,6 +367,51 @@ def tidy_as_follower() -> AbstractContextManager[None]:
     return patched(Archivist, _tidy=tidy)
 
 
+def commit_unsynced() -> AbstractContextManager[None]:
+    """The object of a run is read back from the page cache, and committed, before it is on the disk."""
+    return patched(store._TemporaryFile, complete=lambda self: self._file.close())
+
+
+def commit_unnamed() -> AbstractContextManager[None]:
+    """The name of the object is not synced, so a power cut of the store takes the whole object."""
+
+    def rename(self: DirectoryObjects, path: str) -> None:
+        with self._errors():
+            self._disk.rename(path + ".temporary", path)
+
+    return patched(DirectoryObjects, _rename=rename)
+
+
+def reuse_ids() -> AbstractContextManager[None]:
+    """A run gets the id of an earlier one."""
+    original = RunCatalogue._check_prepare
+
+    def check_prepare(self: RunCatalogue, batch: Batch, topics: Any) -> TopicRun:
+        run = original(self, batch, topics)
+        return run._replace(id=RunId(run.id | 0x7F))
+
+    return patched(RunCatalogue, _check_prepare=check_prepare)
+
+
+def look_at_a_part() -> AbstractContextManager[None]:
+    """A member deletes its log's copy of a run after it has read the first row group of it."""
+    original = ArchivedReads._usable
+    return patched(ArchivedReads, _usable=lambda self, run: _FirstStep(original(self, run)))
+
+
+class _FirstStep:
+    """A store that reads the first row group of a run, and calls the run verified."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def check(self, run: ArchivedRun) -> Iterator[int]:
+        return islice(self._store.check(run), 1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -455,6 +501,10 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
         Mutant("tidy-never", "the leader tidies on request only", tidy_never, rule="B4 11"),
         Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),
+        Mutant("commit-unsynced", "a run is committed whose object is not synced", commit_unsynced, rule="B4 2"),
+        Mutant("commit-unnamed", "a run is committed whose name is not synced", commit_unnamed, rule="B4 2"),
+        Mutant("run-id-reused", "a run gets the id of an earlier one", reuse_ids, rule="B4 1"),
+        Mutant("look-at-a-part", "the log goes for a run that was read in part", look_at_a_part, rule="§5a"),
         Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
     )
 }

@@ -1281,7 +1281,13 @@ RECORDS: tuple[Record, ...] = (
         "end-by-prepare",
         Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
     ),
-    Record("commit-unread", Case("tests/node/test_archivist.py::test_a_store_that_lies_gets_no_commit")),
+    Record(
+        "commit-unread",
+        Case("tests/node/test_archivist.py::test_a_store_that_lies_gets_no_commit"),
+        "",
+        Seed("failing stores", 5),
+        "CommittedIsWhole",
+    ),
     Record(
         "archive-unprobed",
         Case("tests/node/test_archivist.py::test_a_member_of_an_older_release_gets_no_record_about_runs"),
@@ -1350,14 +1356,23 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "trust-a-replaced-object",
         Case("tests/node/test_archived.py::test_a_damaged_object_is_an_error_that_names_it_and_the_node_goes_on"),
+        "",
+        Seed("failing stores", 3),
+        "DamageIsFound",
     ),
     Record(
         "cache-by-topic",
         Case("tests/node/test_archived.py::test_the_records_of_a_run_are_not_taken_for_those_of_another_one"),
+        "",
+        Seed("failing stores", 2),
+        "NothingDroppedBefore",
     ),
     Record(
         "log-dropped-unread",
         Case("tests/node/test_archived.py::test_the_log_keeps_records_of_a_run_that_the_store_has_lost"),
+        "",
+        Seed("failing stores", 7),
+        "NothingDroppedBefore",
     ),
     Record(
         "cache-without-bound",
@@ -1402,6 +1417,34 @@ RECORDS: tuple[Record, ...] = (
         "tidy-never", Case("tests/node/test_archive_tidying.py::test_the_leader_removes_what_no_run_needs_by_itself")
     ),
     Record("tidy-as-follower", Case("tests/node/test_archive_tidying.py::test_only_the_leader_tidies")),
+    Record(
+        "commit-unsynced",
+        Case("tests/sim/test_archives.py::test_records_are_archived_and_deleted_from_the_log_and_read_again"),
+        "",
+        Seed("failing stores", 1),
+        "CommittedIsWhole",
+    ),
+    Record(
+        "commit-unnamed",
+        Case("tests/sim/test_archives.py::test_records_are_archived_and_deleted_from_the_log_and_read_again"),
+        "",
+        Seed("failing stores", 1),
+        "CommittedIsWhole",
+    ),
+    Record(
+        "run-id-reused",
+        Case("tests/sim/test_archives.py::test_records_are_archived_and_deleted_from_the_log_and_read_again"),
+        "",
+        Seed("failing stores", 1),
+        "RunIdsStay",
+    ),
+    Record(
+        "look-at-a-part",
+        Case("tests/sim/test_archives.py::test_records_are_archived_and_deleted_from_the_log_and_read_again"),
+        "",
+        Seed("failing stores", 2),
+        "NothingDroppedBefore",
+    ),
     Record(
         "prepare-unable",
         Case("tests/node/test_archive_process.py::test_a_process_that_cannot_load_pyarrow_leaves_no_run"),

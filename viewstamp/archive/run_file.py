@@ -41,7 +41,7 @@ from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.columns import join_columns
 
-__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter", "run_name"]
+__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter", "damaged_run", "run_name"]
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records that a writer holds in memory; they become one row group."""
@@ -93,12 +93,12 @@ class RunFooter:
         """Read the description of the file ``name`` and check it. Raises CorruptionError, OutdatedCodeError."""
         text = packed[8:]
         if packed[:8] != b"%08x" % crc32c(text):
-            raise _damaged(name, "its description has another checksum")
+            raise damaged_run(name, "its description has another checksum")
         try:
             found = json.loads(text)
             version = found.pop("format")
         except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise _damaged(name, f"its description cannot be read: {error!r}") from error
+            raise damaged_run(name, f"its description cannot be read: {error!r}") from error
         if version != _FORMAT or found.keys() != {field.name for field in fields(cls)}:
             raise OutdatedCodeError(
                 f"run file {name} has format {version}, but this release reads format {_FORMAT}",
@@ -114,8 +114,20 @@ class RunFooter:
             if not footer.first < footer.end == at:
                 raise ValueError(f"row groups up to {at} instead of {footer.end}")
         except (ValueError, TypeError) as error:
-            raise _damaged(name, f"its description is not that of a run: {error}") from error
+            raise damaged_run(name, f"its description is not that of a run: {error}") from error
         return footer
+
+    def check_identity(self, cluster: ClusterId, run: RunId, name: str) -> None:
+        """Check that the file ``name`` is that of a run of a cluster. Raises CorruptionError."""
+        if (self.cluster, self.run) != (cluster, run):
+            found = f"run {self.run} of cluster {self.cluster}"
+            raise CorruptionError(
+                f"run file {name} is that of {found}, not of run {run} of cluster {cluster}",
+                path=name,
+                expected=f"run {run} of cluster {cluster}",
+                found=found,
+                remedy="put the right object back; another cluster may use the same folder of the store",
+            )
 
 
 class RunWriter:
@@ -248,25 +260,16 @@ class RunReader:
             self._file = self._arrow.parquet.ParquetFile(source)
             packed = (self._file.metadata.metadata or {}).get(_KEY)
         if packed is None:
-            raise _damaged(name, "it has no description of a run")
+            raise damaged_run(name, "it has no description of a run")
         self.footer = RunFooter.unpack(packed, name)
         with self._reading():
             schema = self._file.schema_arrow.remove_metadata()
         if schema != _schema(self._arrow) or self._file.num_row_groups != len(self.footer.groups):
-            raise _damaged(name, "its columns or row groups are not those of its description")
+            raise damaged_run(name, "its columns or row groups are not those of its description")
 
     def check_identity(self, cluster: ClusterId, run: RunId) -> None:
         """Check that the file is that of a run of a cluster. Raises CorruptionError."""
-        footer = self.footer
-        if (footer.cluster, footer.run) != (cluster, run):
-            found = f"run {footer.run} of cluster {footer.cluster}"
-            raise CorruptionError(
-                f"run file {self._name} is that of {found}, not of run {run} of cluster {cluster}",
-                path=self._name,
-                expected=f"run {run} of cluster {cluster}",
-                found=found,
-                remedy="put the right object back; another cluster may use the same folder of the store",
-            )
+        self.footer.check_identity(cluster, run, self._name)
 
     def read(self, start: int, end: int) -> Iterator[Any]:
         """Yield the records at positions in ``[start, end)`` that the run holds, as Arrow tables, by position.
@@ -305,7 +308,7 @@ class RunReader:
             yield table.nbytes
         found = _digest(self.footer.first, self.footer.end, streams)
         if found != self.footer.digest:
-            raise _damaged(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
+            raise damaged_run(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
 
     def _group(self, number: int, group: RunGroup) -> Any:
         with self._reading():
@@ -313,7 +316,7 @@ class RunReader:
             table.validate(full=True)
             checksum = _add_streams(self._arrow, table, None)
         if table.num_rows != group.count or checksum != group.checksum:
-            raise _damaged(self._name, f"its records from position {group.first} on have another checksum")
+            raise damaged_run(self._name, f"its records from position {group.first} on have another checksum")
         return table
 
     @contextmanager
@@ -324,7 +327,7 @@ class RunReader:
         except ViewstampError:
             raise
         except (self._arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
-            raise _damaged(self._name, f"it cannot be read as Parquet: {error}") from error
+            raise damaged_run(self._name, f"it cannot be read as Parquet: {error}") from error
 
 
 class _Part(NamedTuple):
@@ -407,7 +410,8 @@ def _digest(first: int, end: int, streams: list[Any]) -> str:
     return blake2b(b"".join(parts), digest_size=_DIGEST_SIZE).hexdigest()
 
 
-def _damaged(name: str, why: str) -> CorruptionError:
+def damaged_run(name: str, why: str) -> CorruptionError:
+    """Return the error about the object ``name`` of a run."""
     return CorruptionError(
         f"run file {name} is damaged: {why}",
         path=name,

@@ -1,29 +1,113 @@
 """The objects of the runs of one cluster in a store: written from batches of the log, checked, listed and removed.
 
 The object of a run is ``CLUSTER/ID.parquet``, with the id in 20 digits, so that a list is in the order of the ids.
+
+The bytes of an object are those of a :class:`RunFormat`: Parquet, except in the simulator, which has no pyarrow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from importlib.util import find_spec
+from typing import BinaryIO, Protocol, cast
 
 from viewstamp.archive.columns import load_arrow
 from viewstamp.archive.run_batches import encode_records
-from viewstamp.archive.run_file import RunReader, RunWriter, run_name
+from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
-from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
+from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.archivist import WrittenRun
 from viewstamp.node.state_machine import ArchivedRun
-from viewstamp.wire.batch import Batch, Buffer
+from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.columns import slice_columns
 
-__all__ = ["RunObjects"]
+__all__ = ["PARQUET", "ReadableRun", "RunFormat", "RunObjects", "WritableRun"]
 
 _NAME = re.compile(r"(\d{20})\.parquet")
+
+
+class WritableRun(Protocol):
+    """A run that is being encoded; ``end`` is the position after its last record so far."""
+
+    end: int
+
+    def add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
+        """Add the next records. Raises FrameError if their layout is invalid."""
+        ...
+
+    def finish(self) -> RunFooter:
+        """Write the rest and the description, and return it."""
+        ...
+
+
+class ReadableRun(Protocol):
+    """The object of a run that was opened; ``footer`` is its description."""
+
+    footer: RunFooter
+
+    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
+        """Check that the object is that of a run of a cluster. Raises CorruptionError."""
+        ...
+
+    def verify(self) -> Iterator[int]:
+        """Read all of it, and compare the records with the digest; yields the bytes of each step.
+
+        Raises:
+          CorruptionError: it has changed.
+        """
+        ...
+
+    def load(self, position: Position) -> LoadedRecords:
+        """Return the verified part of the run that holds a position. Raises CorruptionError."""
+        ...
+
+
+class RunFormat(Protocol):
+    """How the records of a run are bytes.
+
+    ``package``: a package that is needed for it; "" = none.
+    """
+
+    package: str
+
+    def check(self) -> None:
+        """Load what is needed. Raises ConfigError."""
+        ...
+
+    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
+        """Begin to encode a run; ``sink`` gets the bytes in order."""
+        ...
+
+    def open(self, source: ObjectFile, name: str) -> ReadableRun:
+        """Open an object. Raises CorruptionError, OutdatedCodeError."""
+        ...
+
+
+class _Parquet:
+    """The format of all stores; it has the calls of :class:`RunFormat`."""
+
+    package = "pyarrow"
+
+    def check(self) -> None:
+        load_arrow()
+
+    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
+        return RunWriter(sink, cluster=cluster, run=run, topic=topic, first=first)
+
+    def open(self, source: ObjectFile, name: str) -> ReadableRun:
+        return _ParquetRun(source, name)
+
+
+class _ParquetRun(RunReader):
+    def load(self, position: Position) -> LoadedRecords:
+        first, table = self.read_group(position)
+        return encode_records(table, first, self.footer.topic)
+
+
+PARQUET: RunFormat = _Parquet()
 
 
 class RunObjects:
@@ -32,29 +116,31 @@ class RunObjects:
     It has the calls of ``node.archivist.RunStore``, and those of ``node.archived.RunSource`` for readers.
     """
 
-    def __init__(self, store: ObjectStore, cluster: ClusterId) -> None:
-        """Use the folder of ``cluster`` in ``store``."""
+    def __init__(self, store: ObjectStore, cluster: ClusterId, runs: RunFormat = PARQUET) -> None:
+        """Use the folder of ``cluster`` in ``store``; ``runs`` is the format of the objects."""
         self.where = store.where
         self._store = store
+        self._runs = runs
         self.cluster = cluster
 
     @property
     def problem(self) -> str:
         """Return why this process can read and write no run; "" = it can."""
-        return "" if find_spec("pyarrow") is not None else "pyarrow is not installed"
+        package = self._runs.package
+        return "" if not package or find_spec(package) is not None else f"{package} is not installed"
 
     def check_usable(self) -> None:
-        """Check that pyarrow and the store can be used; returns within a second.
+        """Check that the format and the store can be used; returns within a second.
 
         Raises:
           ConfigError: a package is missing, or the store refuses what an archive needs.
           UnavailableError: the store does not answer, or has not answered yet.
         """
-        load_arrow()
+        self._runs.check()
         self.check_store()
 
     def check_store(self) -> None:
-        """Check as :meth:`check_usable`, but not whether pyarrow can be used."""
+        """Check as :meth:`check_usable`, but not whether a package is missing."""
         try:
             self._store.check_usable()
         except StorageError as error:
@@ -74,7 +160,9 @@ class RunObjects:
             creation = self._store.begin(name)
         except FileExistsError as error:
             raise self._in_use(name) from error
-        return _RunObject(creation, self.cluster, run, topic, first, self._in_use(name))
+        sink = _Sink()
+        writer = self._runs.begin(cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first)
+        return _RunObject(creation, sink, writer, topic, self._in_use(name))
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -85,14 +173,13 @@ class RunObjects:
 
         The object is opened anew each time, because it may have been replaced by an intact one, or by another one.
         """
-        first, table = self._open(run).read_group(position)
-        return encode_records(table, first, run.topic)
+        return self._open(run).load(position)
 
-    def _open(self, run: ArchivedRun) -> RunReader:
+    def _open(self, run: ArchivedRun) -> ReadableRun:
         """Open the object of a run, and compare its description with the catalogue. Raises as :meth:`check`."""
         cluster = ClusterId(run.origin) if run.origin else self.cluster
         name = run_name(cluster, run.id)
-        reader = RunReader(ObjectFile(self._store, name, run.size), name)
+        reader = self._runs.open(ObjectFile(self._store, name, run.size), name)
         reader.check_identity(cluster, run.id)
         footer = reader.footer
         expected = (run.topic, run.first, run.end, run.digest.hex())
@@ -135,18 +222,17 @@ class _RunObject:
     def __init__(
         self,
         creation: ObjectCreation,
-        cluster: ClusterId,
-        run: RunId,
+        sink: _Sink,
+        writer: WritableRun,
         topic: TopicId,
-        first: Position,
         in_use: UnavailableError,
     ) -> None:
         self._creation = creation
-        self._in_use = in_use
+        self._sink = sink
+        self._writer = writer
         self._topic = topic
-        self._sink = _Sink()
+        self._in_use = in_use
         self._size = 0
-        self._writer = RunWriter(self._sink, cluster=cluster, run=run, topic=topic, first=first)  # type: ignore[arg-type]
 
     def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
         """Add records before ``end``; the batches are verified again, because they may have been in memory for long."""

@@ -25,6 +25,8 @@ completely.
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
 | ``groups`` | other groups than 0: placed, written to and read while a run has faults, and compared |
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
+| ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
+| ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |
 | ``tokens`` | an administrator, and clients whose tokens are revoked while they use them |
 | ``violation`` | the error that a checker raises |
 | ``checkers/`` | one property per file, of each event or of the whole history |

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from viewstamp.archive.run_store import RunObjects
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import RaftOptions
 from viewstamp.errors import ClosedError, ConfigError, CorruptionError, StorageError, ViewstampError
@@ -183,6 +184,8 @@ class Cluster:
         self.off_clocks: dict[str, None] = {}
         """The machines with wall clocks that have jumped."""
         self.is_calm = False
+        self.runs_of: Callable[[Member], RunObjects | None] = lambda _: None
+        """Returns the store of archived records, as a member uses it that starts now; None = it has none."""
         for member in self.members:
             self.calm_disk(member)
 
@@ -288,12 +291,15 @@ class Cluster:
 
     async def _live(self, member: Member, process: SimulatedProcess) -> None:
         """Run one node until it fails; after a failure of its disk it is started again, like any service."""
+        runs = self.runs_of(member)
         node = Node(
             self._options(member),
             member.host,
             self._make_machine(member.name),
             _NodeLog(self, member.name, {}),
             machine_of=lambda _: self._make_machine(member.name),
+            run_store=runs,
+            run_source=runs,
         )
         member.node = node
         try:

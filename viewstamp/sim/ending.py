@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from viewstamp.ids import Index, Position
 from viewstamp.node.state_machine import ActorQuery, CommitEffectQuery, LocationQuery, TopicsQuery
+from viewstamp.sim.archives import Archives, archived_batches
 from viewstamp.sim.checkers.replicas import Contents, Kept
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.history import Append, Fate, Operation, ReadFrom
@@ -27,18 +28,30 @@ _ENTRIES_AT_ONCE = 50
 """Entries of a journal per read, because some members limit a result to a few kilobytes."""
 
 
-def contents_of(member: Member) -> dict[str, Kept]:
-    """Read every topic from the member's own log on disk; only the first position of each comes from its state."""
+def contents_of(member: Member, archives: Archives | None = None) -> dict[str, Kept]:
+    """Read every topic from the member's own log on disk; only the first position of each comes from its state.
+
+    Records that the log has deleted are read from the objects of their runs, if there is an archive.
+    """
     node = member.node
     assert node is not None
     assert node.group.wal is not None
     topics = node.machine.query(TopicsQuery())
-    located = [node.machine.query(LocationQuery(topic["id"], topic["first_position"])) for topic in topics]
+    begin = node.group.wal.first_index
+    runs = [
+        archived_batches(archives, member, topic["name"], begin) if archives is not None else [] for topic in topics
+    ]
+    firsts = [end_of(found, topic["first_position"]) for topic, found in zip(topics, runs, strict=True)]
+    located = [node.machine.query(LocationQuery(topic["id"], at)) for topic, at in zip(topics, firsts, strict=True)]
     # Not from the log's beginning: below the records that topics keep it may be damaged, and need not be repaired.
     batches = _batches(node.group.wal, min((index for index, _ in located), default=node.group.wal.durable_end))
     contents = {}
-    for topic, (index, at) in zip(topics, located, strict=True):
+    for topic, archived, first, (index, at) in zip(topics, runs, firsts, located, strict=True):
         kept = contents[topic["name"]] = Kept(topic["first_position"], [], [])
+        for batch in archived:
+            gone = min(batch.count, max(0, kept.first - batch.first_position))
+            kept.values.extend(batch.values()[gone:])
+            kept.times.extend([batch.log_time] * (batch.count - gone))
         for batch in batches:
             if batch.first_index < index:
                 continue
@@ -47,7 +60,7 @@ def contents_of(member: Member) -> dict[str, Kept]:
                     raise Violation(
                         "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"
                     )
-                gone = max(0, kept.first - at)
+                gone = max(0, first - at)
                 kept.values.extend(found.values()[gone:])
                 kept.times.extend([batch.log_time] * max(0, found.count - gone))
                 at = Position(at + found.count)
@@ -56,6 +69,11 @@ def contents_of(member: Member) -> dict[str, Kept]:
                 "TopicsAreWhole", f"{member.id} holds {len(kept.values)} records from {kept.first} of {topic}"
             )
     return contents
+
+
+def end_of(archived: list[Batch], first: Position) -> Position:
+    """Return the position behind archived batches; without one, ``first``."""
+    return Position(archived[-1].first_position + archived[-1].count) if archived else first
 
 
 def _batches(wal: Wal, begin: int) -> list[Batch]:

@@ -244,6 +244,8 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._ready: deque[Any] = deque()
         self._timers: list[tuple[float, int, Any]] = []
         self._numbers = 0
+        self._blocked = 0.0
+        """Seconds by which the result of the call of :meth:`run_in_executor` that is being made comes later."""
         self._task_count = 0
         self._timers_cancelled = 0
         self._events_at_this_time = 0
@@ -518,21 +520,32 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
     def run_in_executor(
         self, executor: Any, func: Callable[[*ArgumentsT], ResultT], *args: *ArgumentsT
     ) -> asyncio.Future[ResultT]:
-        """Call ``func`` on the loop, in an event of its own (rule 2)."""
+        """Call ``func`` on the loop, in an event of its own (rule 2); the result comes after :meth:`block`."""
         future: asyncio.Future[ResultT] = self.create_future()
 
         def work() -> None:
             if future.cancelled():
                 return
+            self._blocked = 0.0
             try:
                 result = func(*args)
             except Exception as error:
-                future.set_exception(error)
+                report(future.set_exception, error)
             else:
-                future.set_result(result)
+                report(future.set_result, result)
+
+        def report(tell: Callable[[Any], None], outcome: object) -> None:
+            if self._blocked:
+                self.call_later(self._blocked, lambda: None if future.cancelled() else tell(outcome))
+            else:
+                tell(outcome)
 
         self.call_soon(work)
         return future
+
+    def block(self, seconds: float) -> None:
+        """Let the call of :meth:`run_in_executor` that is being made last longer. Its effect takes place now."""
+        self._blocked += seconds
 
     # asyncio: tasks and futures
 

@@ -8,7 +8,7 @@ there, synced or not.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from viewstamp.errors import ConfigError, NoQuorumError
@@ -40,7 +40,7 @@ def replay_and_compare(world: World, workload: Workload) -> int:
     machines = [*world.members, *world.retired]
     entropy = world.loop.entropy("replays")
     majorities = 0
-    trims = world.swarm.trim_chance > 0 or world.swarm.retain_bytes > 0
+    trims = world.swarm.trim_chance > 0 or world.swarm.retain_bytes > 0 or world.swarm.archives
     written = {append.value for append in workload.appends}
     written.update(value for attempt in workload.sinks.attempts for _, value in attempt.records)
     for chosen in (machines, _some(machines, entropy)):
@@ -51,8 +51,10 @@ def replay_and_compare(world: World, workload: Workload) -> int:
     return majorities
 
 
-def replay_and_compare_all(world: World, contents: Contents) -> None:
+def replay_and_compare_all(world: World, contents: Contents, archived: Mapping[str, int]) -> None:
     """Replay the disks of all members, and of a random choice; compare the results with the members' final contents.
+
+    ``archived`` has the archived ends of topics, whose earlier records may be in no file.
 
     Raises:
       Violation: they differ, or the members are no majority.
@@ -60,11 +62,11 @@ def replay_and_compare_all(world: World, contents: Contents) -> None:
     found = _replayed(world, world.members)
     if found is None:
         raise Violation("ReplayEqualsMembers", "all members together are no majority")
-    check_whole(_names(world.members), found, contents)
+    check_whole(_names(world.members), found, contents, archived)
     chosen = _some([*world.members, *world.retired], world.loop.entropy("replays in the end"))
     found = _replayed(world, chosen)
     if found is not None:
-        check_whole(_names(chosen), found, contents)
+        check_whole(_names(chosen), found, contents, archived)
 
 
 def _acknowledged(workload: Workload) -> Iterator[Record]:

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from viewstamp.sim.archives import Archives
 from viewstamp.sim.checkers.exactly_once import check_appends, check_calls
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.checkers.liveness import check_liveness
@@ -18,7 +19,7 @@ from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import Operation
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
-from viewstamp.sim.swarm import Swarm, draw_swarm, with_groups
+from viewstamp.sim.swarm import Swarm, draw_swarm, with_archives, with_groups
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
@@ -32,6 +33,8 @@ _TOKENS_CHANCE = 0.2
 """The share of seeds with access control, if the swarm is drawn and no majority loses acknowledged records."""
 _GROUPS_CHANCE = 0.3
 """The share of seeds with placed groups, of those with a drawn swarm that allows them: one of eight of all."""
+_ARCHIVES_CHANCE = 0.25
+"""The share of seeds with an archive, of those with a drawn swarm that allows it: one of seven of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,10 @@ class SeedVerdict:
     """... and whether all of it was judged, which may take too long."""
     faults: dict[str, int]
     digest: str
+    archived_runs: int = 0
+    """Number of runs of archived records that were committed ..."""
+    archive_drops: int = 0
+    """... and how often a member deleted one from its log."""
     invariant: str = ""
     detail: str = ""
     tail: tuple[str, ...] = ()
@@ -86,6 +93,9 @@ def run_seed(
         groups = loop.entropy("groups")
         if groups.random() < _GROUPS_CHANCE:
             swarm = with_groups(swarm, groups)
+        archives_of = loop.entropy("archives of the swarm")
+        if archives_of.random() < _ARCHIVES_CHANCE:
+            swarm = with_archives(swarm, archives_of)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))
@@ -93,10 +103,11 @@ def run_seed(
     placed = (
         PlacedGroups(world, swarm.placed, cancels=swarm.cancels, streams=2 * swarm.placed) if swarm.placed else None
     )
+    archives = Archives(world, workload.topics) if swarm.archives else None
     invariant = detail = ""
     is_judged = False
     try:
-        is_judged = _run(world, workload, faults, placed, steps)
+        is_judged = _run(world, workload, faults, placed, archives, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
@@ -110,8 +121,10 @@ def run_seed(
         commits=len({commit.batch for commit in workload.sinks.commits if commit.answer is not None}),
         operations=len(workload.history.operations),
         is_judged=is_judged,
-        faults=faults.counts,
+        faults=faults.counts | (archives.counts if archives is not None else {}),
         digest=trace.digest(),
+        archived_runs=len(archives.runs) if archives is not None else 0,
+        archive_drops=archives.drops if archives is not None else 0,
         invariant=invariant,
         detail=detail,
         tail=tuple(trace.lines)[-40:] if invariant else (),
@@ -120,7 +133,14 @@ def run_seed(
     return verdict
 
 
-def _run(world: World, workload: Workload, faults: Faults, placed: PlacedGroups | None, steps: int | None) -> bool:
+def _run(
+    world: World,
+    workload: Workload,
+    faults: Faults,
+    placed: PlacedGroups | None,
+    archives: Archives | None,
+    steps: int | None,
+) -> bool:
     """Run a world to its end and check it; return whether all of the history was judged."""
     loop = world.loop
     for member in world.members:
@@ -129,6 +149,8 @@ def _run(world: World, workload: Workload, faults: Faults, placed: PlacedGroups 
     faults.start()
     if placed is not None:
         placed.start()
+    if archives is not None:
+        archives.start()
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
     faults.stop()
     is_lossy = world.swarm.majority_loses_power
@@ -139,19 +161,31 @@ def _run(world: World, workload: Workload, faults: Faults, placed: PlacedGroups 
     faults.operator.finish()
     if placed is not None:
         placed.stop()
+    if archives is not None:
+        archives.stop()
     # A session that lost acknowledged batches cannot go on, so its client waits for ever.
     check_liveness(
         world,
-        lambda: is_lossy or (workload.is_done and faults.operator.is_done and (placed is None or placed.is_done)),
+        lambda: (
+            is_lossy
+            or (
+                workload.is_done
+                and faults.operator.is_done
+                and (placed is None or placed.is_done)
+                and (archives is None or archives.is_done)
+            )
+        ),
     )
     check_advances(world)
     loop.check()
     if placed is not None:
         placed.check()
-    contents = {member.id: contents_of(member) for member in world.members}
+    if archives is not None:
+        archives.check()
+    contents = {member.id: contents_of(member, archives) for member in world.members}
     check_replicas(contents)
     check_states({member.id: member.machine for member in world.members})
-    replay_and_compare_all(world, next(iter(contents.values())))
+    replay_and_compare_all(world, next(iter(contents.values())), archives.ends() if archives is not None else {})
     if is_lossy:
         return True  # Acknowledged records may be gone, so there is no history to judge.
     kept = next(iter(contents.values()))

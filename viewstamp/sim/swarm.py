@@ -11,7 +11,17 @@ from dataclasses import dataclass, field, replace
 
 from viewstamp.sim.network import LinkOptions
 
-__all__ = ["DAMAGES", "FAULTS", "Swarm", "draw_swarm", "losing_majorities", "with_groups", "without_faults"]
+__all__ = [
+    "DAMAGES",
+    "FAULTS",
+    "STORE_FAULTS",
+    "Swarm",
+    "draw_swarm",
+    "losing_majorities",
+    "with_archives",
+    "with_groups",
+    "without_faults",
+]
 
 DAMAGES = ("flip", "tear", "drop-segment", "lose-tail", "foreign-segment", "lost-control", "lost-disk")
 """The faults that lose or change durable data on a disk: ``damage.py``."""
@@ -41,6 +51,12 @@ FAULTS = (
 """The kinds of faults, by their names in the trace; each is described at its function in ``faults.py``."""
 
 
+STORE_FAULTS = (
+    *("away", "slow", "full", "read-only", "flaky", "late", "cut", "die"),
+    *("truncate", "flip", "miss", "replace", "foreign"),
+)
+"""The kinds of faults of the store of archived records: ``store.py``. The last five damage an object."""
+
 _CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
 """The share of seeds that have these; others are more common."""
 _SLOW_LINKS_CHANCE = 0.1
@@ -58,6 +74,12 @@ class Swarm:
     """Number of groups that a client places while the run goes on, beside ``groups`` ..."""
     cancels: bool = False
     """... and whether it cancels each once, as soon as it is placed."""
+    archives: bool = False
+    """Whether an operator archives the topics ..."""
+    archive_bucket: bool = False
+    """... in a bucket, and not in a directory ..."""
+    archive_faults: tuple[str, ...] = ()
+    """... that has these faults (``store.py``)."""
     clients: int = 2
     callers: int = 3
     """Concurrent callers in each client; their appends coalesce."""
@@ -191,6 +213,29 @@ def with_groups(swarm: Swarm, entropy: random.Random) -> Swarm:
     if swarm.sync_seconds or swarm.tokens or "members" in swarm.faults:
         return swarm
     return replace(swarm, placed=number, cancels=cancels)
+
+
+def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
+    """Return the swarm with an archive, unless its settings exclude it.
+
+    In interval mode nothing is archived, and with access control only administrators may ask for it.
+    """
+    is_bucket, number = entropy.random() < 0.4, entropy.choice((0, 1, 2, 3, 5))
+    faults = tuple(entropy.sample(STORE_FAULTS, number))
+    snapshot_bytes, value_bytes_max = entropy.choice((4, 16, 48)) * 1024, entropy.choice((40, 1000, 4000))
+    if swarm.sync_seconds or swarm.tokens:
+        return swarm
+    return replace(
+        swarm,
+        archives=True,
+        archive_bucket=is_bucket,
+        archive_faults=faults,
+        callers=max(swarm.callers, 1),
+        bytes_max=4096 * 1024 if swarm.bytes_max else 0,  # The records that are not archived must fit.
+        segment_bytes=16 * 1024,
+        snapshot_bytes=snapshot_bytes,
+        value_bytes_max=value_bytes_max,
+    )
 
 
 def _draw(entropy: random.Random) -> Swarm:

@@ -4,13 +4,14 @@
 | --- | --- |
 | ReplayKeepsAcknowledged | a replay that claims a majority shows every acknowledged record that is not trimmed |
 | ReplayInventsNothing | every record that it shows was written by a client, and occurs once |
-| ReplayEqualsMembers | at the end it shows the members' contents, each record at its position and time |
+| ReplayEqualsMembers | at the end it shows the members' contents, each record at its position and time; it may lack \
+archived ones |
 | ReplayIsPossible | directories of a majority, within the budget of damage, can be replayed |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from viewstamp.sim.checkers.replicas import Contents, Kept
@@ -33,7 +34,7 @@ def check_acknowledged(
       found: the contents that the replay shows.
       acknowledged: the records that clients know to be committed, as (topic, position, value).
       written: every value that a client has tried to append or stage.
-      trims: whether topics may be trimmed in this run, so that a topic may be empty.
+      trims: whether topics may be trimmed or archived in this run, so that a topic may be empty.
     """
     for topic, position, value in acknowledged:
         kept = found.get(topic, _NOTHING)
@@ -52,9 +53,17 @@ def check_acknowledged(
             )
 
 
-def check_whole(members: str, found: Contents, contents: Contents) -> None:
-    """Compare a replay of ``members`` at the end with the members' contents. Raises Violation."""
-    held = {topic: kept for topic, kept in contents.items() if kept.values}
+def check_whole(members: str, found: Contents, contents: Contents, archived: Mapping[str, int] | None = None) -> None:
+    """Compare a replay of ``members`` at the end with the members' contents. Raises Violation.
+
+    ``archived`` has the archived ends of topics: the replay may lack records before it, because no file has them.
+    """
+    held: dict[str, Kept] = {}
+    for topic, kept in contents.items():
+        begin = found[topic].first if topic in found else kept.first + len(kept.values)
+        gone = max(0, min(begin, (archived or {}).get(topic, 0)) - kept.first)
+        if kept.values[gone:]:
+            held[topic] = Kept(kept.first + gone, kept.values[gone:], kept.times[gone:])
     if found != held:
         differing = [topic for topic in {**held, **found} if found.get(topic) != held.get(topic)]
         first = differing[0]

@@ -1,0 +1,110 @@
+"""The archive in simulated clusters: whatever fails, each acknowledged record is in the log or in a whole run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+
+import pytest
+
+from tests.mutants.aims import AIMS
+from tests.mutants.catalogue import CATALOGUE
+from viewstamp.errors import CorruptionError
+from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.run import run_seed
+from viewstamp.sim.run_format import SimpleRuns
+from viewstamp.sim.store import read_run
+from viewstamp.sim.swarm import STORE_FAULTS, Swarm, draw_swarm, with_archives
+from viewstamp.wire.batch import build_batch
+
+SMALL = Swarm(
+    nodes=1,
+    clients=1,
+    callers=2,
+    seconds=6.0,
+    faults={},
+    pause_seconds=0.1,
+    segment_bytes=4 * 1024,
+    snapshot_bytes=4 * 1024,
+    value_bytes_max=2000,
+    archives=True,
+)
+FAILING = AIMS["failing stores"].swarm
+assert FAILING is not None
+
+
+def test_records_are_archived_and_deleted_from_the_log_and_read_again() -> None:
+    """Without faults, so that the invariants alone find a mistake in a step: most are named in ``sim/archives.py``."""
+    verdict = run_seed(4, swarm=SMALL)
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.archived_runs >= 5
+    assert verdict.archive_drops >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "is_bucket"), [(4, False), (6, True)])
+def test_no_fault_of_the_store_or_of_a_node_loses_an_archived_record(seed: int, is_bucket: bool) -> None:
+    assert FAILING is not None
+    verdict = run_seed(seed, swarm=replace(FAILING, archive_bucket=is_bucket, seconds=6.0))
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.archived_runs
+    assert sum(count for kind, count in verdict.faults.items() if kind.startswith("store ")) >= 3
+
+
+@pytest.mark.parametrize(
+    ("mutant", "invariant"),
+    [
+        ("commit-unsynced", "CommittedIsWhole"),
+        ("run-id-reused", "RunIdsStay"),
+        ("log-dropped-unread", "NothingDroppedBefore"),
+        ("look-at-a-part", "NothingDroppedBefore"),
+    ],
+)
+def test_a_mistake_in_a_step_is_found_without_any_fault(mutant: str, invariant: str) -> None:
+    with CATALOGUE[mutant].plant():
+        assert run_seed(4, swarm=SMALL).invariant == invariant  # The test before shows that the real code passes it.
+
+
+def test_about_one_of_seven_fresh_seeds_archives() -> None:
+    swarms = []
+    for seed in range(400):
+        loop = SimulatedLoop(seed)
+        swarm, entropy = draw_swarm(loop.entropy("swarm")), loop.entropy("archives of the swarm")
+        if entropy.random() < 0.25:
+            swarms.append(with_archives(swarm, entropy))
+    archiving = [swarm for swarm in swarms if swarm.archives]
+    assert 40 <= len(archiving) <= 90
+    assert {swarm.archive_bucket for swarm in archiving} == {False, True}
+    assert {kind for swarm in archiving for kind in swarm.archive_faults} == set(STORE_FAULTS)
+
+
+def written_run() -> bytes:
+    sink = BytesIO()
+    run = SimpleRuns().begin(sink, cluster=ClusterId("c1"), run=RunId(99), topic=TopicId(1), first=Position(5))
+    for number in range(12):
+        values = [b"%d %d" % (number, at) for at in range(3)]
+        run.add(Term(2), Index(10 + 3 * number), 1000 + number, build_batch(values).columns())
+    run.finish()
+    return sink.getvalue()
+
+
+def test_the_simple_run_gives_back_its_records() -> None:
+    run = read_run(written_run(), "r")
+    assert (run.footer.first, run.footer.end, run.footer.first_index, run.footer.end_index) == (5, 41, 10, 46)
+    assert sum(run.verify()) > 0
+    records = run.load(Position(20))
+    assert records.first <= 20 < records.end
+    [data] = records.batches(Position(20), 1)
+    assert b"5 0" in bytes(data)
+
+
+def test_a_flipped_byte_anywhere_in_a_simple_run_is_found() -> None:
+    whole = written_run()
+    for at in range(len(whole)):
+        data = whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :]
+        with pytest.raises(CorruptionError):
+            list(read_run(data, "r").verify())
+    for end in range(0, len(whole), 7):
+        with pytest.raises(CorruptionError):
+            list(read_run(whole[:end], "r").verify())

@@ -1,0 +1,362 @@
+"""The archive of a world: an operator archives topics, a reader reads them at any member, while the store has faults.
+
+| invariant | sentence |
+| --- | --- |
+| CommittedIsWhole | when a member has a run as committed, its object is in the store, durable, with exactly \
+these records |
+| RunIdsStay | an id is that of one run for ever, on all members |
+| RunsTile | on each member, the committed runs of a topic follow one another without a gap, up to its archived end |
+| NothingDroppedBefore | a member that deletes the beginning of its log has every kept record in its log or in a \
+committed run, and has read the whole object of each such run since its start, when it was intact |
+| KeptIsReadable | a read from a member returns the record at the position that was asked for, and the following ones \
+in order, or an error: that the member cannot say now, or that the object is damaged while a fault has damaged one |
+| NothingLeft | when the faults have ended, and it was tidied up, the store has the objects of the committed runs, and \
+nothing else; each of these runs has kept records |
+
+A record that a read returns is compared with every other observation of its position (``topics.py``, PositionsStay),
+and in the end with the answers to the clients. The store has three more invariants (``store.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from viewstamp.archive.run_file import run_name
+from viewstamp.archive.run_store import ReadableRun
+from viewstamp.client.aio import Client
+from viewstamp.client.options import ClientOptions
+from viewstamp.errors import (
+    CorruptionError,
+    OutcomeUnknownError,
+    RequestError,
+    StorageError,
+    TrimmedError,
+    UnavailableError,
+    UnknownTopicError,
+)
+from viewstamp.ids import ClusterId, Index, Position, RunId
+from viewstamp.node.node import Node
+from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun, ArchiveQuery, LocationQuery, TopicsQuery
+from viewstamp.sim.cluster import Member
+from viewstamp.sim.store import SimulatedStore, StoreFaults, read_run
+from viewstamp.sim.topics import Topics
+from viewstamp.sim.violation import Violation
+from viewstamp.sim.world import World
+from viewstamp.wire.batch import Batch
+
+__all__ = ["Archives", "archived_batches"]
+
+_LOOK_SECONDS = 0.1
+_READ_RECORDS = 40
+"""The most records of a read."""
+_PAUSE_SECONDS = 0.15
+_ANSWER_SECONDS = 2.0
+_TIDY_SECONDS = 0.5
+_ONE_OF_RUNS = 12
+"""A request archives at most this number of records, half of the time."""
+_PASSING = (UnavailableError, OutcomeUnknownError, StorageError, UnknownTopicError)
+
+
+class Archives:
+    """Archives the topics of a run, reads them, and checks both."""
+
+    def __init__(self, world: World, topics: Topics) -> None:
+        swarm = world.swarm
+        self.store = SimulatedStore(world, is_bucket=swarm.archive_bucket)
+        self.faults = StoreFaults(
+            self.store, swarm.archive_faults, pause=swarm.fault_seconds, lasting=swarm.down_seconds
+        )
+        self.archived: dict[str, int] = {}
+        """The highest archived end of each topic that the leader has answered."""
+        self.reads = 0
+        """Number of records that were read from members."""
+        self.drops = 0
+        """How often a member deleted archived records that topics keep from its log."""
+        world.runs_of = self.store.runs_of
+        self._world = world
+        self._topics = topics
+        self._entropy = world.loop.entropy("archives")
+        self._process = world.loop.process("archive-operator")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_over = False
+        self._is_clean = False
+        self._ids: dict[int, tuple[int, int, int]] = {}
+        self.runs: set[int] = set()
+        """The runs that were committed."""
+        self._begins: dict[str, tuple[Node, Index, Index]] = {}
+        """The node, and the begin and the end of its log, of each member that was looked at."""
+
+    def start(self) -> None:
+        """Begin to archive, to read, to look, and to inject faults of the store."""
+        self._tasks = [self._process.spawn(self._operate()), self._process.spawn(self._read_often())]
+        self._process.spawn(self._look_often())
+        self.faults.start()
+        after_event = self._world.loop.after_event
+        assert after_event is not None, "a world checks after each event"
+
+        def after_each() -> None:
+            after_event()
+            for member in self._world.members:
+                if member.node is not None and member.node.group.wal is not None:
+                    self._look_at_log(member, member.node)
+
+        self._world.loop.after_event = after_each
+
+    def stop(self) -> None:
+        """End the faults of the store; the operator tidies up, and ends."""
+        self._is_over = True
+        self.faults.stop()
+        self.store.calm()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the operator has ended, and has left nothing that no run needs."""
+        return all(task.done() for task in self._tasks)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each fault of the store was injected."""
+        return {f"store {kind}": count for kind, count in self.store.counts.items()}
+
+    # Clients.
+
+    def _client(self, name: str) -> Client:
+        return Client(
+            self._world.addresses,
+            network=self._world.network.view("archive-operator"),
+            entropy=self._world.loop.entropy(name),
+            options=ClientOptions(timeout=_ANSWER_SECONDS),
+        )
+
+    async def _operate(self) -> None:
+        entropy = self._entropy
+        # A run whose archive delay is long keeps the log for all runs behind it.
+        delays = entropy.choice(((0.0,), (0.0, 1.0), (0.0, 1.0, 3600.0)))
+        async with self._client("archive-operator") as client:
+            while not self._is_over:
+                await asyncio.sleep(entropy.expovariate(1 / _PAUSE_SECONDS))
+                topic = entropy.choice(self._topics.names)
+                with suppress(*_PASSING):
+                    draw = entropy.random()
+                    if draw < 0.1:
+                        await self._check_some_run(client)
+                    elif draw < 0.25:
+                        await client.find_orphans(remove=True)
+                    else:
+                        few = self.archived.get(topic, 1) + entropy.randint(1, _ONE_OF_RUNS)
+                        before = few if entropy.random() < 0.5 else None
+                        end = await client.archive_topic(topic, before, delay=entropy.choice(delays))
+                        self.archived[topic] = max(end, self.archived.get(topic, 1))
+            while not self._is_clean:
+                await asyncio.sleep(_TIDY_SECONDS)
+                with suppress(*_PASSING):
+                    await self._tidy(client)
+
+    async def _tidy(self, client: Client) -> None:
+        for topic in self._topics.names:
+            with suppress(UnknownTopicError):
+                await client.archive_topic(topic, 1)
+        await client.find_orphans(remove=True)
+        self._is_clean = not self.store.late and not await client.find_orphans() and not self._left()
+
+    async def _check_some_run(self, client: Client) -> None:
+        runs = [run.id for run in await client.list_runs() if run.state == "committed"]
+        if not runs:
+            return
+        began, run = self._world.loop.time(), self._entropy.choice(runs)
+        with suppress(RequestError):  # It was dropped meanwhile.
+            damage = await client.check_run(run)
+            if damage and not self._was_damaged(began):
+                raise self._violation("CheckIsTrue", f"run {run} is called damaged: {damage}")
+
+    async def _read_often(self) -> None:
+        entropy = self._entropy
+        async with self._client("archive-reader") as client:
+            while not self._is_over:
+                await asyncio.sleep(entropy.expovariate(1 / _PAUSE_SECONDS))
+                topic = entropy.choice(self._topics.names)
+                last = self._topics.acknowledged.get(topic, 0)
+                if last:
+                    node = entropy.choice(self._world.members).name
+                    with suppress(*_PASSING):
+                        await self._read(client, topic, entropy.randint(1, last), node)
+
+    async def _read(self, client: Client, topic: str, start: int, node: str) -> None:
+        began, at = self._world.loop.time(), start
+        try:
+            async for record in client.read(topic, start, end=start + _READ_RECORDS, node=node):
+                if record.position != at:
+                    raise self._violation("KeptIsReadable", f"{node} returns {record.position} of {topic} for {at}")
+                self._topics.observed.note(topic, record.position, record.value, record.timestamp)
+                at += 1
+                self.reads += 1
+        except TrimmedError as error:
+            swarm = self._world.swarm
+            if not swarm.retain_bytes and not swarm.trim_chance:
+                raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} trimmed: {error}") from error
+        except CorruptionError as error:
+            if not self._was_damaged(began):
+                raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} damaged: {error}") from error
+
+    def _was_damaged(self, began: float) -> bool:
+        """Return whether an object was damaged by a fault at a moment since ``began``."""
+        return bool(self.store.damaged) or self.store.healed_at >= began
+
+    def _violation(self, invariant: str, text: str) -> Violation:
+        violation = Violation(invariant, text)
+        self._world.fail(violation)
+        return violation
+
+    # Looks.
+
+    async def _look_often(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                self.look()
+            except Violation as violation:
+                self._world.fail(violation)
+                return
+
+    def look(self) -> None:
+        """Check the runs that the members have. Raises Violation."""
+        for member in self._world.members:
+            if member.is_up and member.node is not None and member.node.group.parts is not None:
+                for topic in _topics_of(member):
+                    self._look_at_runs(member, topic)
+
+    def _look_at_runs(self, member: Member, topic: ArchivableTopic) -> None:
+        at = 0
+        for run in topic.runs:
+            identity = int(run.topic), int(run.first), int(run.end)
+            if (known := self._ids.setdefault(int(run.id), identity)) != identity:
+                raise Violation("RunIdsStay", f"{member.name} has run {run.id} as {identity}, known is {known}")
+            if run.state != "committed":
+                continue
+            if at and run.first != at:
+                raise Violation("RunsTile", f"{member.name}: run {run.id} begins at {run.first}, not at {at}")
+            at = run.end
+            self.store.committed.add(int(run.id))
+            if run.id not in self.runs:
+                self.runs.add(int(run.id))
+                self._check_whole(run)
+        if at and at != topic.next_first and topic.next_first != topic.first_position:
+            raise Violation("RunsTile", f"{member.name}: the runs end at {at}, the archived end is {topic.next_first}")
+
+    def _check_whole(self, run: ArchivedRun) -> None:
+        """Check the object of a run that was just committed, unless it was dropped and removed already."""
+        name = _name(run.id)
+        data = self.store.intact(name)
+        if data is None and name in self.store.removed:
+            return
+        if not data or not self.store.is_durable(name):
+            raise Violation("CommittedIsWhole", f"run {run.id} is committed, and its object is not durable")
+        try:
+            found = read_run(data, name)
+            list(found.verify())
+        except CorruptionError as error:
+            raise Violation("CommittedIsWhole", f"run {run.id} is committed: {error.message}") from error
+        footer = found.footer
+        held = footer.run, footer.topic, footer.first, footer.end, footer.digest
+        if held != (run.id, run.topic, run.first, run.end, run.digest.hex()):
+            raise Violation("CommittedIsWhole", f"run {run.id} is committed, and its object holds {held}")
+
+    def _look_at_log(self, member: Member, node: Node) -> None:
+        """Check a member that has deleted the beginning of its log since the last look. Raises Violation."""
+        wal = node.group.wal
+        assert wal is not None, "the caller has looked"
+        begin, end = wal.first_index, wal.durable_end
+        known = self._begins.get(member.name)
+        self._begins[member.name] = node, begin, end
+        if known is None or known[0] is not node or begin <= known[1]:
+            return
+        if begin > known[2] or begin == end:
+            return  # A snapshot was installed: these records were never in this log.
+        for topic in _topics_of(member):
+            if topic.archived_end < topic.next_position:
+                index, _ = member.machine.query(LocationQuery(topic.id, topic.archived_end))
+                if index < begin:
+                    raise Violation(
+                        "NothingDroppedBefore",
+                        f"{member.name} deletes its log before {begin}, and position {topic.archived_end} of topic"
+                        f" {topic.id} was at {index} and is in no committed run",
+                    )
+            for run in topic.runs:
+                if run.state != "committed" or run.end <= topic.first_position:
+                    continue
+                kept_from, _ = member.machine.query(LocationQuery(topic.id, max(run.first, topic.first_position)))
+                is_dropped = kept_from < begin and run.end_index > known[1]
+                self.drops += is_dropped
+                key = member.name, member.starts, int(run.id)
+                if is_dropped and key not in self.store.whole_reads:
+                    raise Violation(
+                        "NothingDroppedBefore",
+                        f"{member.name} deletes its log before {begin}, and has not read run {run.id} as a whole",
+                    )
+
+    # The end.
+
+    def _left(self) -> list[str]:
+        """Return the names in the store that no committed run with kept records has, and runs that nobody needs."""
+        member = next(each for each in self._world.members if each.is_up and each.node is not None)
+        needed = {
+            _name(run.id)
+            for topic in _topics_of(member)
+            for run in topic.runs
+            if run.state == "committed" and run.end > topic.first_position
+        }
+        known = {_name(run.id) for topic in _topics_of(member) for run in topic.runs}
+        return sorted(needed ^ (known | set(self.store.names)))
+
+    def check(self) -> None:
+        """Check the store and the catalogue at the end. Raises Violation."""
+        self.look()
+        if left := self._left():
+            raise Violation("NothingLeft", f"the store has not exactly what the runs need: {left}")
+        for name, data in self.store.objects.items():
+            try:
+                list(read_run(data, name).verify())
+            except CorruptionError as error:
+                raise Violation("CommittedIsWhole", f"in the end: {error.message}") from error
+
+    def ends(self) -> Mapping[str, int]:
+        """Return the archived end of each topic, on the first member."""
+        member = self._world.members[0]
+        return {
+            topic["name"]: member.machine.query(ArchiveQuery(topic["name"])).archived_end
+            for topic in member.machine.query(TopicsQuery())
+        }
+
+    def open(self, run: ArchivedRun) -> ReadableRun:
+        """Open the object of a run as it is in the store."""
+        name = _name(run.id)
+        data = self.store.objects.get(name)
+        if data is None:
+            raise Violation("CommittedIsWhole", f"in the end {name} is missing")
+        return read_run(data, name)
+
+
+def archived_batches(archives: Archives, member: Member, topic: str, begin: Index) -> list[Batch]:
+    """Return the batches of the runs of a topic that were in the member's log before ``begin``."""
+    found = member.machine.query(ArchiveQuery(topic))
+    batches: list[Batch] = []
+    for run in found.runs:
+        if run.state != "committed" or run.end <= found.first_position:
+            continue
+        if member.machine.query(LocationQuery(found.id, max(run.first, found.first_position)))[0] >= begin:
+            break
+        opened = archives.open(run)
+        for group in opened.footer.groups:
+            batches += Batch.decode_all(opened.load(Position(group.first)).data)
+    return batches
+
+
+def _topics_of(member: Member) -> list[ArchivableTopic]:
+    topics = member.machine.query(TopicsQuery())
+    return [member.machine.query(ArchiveQuery(topic["name"])) for topic in topics]
+
+
+def _name(run: int) -> str:
+    return run_name(ClusterId("simulated"), RunId(run))

@@ -1,0 +1,162 @@
+"""The runs of simulated worlds as bytes: the batches as readers get them, because the simulator has no pyarrow.
+
+It has what the rules of ``archive/run_store.py`` need: several verified parts, a description with a checksum, a digest
+of all records. An object is, for each part, its length in 4 bytes and its batches; then the description, and its
+length in 4 bytes. The description is that of the real file (:class:`RunFooter`).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import accumulate
+from typing import BinaryIO
+
+from crc32c import crc32c
+
+from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run
+from viewstamp.archive.run_store import ReadableRun, WritableRun
+from viewstamp.archive.store import ObjectFile
+from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.node.archived import LoadedRecords
+from viewstamp.wire.batch import Batch, Columns, build_columns
+
+__all__ = ["SimpleRuns"]
+
+_PART_RECORDS = 8
+"""Records after which a part ends: few, so that most runs have several parts."""
+_LENGTH = struct.Struct("<I")
+
+
+class SimpleRuns:
+    """The format; it has the calls of ``archive.run_store.RunFormat``."""
+
+    package = ""
+
+    def check(self) -> None:
+        """Do nothing, because nothing has to be loaded."""
+
+    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
+        """Begin to encode a run."""
+        return _Writer(sink, cluster, run, topic, first)
+
+    def open(self, source: ObjectFile, name: str) -> ReadableRun:
+        """Open an object. Raises CorruptionError, OutdatedCodeError."""
+        return _Reader(source, name)
+
+
+class _Writer:
+    def __init__(self, sink: BinaryIO, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> None:
+        self._sink = sink
+        self._ids = cluster, run, topic
+        self._first = first
+        self.end: int = first
+        self._held: list[Batch] = []
+        self._groups: list[RunGroup] = []
+        self._indices: list[int] = []
+        self._times: list[int] = []
+        self._digest = _new_digest()
+
+    def add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
+        batch = build_columns(columns, topic=self._ids[2])
+        batch.stamp(
+            term=term,
+            first_index=first_index,
+            previous_term=Term(0),
+            log_time=log_time,
+            first_position=Position(self.end),
+        )
+        self._held.append(batch)
+        self._indices += [first_index, first_index + columns.count]
+        self._times.append(log_time)
+        self.end += columns.count
+        if sum(each.count for each in self._held) >= _PART_RECORDS:
+            self._write_part()
+
+    def finish(self) -> RunFooter:
+        self._write_part()
+        footer = RunFooter(
+            *self._ids,
+            self._first,
+            Position(self.end),
+            self._digest.hexdigest(),
+            Index(min(self._indices)),
+            Index(max(self._indices)),
+            min(self._times),
+            max(self._times),
+            tuple(self._groups),
+        )
+        packed = footer.pack()
+        self._sink.write(packed + _LENGTH.pack(len(packed)))
+        return footer
+
+    def _write_part(self) -> None:
+        if not self._held:
+            return
+        data = b"".join(bytes(batch.buffer) for batch in self._held)
+        count = sum(batch.count for batch in self._held)
+        self._held = []
+        self._groups.append(RunGroup(self.end - count, count, crc32c(data)))
+        self._digest.update(data)
+        self._sink.write(_LENGTH.pack(len(data)) + data)
+
+
+class _Reader:
+    def __init__(self, source: ObjectFile, name: str) -> None:
+        self._name = name
+        data = source.read()
+        (size,) = _LENGTH.unpack(data[-_LENGTH.size :]) if len(data) >= _LENGTH.size else (0,)
+        end = len(data) - _LENGTH.size - size
+        if not size or end < 0:
+            raise damaged_run(name, "it has no description")
+        self.footer = RunFooter.unpack(data[end : -_LENGTH.size], name)
+        self._data = data[:end]
+
+    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
+        self.footer.check_identity(cluster, run, self._name)
+
+    def verify(self) -> Iterator[int]:
+        digest = _new_digest()
+        for number in range(len(self.footer.groups)):
+            data = self._part(number)
+            digest.update(data)
+            yield len(data)
+        if digest.hexdigest() != self.footer.digest:
+            raise damaged_run(self._name, "its records have another digest")
+
+    def load(self, position: Position) -> LoadedRecords:
+        groups = self.footer.groups
+        number = bisect_right(groups, int(position), key=lambda group: group.first) - 1
+        data, group = self._part(number), groups[number]
+        batches = list(Batch.decode_all(data))
+        starts = accumulate((len(batch.buffer) for batch in batches[:-1]), initial=0)
+        return LoadedRecords(
+            Position(group.first),
+            Position(group.first + group.count),
+            data,
+            array("Q", [batch.first_position for batch in batches]),
+            array("Q", starts),
+        )
+
+    def _part(self, number: int) -> bytes:
+        """Return the verified batches of a part. Raises CorruptionError."""
+        at = 0
+        for _ in range(number):
+            at += _LENGTH.size + self._length(at)
+        data = self._data[at + _LENGTH.size : at + _LENGTH.size + self._length(at)]
+        if crc32c(data) != self.footer.groups[number].checksum:
+            raise damaged_run(self._name, f"part {number} has another checksum")
+        return data
+
+    def _length(self, at: int) -> int:
+        (length,) = _LENGTH.unpack_from(self._data, at) if at + _LENGTH.size <= len(self._data) else (0,)
+        if not length or at + _LENGTH.size + length > len(self._data):
+            raise damaged_run(self._name, "it has fewer bytes than its description")
+        return int(length)
+
+
+def _new_digest() -> blake2b:
+    return blake2b(digest_size=32)
