@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from viewstamp.client.options import ClientOptions
     from viewstamp.client.results import (
         ActorInfo,
+        ArchivedInfo,
+        ArchiveInfo,
         AuditEntry,
         Change,
         GroupInfo,
@@ -94,6 +96,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessDeniedError",
     "ActorInfo",
+    "ArchiveInfo",
+    "ArchivedInfo",
     "Attempt",
     "AuditEntry",
     "BrokenRuleError",
@@ -168,6 +172,8 @@ __all__ = [
 _HOMES = {
     "ActorInfo": "client.results",
     "Attempt": "client.sinks",
+    "ArchiveInfo": "client.results",
+    "ArchivedInfo": "client.results",
     "AuditEntry": "client.results",
     "Change": "client.results",
     "Client": "client.aio",

@@ -103,6 +103,9 @@ async def use_everything(cluster: Cluster) -> None:
         client.list_runs(),
     ):
         await call
+    await client.configure_topic("bills", archive=True, archive_after_seconds=60.0, delete_after_seconds=90.5)
+    await client.configure_topic("bills", retain_bytes=0, archive=False, retain_seconds=0.0)
+    await client.create_topic("crates", archive=True, archive_delay_seconds=5)
     await client.add_member("n4", "127.0.0.1:4", voter=False)
     await client.add_member("n5", "127.0.0.1:5")
     await client.remove_member("n5")

@@ -422,6 +422,17 @@ def test_a_node_that_cannot_read_the_archive_is_reported_once_records_are_archiv
     assert "viewstamp[archive]" in finding.remedy
 
 
+def test_a_leader_that_cannot_archive_is_reported() -> None:
+    archiving = {"state": "failing", "topic": "orders", "reason": "the disk is full", "remedy": "free space"}
+    finding = only(look(node("n1", archiving=archiving)), "not_archiving")
+    assert finding.sentence == (
+        "n1 leads, and cannot archive topic orders, so the logs keep the records: the disk is full"
+    )
+    assert finding.remedy == "free space; it tries again by itself"
+    assert look(node("n1", archiving={**archiving, "state": "writing"})) == []
+    assert only(look(node("n2", archive_problem="no pyarrow", archived_topics=1)), "no_archive").node == "n2"
+
+
 def test_runs_that_cannot_be_read_are_reported() -> None:
     finding = only(look(node("n2", unreadable_runs={"7": "run file c/7 is damaged", "9": "gone"})), "unreadable_runs")
     assert finding.sentence == (

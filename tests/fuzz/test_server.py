@@ -87,6 +87,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CHECK_RUN: {"run": 9},
     FrameKind.FIND_ORPHANS: {"remove": True},
     FrameKind.LIST_RUNS: {},
+    FrameKind.CONFIGURE_ARCHIVE: {"name": "orders", "is_on": True, "delete_seconds": 60.0},
     FrameKind.SPREAD_TOPIC: {"name": "orders", "streams": 2, "groups": [7]},
     FrameKind.DESCRIBE_SPREAD: {"name": "orders", "stale": True},
     FrameKind.LIST_SPREADS: {"stale": False},

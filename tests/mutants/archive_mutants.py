@@ -15,14 +15,18 @@ from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_process import RunProcess
 from viewstamp.archive.run_store import ReadableRun, RunObjects
 from viewstamp.archive.store import DirectoryObjects, ObjectFile
+from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
-from viewstamp.node import archived, archivist
+from viewstamp.node import archived, archivist, log_space
+from viewstamp.node.archive_queries import DueRun, DueRunsQuery
+from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
-from viewstamp.streams import runs
+from viewstamp.streams import archive_plan, runs, state
 from viewstamp.streams.runs import RunCatalogue, RunRule, RunState, TopicRun
 from viewstamp.streams.state import State
+from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Buffer, Kind
 
 __all__ = ["ARCHIVE_MUTANTS"]
@@ -185,12 +189,12 @@ def log_dropped_before_commit() -> AbstractContextManager[None]:
     def is_over(self: TopicRun, log_time: int) -> bool:
         return self.changed_at + (self.delay or 0) <= log_time
 
-    return both(patched(RunCatalogue, _of_first=of_first), patched(TopicRun, is_over=is_over))
+    return both(patched(RunCatalogue, kept=of_first), patched(TopicRun, is_over=is_over))
 
 
 def released_behind_a_gap() -> AbstractContextManager[None]:
     """Records in front of the first run are taken for archived."""
-    return patched(RunCatalogue, _of_first=lambda self, topic: iter(self.committed(topic.id)))
+    return patched(RunCatalogue, kept=lambda self, topic: iter(self.committed(topic.id)))
 
 
 def read_while_dropped() -> AbstractContextManager[None]:
@@ -412,6 +416,64 @@ class _FirstStep:
         return getattr(self._store, name)
 
 
+def delete_unarchived() -> AbstractContextManager[None]:
+    """The delete age deletes records that are in no run."""
+
+    def trimmed_to(self: State, topic: Topic, log_time: int) -> Position:
+        return Position(topic.find_time(log_time - topic.archive.delete_us))
+
+    return patched(State, trimmed_to=trimmed_to)
+
+
+def retention_deletes_runs() -> AbstractContextManager[None]:
+    """The retention of a topic with an archive deletes records, archived or not."""
+    return patched(State, trimmed_to=lambda self, topic, log_time: topic.retained_from(log_time))
+
+
+def archive_too_young() -> AbstractContextManager[None]:
+    """Records are archived before the archive age."""
+    original = archive_plan.due_run
+
+    def due(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | None:
+        return original(topic, runs, replace(query, is_pressed=True))
+
+    return patched(state, due_run=due)
+
+
+def settings_unprobed() -> AbstractContextManager[None]:
+    async def probe(self: Archivist) -> None:
+        pass
+
+    return patched(Archivist, probe_settings=probe)
+
+
+def keep_deleted_files() -> AbstractContextManager[None]:
+    """The leader looks for new runs only."""
+    return patched(state, unneeded=lambda topic, runs: False)
+
+
+def stall_at_one_topic() -> AbstractContextManager[None]:
+    """A topic that fails ends the round, so that the topics behind it are never archived."""
+    original = ArchiveRounds._attempt
+
+    async def attempt(self: ArchiveRounds, state: Any, topic: str) -> None:
+        await original(self, state, topic)
+        if self._failures:
+            raise UnavailableError("one topic has failed")
+
+    return patched(ArchiveRounds, _attempt=attempt)
+
+
+def idle_for_ever() -> AbstractContextManager[None]:
+    """Log time stands still in an idle log, so no age and no delay ends."""
+    return patched(State, has_ended=lambda self, log_time, now: False)
+
+
+def archive_needs_room() -> AbstractContextManager[None]:
+    """Records about runs are refused by a full log, which could delete what is archived."""
+    return patched(log_space, _URGENT=log_space._URGENT - log_space._RUNS)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -506,6 +568,14 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("run-id-reused", "a run gets the id of an earlier one", reuse_ids, rule="B4 1"),
         Mutant("look-at-a-part", "the log goes for a run that was read in part", look_at_a_part, rule="§5a"),
         Mutant("prepare-unable", "a run is prepared that cannot be written", prepare_before_the_process, rule="B4 2"),
+        Mutant("delete-unarchived", "the delete age deletes records in no run", delete_unarchived, rule="§5a"),
+        Mutant("retention-deletes-runs", "retention deletes archived records", retention_deletes_runs, rule="§5a"),
+        Mutant("archive-too-young", "records are archived before their age", archive_too_young, rule="§5a"),
+        Mutant("settings-unprobed", "settings are written that a member cannot read", settings_unprobed, rule="§5a"),
+        Mutant("keep-deleted-files", "files of deleted records stay", keep_deleted_files, rule="B4 3"),
+        Mutant("stall-at-one-topic", "a topic that fails holds up the others", stall_at_one_topic, rule="§5a"),
+        Mutant("idle-for-ever", "no age ends in an idle log", idle_for_ever, rule="§5a"),
+        Mutant("archive-needs-room", "a full log cannot be archived", archive_needs_room, rule="§5a"),
     )
 }
 """The mutants by name."""

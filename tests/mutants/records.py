@@ -1450,6 +1450,44 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_archive_process.py::test_a_process_that_cannot_load_pyarrow_leaves_no_run"),
     ),
     Record(
+        "delete-unarchived",
+        Case("tests/streams/test_archive_settings.py::test_records_in_no_run_are_never_deleted_because_of_their_age"),
+    ),
+    Record(
+        "retention-deletes-runs",
+        Case(
+            "tests/streams/test_archive_settings.py::test_with_the_archive_the_retention_deletes_nothing_and_says_what_the_log_keeps"
+        ),
+    ),
+    Record(
+        "archive-too-young",
+        Case("tests/streams/test_archive_settings.py::test_records_younger_than_the_archive_age_wait"),
+    ),
+    Record(
+        "settings-unprobed",
+        Case("tests/node/test_archive_rounds.py::test_no_settings_are_written_that_a_member_cannot_read"),
+    ),
+    Record(
+        "keep-deleted-files",
+        Case("tests/node/test_archive_rounds.py::test_deleted_runs_leave_the_store_after_a_crash_at_any_step"),
+    ),
+    Record(
+        "stall-at-one-topic",
+        Case(
+            "tests/node/test_archive_rounds.py::test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_on"
+        ),
+    ),
+    Record(
+        "idle-for-ever",
+        Case(
+            "tests/streams/test_archive_settings.py::test_an_idle_leader_advances_log_time_when_an_age_or_a_delay_ends"
+        ),
+    ),
+    Record(
+        "archive-needs-room",
+        Case("tests/node/test_archive_rounds.py::test_an_operator_archives_a_topic_whose_records_have_filled_the_log"),
+    ),
+    Record(
         "put-unconditionally",
         Case("tests/archive/test_s3_store.py::test_of_two_writers_the_first_to_finish_has_the_name[whole]"),
     ),

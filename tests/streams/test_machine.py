@@ -30,6 +30,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Position, Sequence, Stream, Term
 from viewstamp.node.actor_owners import ActorSpreadingQuery, OwnedQuery, SpreadActorsQuery
+from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -439,6 +440,9 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),
+        DueRunsQuery(0, is_pressed=False, run_bytes=1),
+        UnneededRunsQuery(),
+        IsArchivingQuery(),
         OrphansQuery((1,)),
         OutcomeQuery(session, Sequence(1)),
         ActorsQuery(),

@@ -245,7 +245,7 @@ def test_a_snapshot_has_the_actors_and_older_releases_can_read_one_without_any(l
     group, session = established(log, "s1"), log.session()
     assert version() == 5
     log.run(over(group))
-    assert version() == 9
+    assert version() == 10
     other = restored(log.machine, CLASSES)
     assert other.query(SpreadActorsQuery()) == spread(log)
     assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)

@@ -8,15 +8,16 @@ import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
+from viewstamp.cli.topic_archive import described_archive, settings_table
 from viewstamp.errors import CorruptionError
 from viewstamp.local.find import find_cluster
-from viewstamp.quantities import show_size
+from viewstamp.quantities import show_duration, show_size
 from viewstamp.terminal.output import Output, print_json, print_table
-from viewstamp.wire.requests import ARCHIVE_DELAY
+from viewstamp.wire.archive_requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.results import RunInfo
+    from viewstamp.client.results import RunInfo, TopicInfo
 
 __all__ = ["app"]
 
@@ -71,17 +72,26 @@ def log(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the runs of archived records, with their positions, states and files."""
-    runs = find_cluster(directory, cluster).ask(lambda client: client.list_runs(timeout=timeout))
+    """List the runs of archived records, and the archive settings of the topics."""
+
+    async def ask(client: Client) -> tuple[list[RunInfo], list[TopicInfo]]:
+        return await client.list_runs(timeout=timeout), await client.list_topics(timeout=timeout)
+
+    runs, topics = find_cluster(directory, cluster).ask(ask)
     runs = [each for each in runs if topic in ("", each.topic)]
+    topics = [each for each in topics if each.archive is not None and topic in ("", each.name)]
     if output is Output.JSON:
-        print_json({"runs": [_described(each) for each in runs]})
+        settings = [{"name": each.name, **described_archive(each)} for each in topics]
+        print_json({"runs": [_described(each) for each in runs], "topics": settings})
         return
     rows = [
-        (each.id, each.topic, each.first_position, each.last_position, each.state, show_size(each.bytes))
+        (each.id, each.topic, each.first_position, each.last_position, each.state, show_size(each.bytes), _delay(each))
         for each in runs
     ]
-    print_table(["run", "topic", "first", "last", "state", "size"], rows, empty="no runs: viewstamp archive run TOPIC")
+    heads = ["run", "topic", "first", "last", "state", "size", "delay"]
+    print_table(heads, rows, empty="no runs: viewstamp archive run TOPIC")
+    if topics:
+        print_table(*settings_table(topics))
 
 
 @app.command()
@@ -130,6 +140,13 @@ def orphans(
     print_table(["run", "size", "file"], [(run, show_size(size), state) for run, size in found.items()], empty="none")
 
 
+def _delay(run: RunInfo) -> str:
+    """Return the archive delay of a run as text; "-" = the run is not committed."""
+    if run.state != "committed":
+        return "-"
+    return "for ever" if run.delay_seconds is None else show_duration(run.delay_seconds * 1000)
+
+
 def _described(run: RunInfo) -> dict[str, object]:
     return {
         "id": run.id,
@@ -142,4 +159,5 @@ def _described(run: RunInfo) -> dict[str, object]:
         "digest": run.digest,
         "first_time": run.first_time,
         "last_time": run.last_time,
+        "delay_seconds": run.delay_seconds,
     }

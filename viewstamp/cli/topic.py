@@ -1,4 +1,4 @@
-"""``viewstamp topic``: creates, lists and trims topics, and sets their retention."""
+"""``viewstamp topic``: creates, lists and trims topics, and sets their retention and their archive."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from viewstamp.cli.options import (
     parse_ids,
     size,
 )
+from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
@@ -56,6 +57,34 @@ RetainAgeOption = Annotated[
         help="Delete records that are older, e.g. 7d or 12h; 0 = keep all.",
     ),
 ]
+ArchiveOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--archive/--no-archive",
+        help="Let the leader move old records into the archive by itself. --retain-bytes and --retain-age then say how"
+        " much the logs of the nodes keep too.",
+        show_default=False,
+    ),
+]
+ArchiveAfterOption = Annotated[
+    float | None,
+    typer.Option("--archive-after", metavar="AGE", parser=age, help="Archive records that are older, e.g. 1d."),
+]
+ArchiveDelayOption = Annotated[
+    float | None,
+    typer.Option(
+        "--archive-delay",
+        metavar="AGE",
+        parser=age,
+        help="The logs keep their copy of archived records for this time too. [default: 1d]",
+    ),
+]
+DeleteAfterOption = Annotated[
+    float | None,
+    typer.Option(
+        "--delete-after", metavar="AGE", parser=age, help="Delete archived records that are older, e.g. 90d; 0 = never."
+    ),
+]
 
 
 @app.command()
@@ -63,6 +92,10 @@ def create(
     name: NameArgument,
     retain_bytes: RetainBytesOption = None,
     retain_age: RetainAgeOption = None,
+    archive: ArchiveOption = None,
+    archive_after: ArchiveAfterOption = None,
+    archive_delay: ArchiveDelayOption = None,
+    delete_after: DeleteAfterOption = None,
     streams: Annotated[
         int | None,
         typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
@@ -76,11 +109,14 @@ def create(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create a topic; by default it keeps all records. Succeeds if it exists with the same retention.
+    """Create a topic; by default it keeps all records. Succeeds if it exists with the same settings.
 
     With --streams it returns when each stream has been created in its group. The topic cannot be removed then.
     """
+    archiving = _archiving(archive, archive_after, archive_delay, delete_after)
     if streams is not None:
+        if archiving:
+            raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
         chosen = parse_ids(groups)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
         topic = find_cluster(directory, cluster).ask(
@@ -95,7 +131,7 @@ def create(
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.create_topic(
-            name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout
+            name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout, **archiving
         ),
     )
     if output is Output.JSON:
@@ -109,17 +145,22 @@ def configure(
     name: NameArgument,
     retain_bytes: RetainBytesOption = None,
     retain_age: RetainAgeOption = None,
+    archive: ArchiveOption = None,
+    archive_after: ArchiveAfterOption = None,
+    archive_delay: ArchiveDelayOption = None,
+    delete_after: DeleteAfterOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the retention of a topic. An option that is not given stays as it is."""
-    if retain_bytes is None and retain_age is None:
-        raise typer.BadParameter("there is nothing to change: give --retain-bytes or --retain-age")
+    """Change the retention and the archive of a topic. An option that is not given stays as it is."""
+    archiving = _archiving(archive, archive_after, archive_delay, delete_after)
+    if retain_bytes is None and retain_age is None and not archiving:
+        raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age or --archive")
     info = find_cluster(directory, cluster).ask(
         lambda client: client.configure_topic(
-            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout
+            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout, **archiving
         ),
     )
     _print([info], output)
@@ -178,12 +219,20 @@ def describe(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show one topic: its first and last position, its size and its retention; of one with streams these of each."""
+    """Show one topic: its positions, size, retention and archive; of one with streams these of each."""
     from viewstamp.client.results import SpreadTopicInfo
 
     info, streams = find_cluster(directory, cluster).ask(lambda client: _describe(client, name, timeout))
     if not isinstance(info, SpreadTopicInfo):
+        archivist: dict[str, Any] = {}
+        if info.archive is not None:
+            archivist = find_cluster(directory, cluster).ask(lambda client: archivist_of(client, timeout))
+        if output is Output.JSON:
+            print_json({**_described(info), **({"archivist": archivist} if archivist else {})})
+            return
         _print([info], output)
+        if info.archived is not None:
+            print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
         positions = [{"stream": number, "group": info.group_of(number), **each} for number, each in described.items()]
@@ -229,6 +278,19 @@ async def _describe(
     return topic, [await client.describe_stream(name, number, timeout=timeout) for number in numbers]
 
 
+def _archiving(
+    archive: bool | None, archive_after: float | None, archive_delay: float | None, delete_after: float | None
+) -> dict[str, Any]:
+    """Return the arguments of a client's call for the options about the archive that were given."""
+    given = {
+        "archive": archive,
+        "archive_after_seconds": archive_after,
+        "archive_delay_seconds": archive_delay,
+        "delete_after_seconds": delete_after,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
     return {
         "name": topic.name,
@@ -247,6 +309,7 @@ def _described(info: TopicInfo) -> dict[str, object]:
         "bytes": info.bytes,
         "retain_bytes": info.retain_bytes,
         "retain_seconds": info.retain_seconds,
+        **described_archive(info),
     }
 
 

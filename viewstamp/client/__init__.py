@@ -16,9 +16,8 @@ The modules, from the bottom up:
   * ``appends.py`` has the appends to the topics of one group. ``group.py`` composes the parts for one group, and
     ``groups.py`` has those of all groups that the client uses.
   * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
-  * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py``, ``spread_actors.py`` and ``admin.py`` have
-    the calls of a client.
-    ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
+  * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``spread_topics.py``, ``spread_actors.py``, ``archive_calls.py``
+    and ``admin.py`` have the calls of a client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
   * ``streams.py`` reads one stream of a spread topic. ``balance.py`` balances the leaders of the groups.
   * ``client.py`` composes them.
 
@@ -128,6 +127,8 @@ from viewstamp.client.connection import parse_addresses
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import (
     ActorInfo,
+    ArchivedInfo,
+    ArchiveInfo,
     AuditEntry,
     Change,
     GroupInfo,
@@ -145,6 +146,8 @@ from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommi
 __all__ = [
     "ActorInfo",
     "ActorProxy",
+    "ArchiveInfo",
+    "ArchivedInfo",
     "Attempt",
     "AuditEntry",
     "Change",

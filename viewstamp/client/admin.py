@@ -1,8 +1,8 @@
-"""A client's administrative calls: topics, snapshots, members, groups, the archive and tokens."""
+"""A client's administrative calls: topics, snapshots, members, groups and tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -11,13 +11,11 @@ from viewstamp.client.results import (
     AuditEntry,
     GroupInfo,
     Members,
-    RunInfo,
     SnapshotInfo,
     TokenInfo,
     TopicInfo,
     group_info,
     members_of,
-    run_info,
     snapshot_info,
     token_info,
     topic_info,
@@ -26,16 +24,14 @@ from viewstamp.client.router import Router
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
 from viewstamp.wire.access import Token, check_roles
+from viewstamp.wire.archive_requests import ConfigureArchive
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.requests import (
-    ARCHIVE_DELAY,
-    ArchiveTopic,
     CancelGroup,
     ChangeMembership,
-    CheckRun,
     ConfigureTopic,
     CopyLog,
     CopySnapshot,
@@ -44,11 +40,9 @@ from viewstamp.wire.requests import (
     CreateTopic,
     DescribeLog,
     DescribeTopic,
-    FindOrphans,
     FindTime,
     ListAudit,
     ListGroups,
-    ListRuns,
     ListSnapshots,
     ListTokens,
     ListTopics,
@@ -65,7 +59,7 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Describes and changes topics, snapshots, members, groups, the archive and tokens. Appends no records."""
+    """Describes and changes topics, snapshots, members, groups and tokens. Appends no records."""
 
     def __init__(self, router: Router, entropy: Random) -> None:
         """``entropy`` draws the secrets of tokens, so a real client passes the operating system's entropy."""
@@ -325,84 +319,6 @@ class Admin:
         body = (await self._router.ask(ListGroups(), deadline=deadline)).body
         return [group_info(each) for each in body["groups"]], body["applied_index"]
 
-    # The archive.
-
-    async def archive_topic(
-        self, name: str, before: int | None = None, *, delay: float = ARCHIVE_DELAY, timeout: float | None = None
-    ) -> int:
-        """Write the records of a topic into the archive. Returns the archived end, when they are archived.
-
-        All kept records before the archived end are in committed runs then. Readers get them from there when the logs
-        have deleted their copies. The same call again goes on where the last one ended. Cancelled or timed out: the
-        leader goes on.
-
-        Example::
-
-            archived_end = await client.archive_topic("orders", timeout=600)
-
-        Args:
-          name: the topic.
-          before: archive the records before this position; None = all records that the topic has now.
-          delay: seconds of log time, from the commit of a run on, in which the logs of the nodes keep their copy of its
-            records too; at most 100 years. Afterwards only the archive has them.
-          timeout: seconds from now; None = the client's default. On two busy processors a leader wrote 20 MB/s.
-
-        Raises:
-          RequestError: the leader has no directory for the archive, or no pyarrow; a member runs an older release, or
-            acknowledges before it syncs. UnknownTopicError: there is no such topic.
-          AccessDeniedError: access control is on, and the client is no administrator.
-          UnavailableError: not all is archived; there is no leader, the time is over, a member does not answer, or the
-            store has failed. The log has the records.
-          OutcomeUnknownError: it may go on (``token`` is None); call again, which is harmless.
-        """
-        check_topic(name)
-        deadline = self._router.deadline(timeout)
-        if before is None:
-            before = (await self.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
-        request = ArchiveTopic(name=name, end=as_whole(before, "a position"), delay=float(delay))
-        body = await self._await_job(request, deadline, f"topic {name!r} is not archived yet")
-        return int(body["archived_end"])
-
-    async def list_runs(self, *, timeout: float | None = None) -> list[RunInfo]:
-        """List the runs of archived records that are known, in the order of their ids; linearizable.
-
-        Raises:
-          AccessDeniedError: access control is on, and the client is no administrator.
-          UnavailableError: no node that has a leader answered in time.
-          RequestError: the node runs a release without runs.
-        """
-        return [run_info(each) for each in (await self._router.ask(ListRuns(), timeout)).body["runs"]]
-
-    async def check_run(self, run: int, *, timeout: float | None = None) -> str:
-        """Read the file of a committed run and compare it with the catalogue; return its damage, "" = it is intact.
-
-        Raises: as :meth:`archive_topic`; RequestError: there is no committed run of this id.
-        """
-        deadline = self._router.deadline(timeout)
-        request = CheckRun(run=as_whole(run, "the id of a run"))
-        return str((await self._await_job(request, deadline, f"run {run} is not checked yet"))["damage"])
-
-    async def find_orphans(self, *, remove: bool = False, timeout: float | None = None) -> dict[int, int]:
-        """Return the files of this cluster in the archive that belong to no run: the size in bytes, by id.
-
-        A leader that was stopped leaves them. They are never read. ``remove`` removes them.
-
-        Raises: as :meth:`archive_topic`.
-        """
-        deadline = self._router.deadline(timeout)
-        body = await self._await_job(FindOrphans(remove=remove), deadline, "the archive is not listed yet")
-        return dict(body["orphans"])
-
-    async def _await_job(self, request: RequestBody, deadline: float, late: str) -> Mapping[str, Any]:
-        """Send a request again until the leader has done its work. Raises UnavailableError ``late`` at the deadline."""
-        while True:
-            frame = await self.ask_leader(request, late, deadline=deadline)
-            body: Mapping[str, Any] = frame.body
-            if not body["is_running"]:
-                return body
-            if self._router.left(deadline) <= 0:
-                raise UnavailableError(f"{late}; the leader goes on", remedy="call again, with a longer timeout")
-
     # Tokens.
 
     async def create_token(
@@ -527,9 +443,18 @@ class Admin:
     # Topics.
 
     async def create_topic(
-        self, name: str, *, retain_bytes: int = 0, retain_seconds: float = 0.0, timeout: float | None = None
+        self,
+        name: str,
+        *,
+        retain_bytes: int = 0,
+        retain_seconds: float = 0.0,
+        archive: bool = False,
+        archive_after_seconds: float | None = None,
+        archive_delay_seconds: float | None = None,
+        delete_after_seconds: float | None = None,
+        timeout: float | None = None,
     ) -> TopicInfo:
-        """Create a topic. If it exists with the same retention, return it as it is. Cancelled: it may be created.
+        """Create a topic. If it exists with the same settings, return it as it is. Cancelled: it may be created.
 
         Example::
 
@@ -539,16 +464,35 @@ class Admin:
           name: 1 to 128 letters, digits, dots, underscores or hyphens; the first is not a dot or a hyphen.
           retain_bytes: the oldest records are trimmed when the topic is larger than this; 0 = never.
           retain_seconds: records older than this are trimmed; 0 = never.
+          archive: as the ages after it, see :meth:`configure_topic`.
+          archive_after_seconds: the same.
+          archive_delay_seconds: the same.
+          delete_after_seconds: the same.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          RequestError: the name or the retention is not allowed.
-          TopicExistsError: the topic exists with another retention; see :meth:`configure_topic`.
+          RequestError: the name or a setting is not allowed; with ``archive``, a member runs an older release.
+          AccessDeniedError: access control is on, and the client lacks the right; ``archive`` needs an administrator.
+          TopicExistsError: the topic exists with other settings; see :meth:`configure_topic`.
           UnavailableError: not created; try again.
           OutcomeUnknownError: it may have been created (``token`` is None); create it again, which is harmless.
         """
         as_whole(retain_bytes, "retain_bytes")
-        request = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        ages = (archive_after_seconds, archive_delay_seconds, delete_after_seconds)
+        request: RequestBody
+        if archive or ages != (None, None, None):
+            request = ConfigureArchive(
+                name=check_topic(name),
+                retain_bytes=retain_bytes,
+                retain_seconds=retain_seconds,
+                is_on=archive,
+                after_seconds=archive_after_seconds,
+                delay_seconds=archive_delay_seconds,
+                delete_seconds=delete_after_seconds,
+                is_new=True,
+            )
+        else:
+            request = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
         return await self._change_topic(request, timeout)
 
     async def configure_topic(
@@ -557,20 +501,53 @@ class Admin:
         *,
         retain_bytes: int | None = None,
         retain_seconds: float | None = None,
+        archive: bool | None = None,
+        archive_after_seconds: float | None = None,
+        archive_delay_seconds: float | None = None,
+        delete_after_seconds: float | None = None,
         timeout: float | None = None,
     ) -> TopicInfo:
-        """Change a topic's retention; None = unchanged. Records beyond the new limits are trimmed at once.
+        """Change the settings of a topic; None = unchanged. Records beyond the new limits are deleted at once.
 
-        Cancelled: the retention may be changed all the same.
+        With the archive the retention deletes nothing: it says for how long the log keeps its copy of archived records.
+        All ages are log time. Cancelled: the settings may be changed all the same.
+
+        Example::
+
+            await client.configure_topic("orders", archive=True, delete_after_seconds=90 * 86_400)
+
+        Args:
+          name: the topic's name.
+          retain_bytes: as for :meth:`create_topic`.
+          retain_seconds: the same.
+          archive: whether the leader archives the topic by itself. Without it the three ages have no value.
+          archive_after_seconds: records are archived when they are older than this; 0 = at any age.
+          archive_delay_seconds: for so long the log keeps its copy too, from the commit of a run on; default one day.
+          delete_after_seconds: archived records older than this are deleted, in whole runs; 0 = never.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
           UnknownTopicError: no topic has this name.
-          RequestError: the retention is not allowed.
+          RequestError: a setting is not allowed; about the archive, a member runs an older release, or acknowledges
+            before it syncs.
           UnavailableError, OutcomeUnknownError: as for :meth:`create_topic`; the same call again is harmless.
         """
         if retain_bytes is not None:
             as_whole(retain_bytes, "retain_bytes")
-        request = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
+        ages = (archive_after_seconds, archive_delay_seconds, delete_after_seconds)
+        request: RequestBody
+        if (archive, *ages) != (None, None, None, None):
+            request = ConfigureArchive(
+                name=check_topic(name),
+                retain_bytes=retain_bytes,
+                retain_seconds=retain_seconds,
+                is_on=archive,
+                after_seconds=archive_after_seconds,
+                delay_seconds=archive_delay_seconds,
+                delete_seconds=delete_after_seconds,
+            )
+        else:
+            request = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
         return await self._change_topic(request, timeout)
 
     async def trim_topic(self, name: str, position: int, *, timeout: float | None = None) -> TopicInfo:
@@ -587,7 +564,10 @@ class Admin:
         return await self._change_topic(request, timeout)
 
     async def _change_topic(self, request: RequestBody, timeout: float | None) -> TopicInfo:
-        frame = await self._router.ask_leader(request, timeout)
+        if isinstance(request, ConfigureArchive):
+            frame = await self.ask_leader(request, "the topic was not changed", timeout=timeout)
+        else:
+            frame = await self._router.ask_leader(request, timeout)
         return topic_info(frame.body["topic"])
 
     async def describe_topic(

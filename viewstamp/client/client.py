@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from viewstamp.client.actors import ActorCalls, ActorProxy, ActorT, interface_of
 from viewstamp.client.admin import Admin
+from viewstamp.client.archive_calls import ArchiveCalls
 from viewstamp.client.balance import Balance
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
@@ -126,6 +127,7 @@ class BaseClient:
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
+        self._archive = ArchiveCalls(self._router, self._admin)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -247,10 +249,10 @@ class BaseClient:
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
-    archive_topic = _By("_admin", Admin.archive_topic)
-    list_runs = _By("_admin", Admin.list_runs)
-    check_run = _By("_admin", Admin.check_run)
-    find_orphans = _By("_admin", Admin.find_orphans)
+    archive_topic = _By("_archive", ArchiveCalls.archive_topic)
+    list_runs = _By("_archive", ArchiveCalls.list_runs)
+    check_run = _By("_archive", ArchiveCalls.check_run)
+    find_orphans = _By("_archive", ArchiveCalls.find_orphans)
     create_token = _By("_admin", Admin.create_token)
     list_tokens = _By("_admin", Admin.list_tokens)
     rotate_token = _By("_admin", Admin.rotate_token)

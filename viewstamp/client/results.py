@@ -16,6 +16,8 @@ from viewstamp.wire.spreading import stream_name
 __all__ = [
     "DURABILITY",
     "ActorInfo",
+    "ArchiveInfo",
+    "ArchivedInfo",
     "AuditEntry",
     "BatchReceipt",
     "Change",
@@ -149,6 +151,43 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveInfo:
+    """The archive settings of a topic, in seconds of log time.
+
+    Attributes:
+      after_seconds: records are archived when they are older than this; 0 = at any age.
+      delay_seconds: for so long the log keeps its copy of archived records too, from the commit of their run on.
+      delete_seconds: archived records older than this are deleted, in whole runs; 0 = never.
+    """
+
+    after_seconds: float
+    delay_seconds: float
+    delete_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedInfo:
+    """The kept records of a topic that are in committed runs. Times are microseconds of log time since 1970.
+
+    Attributes:
+      first_position: the position of the first one; one above ``last_position`` if there is none.
+      last_position: the position of the last one, inclusive.
+      runs: the number of their runs.
+      bytes: the size of the files of these runs.
+      first_time, last_time: the log times of the first and the last one; 0 = there is none.
+      waiting_since: a log time at or before that of the first record that is in no run; 0 = all records are in runs.
+    """
+
+    first_position: int
+    last_position: int
+    runs: int
+    bytes: int
+    first_time: int
+    last_time: int
+    waiting_since: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
     """A topic as a node described it.
 
@@ -161,6 +200,8 @@ class TopicInfo:
       retain_seconds: records older than this are trimmed; 0 = never.
       age_seconds: the answer contains everything that was committed this many seconds before it; 0 unless a stale
         answer was requested.
+      archive: the archive settings; None = it is archived on request only. With them the retention deletes nothing.
+      archived: its archived records; None = it has neither archive settings nor archived records.
     """
 
     name: str
@@ -170,6 +211,8 @@ class TopicInfo:
     retain_bytes: int = 0
     retain_seconds: float = 0.0
     age_seconds: float = 0.0
+    archive: ArchiveInfo | None = None
+    archived: ArchivedInfo | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +353,8 @@ class RunInfo:
       digest: the digest of its records, in hexadecimal digits; "" until it is committed.
       first_time: the log time of its earliest record, in microseconds since 1970; 0 until it is committed.
       last_time: the log time of its latest record; 0 until it is committed.
+      delay_seconds: the archive delay: for so long the log keeps its copy too, from the commit on; None = for ever, or
+        the run is not committed.
     """
 
     id: int
@@ -322,6 +367,7 @@ class RunInfo:
     digest: str
     first_time: int
     last_time: int
+    delay_seconds: float | None = None
 
 
 class AuditEntry(NamedTuple):
@@ -447,7 +493,22 @@ def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
         retain_bytes=topic.get("retain_bytes", 0),
         retain_seconds=topic.get("retain_seconds", 0.0),
         age_seconds=age,
+        archive=_archive_info(topic.get("archive")),
+        archived=_archived_info(topic.get("archived")),
     )
+
+
+def _archive_info(settings: Mapping[str, Any] | None) -> ArchiveInfo | None:
+    if settings is None:
+        return None
+    return ArchiveInfo(**{name: float(settings[name]) for name in ("after_seconds", "delay_seconds", "delete_seconds")})
+
+
+def _archived_info(part: Mapping[str, Any] | None) -> ArchivedInfo | None:
+    if part is None:
+        return None
+    numbers = {name: int(part[name]) for name in ("runs", "bytes", "first_time", "last_time", "waiting_since")}
+    return ArchivedInfo(first_position=int(part["first"]), last_position=int(part["end"]) - 1, **numbers)
 
 
 def actor_info(actor: dict[str, Any]) -> ActorInfo:
@@ -529,6 +590,7 @@ def run_info(run: Mapping[str, Any]) -> RunInfo:
         digest=run.get("digest", ""),
         first_time=run.get("first_time", 0),
         last_time=run.get("last_time", 0),
+        delay_seconds=run["delay"] / 1e6 if "delay" in run else None,
     )
 
 

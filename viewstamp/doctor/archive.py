@@ -9,6 +9,10 @@ from viewstamp.doctor.report import Finding, Report, node_name
 __all__ = ["archive_trouble", "is_examining"]
 
 
+_TROUBLED = ("failing", "unable")
+"""States of ``ArchivingState``."""
+
+
 def archive_trouble(report: Report) -> Iterator[Finding]:
     """Yield the trouble that each node has with the store of archived records, and with its runs."""
     for node in report.up:
@@ -20,8 +24,18 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 sentence=f"{name} cannot use the store of archived records: {archive['trouble']}",
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
             )
+        archiving = node.get("archiving") or {}
+        if archiving.get("state") in _TROUBLED:
+            topic = f" topic {archiving['topic']}" if archiving.get("topic") else ""
+            yield Finding(
+                code="not_archiving",
+                node=name,
+                sentence=f"{name} leads, and cannot archive{topic}, so the logs keep the records:"
+                f" {archiving.get('reason')}",
+                remedy=f"{archiving.get('remedy') or 'look at the log of this node'}; it tries again by itself",
+            )
         problem = node.get("archive_problem")
-        if problem and node.get("archived_runs"):
+        if problem and (node.get("archived_runs") or node.get("archived_topics")):
             yield Finding(
                 code="no_archive",
                 node=name,

@@ -40,6 +40,7 @@ CODES: Final = (
     "slow_disk",
     "slow_loop",
     "archive",
+    "not_archiving",
     "log_stream",
     "damaged_snapshot",
     "stuck_files",

@@ -13,8 +13,9 @@ asks for the records before a position, and the leader writes one run after anot
 | 6. the object is read back, and compared with what was written | the same |
 | 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
 
-Once an hour the leader tidies up by itself, in the same order of jobs. It does step 2 for each topic that needs it, and
-then removes orphans. If it dies in between, the next leader finds the rest an hour later.
+Topics with archive settings are archived without a request, by the same steps (``archive_rounds.py``). Once an hour the
+leader tidies up by itself, in the same order of jobs. It does step 2 for each topic that needs it, and then removes
+orphans. If it dies in between, the next leader finds the rest an hour later.
 
 So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. Each
 member deletes its log's copy later, by its own state (``snapshots/policy.py``).
@@ -28,7 +29,7 @@ log, which has a thread of its own, so that appends never wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -49,12 +50,11 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, Position, RunId, Term, TopicId, name_of
+from viewstamp.node.archive_queries import DueRun
 from viewstamp.node.changes import answered
 from viewstamp.node.group import Group
-from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
-from viewstamp.node.service import Caller, in_a_task, note_action
 from viewstamp.node.state_machine import (
     ArchivableTopic,
     ArchivedRun,
@@ -67,9 +67,8 @@ from viewstamp.node.state_machine import (
 )
 from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
 from viewstamp.wire.batch import Batch, Buffer, Kind
-from viewstamp.wire.requests import ArchiveTopic, CheckRun, FindOrphans, ListRuns
 
-__all__ = ["Archivist", "RunObject", "RunStore", "WrittenRun"]
+__all__ = ["RUN_BYTES", "Archivist", "RunObject", "RunStore", "WrittenRun"]
 
 RUN_BYTES = 256 * 1024 * 1024
 """About the bytes of log that a run has, before compression."""
@@ -217,7 +216,7 @@ class Archivist:
             appended a batch that has no valid layout. UnknownTopicError: there is no such topic.
           NotLeaderError: ask the leader. UnavailableError: the job has failed; the next request begins it again.
         """
-        await self._check_usable()
+        await self.check_usable()
         archived_end = await self._result(("archive", name, end, delay), lambda: self._archive(name, end, delay))
         if archived_end is None:
             return self._group.machine.query(ArchiveQuery(name)).next_first, True
@@ -232,13 +231,39 @@ class Archivist:
 
         Raises: as :meth:`archive`.
         """
-        await self._check_usable()
+        await self.check_usable()
         return await self._result(("check", run), lambda: self._check(run))
 
     async def find_orphans(self, *, remove: bool) -> dict[int, int] | None:
         """Return the sizes of objects that belong to no run, by id; None = not done yet. Raises as :meth:`archive`."""
-        await self._check_usable()
+        await self.check_usable()
         return await self._result(("orphans", remove), lambda: self._find_orphans(remove))
+
+    async def archive_due(self, topic: str, find: Callable[[], DueRun | None]) -> None:
+        """Write the one run of a topic that is due, in a job. ``find`` returns it when the job has its turn.
+
+        Raises: as :meth:`archive`.
+        """
+        await self.check_usable()
+        await self._completed(("due", topic), lambda: self._archive_due(find))
+
+    async def remove_unneeded(self, topic: str) -> None:
+        """Drop, remove and forget the runs of a topic that are not needed, in a job.
+
+        Raises: as :meth:`archive`; UnavailableError: an object could not be removed.
+        """
+        await self.check_usable()
+        await self._completed(("remove", topic), lambda: self._remove_unneeded(topic))
+
+    async def probe_settings(self) -> None:
+        """Check that all members can read archive settings, before the first ones of a cluster are proposed.
+
+        Raises:
+          NotLeaderError: ask the leader. RequestError: a member runs an older release, or acknowledges before it syncs.
+          UnavailableError: a member does not answer.
+        """
+        self._check_leading()
+        await self._probe(Kind.CONFIGURE_ARCHIVE)
 
     async def stop(self) -> None:
         """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""
@@ -253,6 +278,11 @@ class Archivist:
             self._store.close()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def _completed(self, key: tuple[object, ...], begin: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Return when a job has ended. Raises its error."""
+        while await self._result(key, begin) is None:
+            pass
 
     async def _result(
         self, key: tuple[object, ...], begin: Callable[[], Coroutine[Any, Any, ResultT]]
@@ -311,18 +341,27 @@ class Archivist:
         assert replica is not None, "a replayed group has one"
         return replica
 
-    async def _check_usable(self) -> None:
-        """Check that this node leads, and can use the store."""
+    def _check_leading(self) -> None:
+        """Check that this node leads, and acknowledges only what is synced."""
         replica = self._replica
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
         if self._group.options.is_interval:
             raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"})
+
+    def check_store(self) -> None:
+        """Raise RequestError if no store is configured on this node."""
         if self._store is None:
             raise RequestError(
                 f"{self._group.options.node} leads, and has no directory for the archive; nothing was archived",
-                remedy="set [archive] directory on every node, to a directory that all of them reach",
+                remedy="set [archive] directory or url on every node, to the store that all of them reach",
             )
+
+    async def check_usable(self) -> None:
+        """Check that this node leads, and can use the store. Raises as :meth:`archive`."""
+        self._check_leading()
+        self.check_store()
+        assert self._store is not None, "just checked"
         try:
             await in_thread(self._store.check_usable)
         except ConfigError as error:
@@ -342,12 +381,12 @@ class Archivist:
         if not self._leads(term):
             raise not_leader(self._replica.raft.core)
 
-    async def _probe(self) -> None:
-        """Check that all other members can read records about runs, because nobody has proposed one so far."""
+    async def _probe(self, kind: Kind = Kind.FORGET_RUN) -> None:
+        """Check that all other members can read records about the archive, up to ``kind``, before the first one."""
         options = self._group.options
         members = self._group.membership.addresses
         others = {node: address for node, address in members.items() if name_of(node) != options.node}
-        unfit = await find_unfit(self._network, options.cluster, others, Kind.FORGET_RUN)
+        unfit = await find_unfit(self._network, options.cluster, others, kind)
         if unfit.refusing:
             raise _refusing(unfit.refusing)
         if unfit.silent:
@@ -366,8 +405,15 @@ class Archivist:
                 pass
             return self._group.machine.query(ArchiveQuery(name)).next_first
 
-    async def _archive_next(self, name: str, end: int, delay: int) -> bool:
-        """Write one run; return False if there was nothing to archive."""
+    async def _archive_due(self, find: Callable[[], DueRun | None]) -> bool:
+        async with self._turn:
+            due = find()
+            if due is not None:
+                await self._archive_next(due.topic, due.end, due.delay, is_slow=not due.is_urgent)
+            return True
+
+    async def _archive_next(self, name: str, end: int, delay: int, *, is_slow: bool = False) -> bool:
+        """Write one run; return False if there was nothing to archive. ``is_slow``: with pauses between its pieces."""
         replica = self._replica
         term = replica.raft.core.term
         self._check_leads(term)
@@ -387,7 +433,7 @@ class Archivist:
         prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
         run = RunId(cast("dict[str, int]", prepared["run"])["id"])
         try:
-            written = await self._write(run, topic.id, first, Position(end), term)
+            written = await self._write(run, topic.id, first, Position(end), term, is_slow=is_slow)
             self._check_leads(term)
             await self._propose(encode_commit_run(run, records=end - first, delay=delay, **written._asdict()))
         except Exception as error:
@@ -404,7 +450,9 @@ class Archivist:
         self._logger.info("= run archived", run=run, topic=name, first=first, last=end - 1, bytes=written.size)
         return True
 
-    async def _write(self, run: RunId, topic: TopicId, first: Position, end: Position, term: Term) -> WrittenRun:
+    async def _write(
+        self, run: RunId, topic: TopicId, first: Position, end: Position, term: Term, *, is_slow: bool
+    ) -> WrittenRun:
         """Write the object of a run, read it back, and return its description."""
         store = self._store
         assert store is not None, "checked with the request"
@@ -413,6 +461,7 @@ class Archivist:
             position = first
             while position < end:
                 self._check_leads(term)
+                began = self._clock.monotonic()
                 try:
                     buffers, _ = await self._group.reading.read(topic, position, bytes_max=_STEP_BYTES)
                 except TrimmedError as error:
@@ -420,6 +469,8 @@ class Archivist:
                         f"records were deleted while they were being archived: {error.message}", remedy="try again"
                     ) from error
                 position = await in_thread(written.add, end, buffers)
+                if is_slow:  # A pause as long as the step, so that it takes at most half of the disk's time.
+                    await asyncio.sleep(self._clock.monotonic() - began)
             described = await in_thread(written.finish)
         except BaseException:
             await in_thread(written.abandon)
@@ -427,6 +478,22 @@ class Archivist:
         found = ArchivedRun(run, topic, first, end, "prepared", "", described.size, described.digest)
         await self._go_through(store.check(found))
         return described
+
+    async def _remove_unneeded(self, name: str) -> bool:
+        async with self._turn:
+            store, term = self._store, self._replica.raft.core.term
+            assert store is not None, "checked before"
+            self._check_leads(term)
+            topic, _ = await self._group.reading.query(ArchiveQuery(name), stale=False)
+            self._check_leads(term)
+            await in_thread(store.wake)
+            await self._clean(topic)
+            if left := [run.id for run in self._group.machine.query(ArchiveQuery(name)).runs if run.state == "dropped"]:
+                raise UnavailableError(
+                    f"the files of {len(left)} deleted runs of topic {name!r} cannot be removed, run {left[0]} first",
+                    remedy=f"the log of the node has the reason; check that {store.where} lets the node delete",
+                )
+            return True
 
     async def _clean(self, topic: ArchivableTopic) -> None:
         """Drop, remove and forget the runs of a topic that are not needed.
@@ -473,7 +540,7 @@ class Archivist:
             await asyncio.sleep(_TIDY_SECONDS)
             # An error of the job is logged by it, and the next attempt begins anew.
             with suppress(ViewstampError):
-                await self._check_usable()
+                await self.check_usable()
                 await self._result(("tidy",), self._tidy)
 
     async def _tidy(self) -> None:
@@ -557,48 +624,3 @@ def _refusing(members: dict[NodeId, str]) -> RequestError:
 
 def _listed(members: dict[NodeId, str]) -> str:
     return "; ".join(f"{node}: {reason}" for node, reason in members.items())
-
-
-# The handlers of the requests about the archive.
-
-
-@in_a_task(ArchiveTopic)
-async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
-    check_group_0(caller, is_about_runs=True)
-    archivist = caller.service.archivist
-    delay = round(asked.delay * 1e6)
-    if not archivist.is_begun(asked.name, asked.end, delay):
-        await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
-        caller.check(asked)
-    archived_end, is_running = await archivist.archive(asked.name, asked.end, delay)
-    caller.ok(request, {"archived_end": archived_end, "is_running": is_running})
-
-
-@in_a_task(CheckRun)
-async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
-    check_group_0(caller, is_about_runs=True)
-    damage = await caller.service.archivist.check(asked.run)
-    caller.check(asked)
-    caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
-
-
-@in_a_task(FindOrphans)
-async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
-    check_group_0(caller, is_about_runs=True)
-    if asked.remove:
-        await note_action(caller, "archive orphans", "remove")
-    caller.check(asked)
-    found = await caller.service.archivist.find_orphans(remove=asked.remove)
-    caller.ok(request, {"is_running": found is None, "orphans": _pairs((found or {}).items())})
-
-
-@in_a_task(ListRuns)
-async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
-    check_group_0(caller, is_about_runs=True)
-    runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
-    caller.check(asked)
-    caller.ok(request, {"runs": runs})
-
-
-def _pairs(items: Iterable[tuple[int, int]]) -> list[list[int]]:
-    return [list(item) for item in items]

@@ -14,24 +14,27 @@ from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["LogSpace"]
 
+_RUNS = frozenset({Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN})
 _URGENT = frozenset(
     {
         Kind.TRIM_TOPIC,
         Kind.CONFIGURE_TOPIC,
+        Kind.CONFIGURE_ARCHIVE,
         Kind.ABORT_ATTEMPTS,
         Kind.FORGET_SINK,
         Kind.EXPIRE_SESSIONS,
         Kind.MEMBERSHIP,
         Kind.AUDIT,
         Kind.REVOKE_TOKEN,
+        *_RUNS,
     }
 )
 """Records that may use the reserve: those that free space, and the record of a new leader, because a leader must write
 it before it admits any other. Also those of ``_SPARING``."""
-_SPARING = frozenset({Kind.AUDIT, Kind.REVOKE_TOKEN})
+_SPARING = frozenset({Kind.AUDIT, Kind.REVOKE_TOKEN}) | _RUNS
 """Records that may use half of the reserve, because callers may repeat them and they free nothing: the entry of the
-audit log that a change of members writes first, because a change may bring a member with more room; and the end of a
-token, because a stolen one must not stay valid."""
+audit log that a change of members writes first, because a change may bring a member with more room; the end of a token,
+because a stolen one must not stay valid; and those about runs, because the log deletes what is archived only later."""
 
 _QUIET_SECONDS = 10.0
 _LEADING_BYTES = 4096

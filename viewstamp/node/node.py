@@ -17,6 +17,7 @@ from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
+from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.archived import ArchivedReads, RunSource
 from viewstamp.node.archivist import Archivist, RunStore
 from viewstamp.node.beats import Beats
@@ -115,6 +116,8 @@ class Node:
         self._run_store = run_store
         self.archivist = Archivist(self.group, host.network, run_store, host.clock, self._logger)
         """Archives topics, if this node leads group 0."""
+        self.archive_rounds = ArchiveRounds(self.group, self.archivist, host.clock, self._logger)
+        """Archives topics by their settings, if this node leads group 0."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -162,6 +165,7 @@ class Node:
                 await self._health.open(options.health, self.host.plain_network or self.host.network)
             await self.group.start()
             self.archivist.start()
+            self.archive_rounds.start()
         except BaseException:
             await self.stop()
             raise
@@ -187,6 +191,7 @@ class Node:
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
         self.stream_topics.stop()
+        await self.archive_rounds.stop()
         await self.archivist.stop()
         await self.archived.stop()
         await self.hosting.stop()
@@ -434,6 +439,7 @@ class Node:
             "tls": self.host.tls.status if self.host.tls is not None else None,
             "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
             "archive": self._run_store.status() if self._run_store is not None else None,
+            "archiving": self.archive_rounds.status,
             **self.archived.status,
             **self._logger.status,
         }

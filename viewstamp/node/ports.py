@@ -176,6 +176,10 @@ class ArchivingService(Protocol):
         """Return whether this is being done already."""
         ...
 
+    async def probe_settings(self) -> None:
+        """Check that all members can read archive settings."""
+        ...
+
     async def check(self, run: int) -> str | None:
         """Check the object of a run; return its damage, "" = none, None = it is being read."""
         ...

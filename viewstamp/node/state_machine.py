@@ -381,7 +381,8 @@ class ArchivableTopic:
       next_first: the position at which its next run begins.
       archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
-      is_archive_used: whether any topic has a run, or had a committed one.
+      is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
+        members that go on can read records about runs.
     """
 
     id: TopicId

@@ -66,7 +66,7 @@ async def committed_runs(client: Client, topics: Sequence[str]) -> dict[str, lis
     """Return the runs of topics that may be read, as the catalogue has them now, by position.
 
     Raises:
-      AccessDeniedError: access control is on, and the token is not that of an administrator.
+      AccessDeniedError: access control is on, and the token may read nothing.
       RequestError: the nodes run a release without runs.
     """
     own = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")

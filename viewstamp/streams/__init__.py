@@ -27,7 +27,8 @@ Promises
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
     ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
-  * ``runs``: the catalogue of runs of archived records (design note 0022).
+  * ``runs``: the catalogue of runs of archived records (design note 0022). ``archive_settings``: the settings of topics
+    that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
     part for the streams of one group (design note 0021).
@@ -97,6 +98,8 @@ Decisions per kind of batch
                   |                                                        | else than is asked for
   CONFIGURE_TOPIC | Accepted where the topic exists                         | sets the given keys, trims at once;
                   |                                                        | {"topic": ...}
+  CONFIGURE_      | Accepted where apply would not refuse it now            | sets the given keys, creates the topic if
+  ARCHIVE         |                                                        | it says so; {"topic": ...}
   TRIM_TOPIC      | Accepted up to the topic's next position as applied     | records below go; {"topic": ...};
                   |                                                        | RequestError beyond the next position
   STAGED          | as RECORDS, and its attempt must be open, and below the | checks the sequence; counts it to
@@ -170,7 +173,8 @@ caller, without a fence: no leader admits it any more, because each has applied 
 A leader proposes EXPIRE_SESSIONS by itself (``upkeep``, once a second). Its record is the msgpack list of at most 1000
 ids of sessions that were unused for ``session_seconds``, up to the log time of the record itself. It holds the ids and
 not the time, so that members need not agree on when a session was used. The list is empty if the record is only there
-to advance log time: staged records and tokens expire by log time, and a full log accepts no other records. The
+to advance log time: staged records and tokens expire, archive delays end and archived records are deleted by log time,
+and a full log accepts no other records. The
 admission view also holds the decoded commands of checked batches, so that the leader decodes them once.
 
 COMMITs and the admission view. A COMMIT that was admitted may still be refused when it is applied, because an abort or
@@ -189,7 +193,8 @@ The outcome of each failure of a sink's writers
   the leader changes                 a leader's memory holds only the pending bytes of the quota; all else is in the log
   the caller is cancelled            as if it had died; a later call returns the outcome
 
-Retention. A topic with ``retain_bytes`` is checked at each of its batches; all topics with ``retain_seconds`` at the
+Retention, of a topic without archive settings; ``archive_plan.py`` has the others. A topic with ``retain_bytes`` is
+checked at each of its batches; all topics with ``retain_seconds``, or with a delete age of archived records, at the
 first batch, of any kind, in each second of log time. So records age in a topic that gets none, but not in a log that
 gets none. Retention drops whole entries of the sparse map, so a topic may keep too much by one entry: 64 KiB, or one
 COMMIT, or a sixteenth of ``retain_seconds`` (at least a second); never too little. A trim by position is exact, but the

@@ -60,9 +60,9 @@ def answer_to(query: Query[Any], state: State, actors: ActorHost) -> object:
         case FirstPositionQuery(topic_id):
             return state.topic(topic_id).first_position
         case TopicsQuery():
-            return [topic.describe() for topic in state.topics.values()]
+            return [state.describe(topic) for topic in state.topics.values()]
         case TopicQuery(name):
-            return state.named(name).describe()
+            return state.describe(state.named(name))
         case SplitQuery(name, start, end, size):
             return _split(state, name, start, end, size)
         case TimeQuery(name, timestamp):

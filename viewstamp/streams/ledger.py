@@ -40,6 +40,7 @@ class Ledger:
         self._commands: dict[Kind, Callable[[Batch], Answer]] = {
             Kind.CREATE_TOPIC: self._create_topic,
             Kind.CONFIGURE_TOPIC: self._configure_topic,
+            Kind.CONFIGURE_ARCHIVE: self._configure_archive,
             Kind.TRIM_TOPIC: self._trim_topic,
             Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch, self.state.log_bytes - batch.size),
             Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
@@ -69,7 +70,7 @@ class Ledger:
         state.end = batch.first_index + batch.count  # type: ignore[assignment]
         if batch.log_time >= state.next_second:
             for aging in state.aging(batch.log_time):
-                self._trim(aging, aging.retained_from(batch.log_time))
+                self._trim(aging, state.trimmed_to(aging, batch.log_time))
             state.staging.expire(batch.log_time, log_bytes)
             if state.access.expire(batch.log_time):
                 state.note(batch.first_index)
@@ -124,12 +125,30 @@ class Ledger:
             topic,
             topic.retain_bytes if retain_bytes is None else retain_bytes,
             topic.retain_seconds if retain_seconds is None else retain_seconds,
+            topic.archive,
         )
         self.state.note(topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6))
-        self._trim(topic, topic.retained_from(batch.log_time))
+        self._trim(topic, self.state.trimmed_to(topic, batch.log_time))
         kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}"
         self.state.access.note(batch, "topic configure", f"{name}: {kept}")
-        return {"topic": topic.describe()}
+        return {"topic": self.state.describe(topic)}
+
+    def _configure_archive(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, (name, retain_bytes, retain_seconds), archive = state.archivable(batch, self._topics_max)
+        action = "topic configure"
+        if topic is None:
+            topic, action = Topic(TopicId(len(state.topics) + 1), name), "topic create"
+            state.add_topic(topic)
+        if self.before_topic is not None:
+            self.before_topic(topic)
+        state.configure(topic, retain_bytes or 0, retain_seconds or 0.0, archive)
+        ages = (archive.after_us, archive.delay_us, archive.delete_us)
+        state.note(batch.kind, topic.id, topic.retain_bytes, round(topic.retain_seconds * 1e6), archive.is_on, *ages)
+        self._trim(topic, state.trimmed_to(topic, batch.log_time))
+        kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}, archive {archive.text}"
+        state.access.note(batch, action, f"{name}: {kept}")
+        return {"topic": state.describe(topic)}
 
     def _trim_topic(self, batch: Batch) -> Answer:
         name, position = decode_trim(batch)

@@ -184,6 +184,10 @@ class Streams:
                     check_new_topic(settings.name)
             case Kind.CONFIGURE_TOPIC:
                 self._state.named(decode_settings(batch).name)
+            case Kind.CONFIGURE_ARCHIVE:
+                topic, settings, _ = self._state.archivable(batch, self._topics_max)
+                if topic is None:
+                    check_new_topic(settings.name)
             case Kind.TRIM_TOPIC:
                 self._state.trimmable(*decode_trim(batch))
             case Kind.BEGIN_ATTEMPT:
@@ -204,8 +208,8 @@ class Streams:
         """Return the batch that a leader proposes by itself; None = none is needed. See :class:`StateMachine`.
 
         The batch ends the sessions that have been unused for too long. It may name none: if staged records or tokens
-        expire by log time, it is proposed to advance log time, because a full log may accept nothing else before they
-        expire, and an idle one gets nothing else.
+        expire by log time, or an age or a delay of archived records ends, it is proposed to advance log time, because a
+        full log may accept nothing else before that, and an idle one gets nothing else.
         """
         view = self._view
         assert view is not None, "only a leader proposes"
@@ -216,7 +220,7 @@ class Streams:
         is_due = any(
             not each.is_due(log_time) and each.is_due(now) for each in (self._state.staging, self._state.access)
         )
-        return encode_expiry(expired) if expired or is_due else None
+        return encode_expiry(expired) if expired or is_due or self._state.has_ended(log_time, now) else None
 
     def _admit_spread_actor(self, view: AdmissionView, batch: Batch) -> Admission:
         state = self._state
@@ -554,6 +558,7 @@ class Streams:
             "topics": len(self._state.topics),
             "sinks": len(self._state.staging.sinks),
             "archived_runs": len(self._state.runs.runs),
+            "archived_topics": len(self._state.archiving),
             "staged_bytes": self._state.staging.bytes,
         }
 

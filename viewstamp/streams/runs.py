@@ -181,6 +181,11 @@ class RunCatalogue:
         """Whether there is anything to store: a run is known, or was committed once."""
         return bool(self.runs or self.ends)
 
+    @property
+    def topics(self) -> list[TopicId]:
+        """The topics with a committed run."""
+        return list(self._committed)
+
     def committed(self, topic: TopicId) -> list[TopicRun]:
         """Return the runs of a topic that may be read, by position."""
         return list(self._committed.get(topic, ()))
@@ -201,13 +206,17 @@ class RunCatalogue:
         They follow one another without a gap, so the log is needed only for the positions from the end of the last one
         on. A run whose delay is not over keeps the log for all runs behind it too.
         """
-        return list(takewhile(lambda run: run.is_over(log_time), self._of_first(topic)))
+        return list(takewhile(lambda run: run.is_over(log_time), self.kept(topic)))
 
     def archived_end(self, topic: Topic) -> Position:
         """Return the position up to which, exclusive, committed runs hold all kept records of a topic."""
-        return max((run.end for run in self._of_first(topic)), default=topic.first_position)
+        return max((run.end for run in self.kept(topic)), default=topic.first_position)
 
-    def _of_first(self, topic: Topic) -> Iterator[TopicRun]:
+    def of(self, topic: TopicId) -> list[TopicRun]:
+        """Return the runs of a topic in any state, by their ids."""
+        return [run for run in self.runs.values() if run.topic == topic]
+
+    def kept(self, topic: Topic) -> Iterator[TopicRun]:
         """Yield the committed runs from the one that holds the first kept record on, up to the first gap."""
         at = topic.first_position
         for run in self._committed.get(topic.id, ()):
@@ -229,8 +238,8 @@ class RunCatalogue:
             next_position=topic.next_position,
             next_first=self.next_first(topic),
             archived_end=self.archived_end(topic),
-            runs=tuple(run.archived for run in self.runs.values() if run.topic == topic.id),
-            is_archive_used=self.is_used,
+            runs=tuple(run.archived for run in self.of(topic.id)),
+            is_archive_used=self.is_used or topic.archive.is_on,
         )
 
     def orphans(self, ids: Collection[int], applied_end: int) -> list[int]:

@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, Stream, TopicId
+from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
 from viewstamp.node.state_machine import (
     ArchiveQuery,
     FreeGroupsQuery,
@@ -30,6 +31,15 @@ from viewstamp.node.state_machine import (
     StreamReportsQuery,
 )
 from viewstamp.streams.access import Access
+from viewstamp.streams.archive_plan import (
+    describe_archive,
+    due_run,
+    expired_end,
+    has_ended,
+    needed_position,
+    unneeded,
+)
+from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_archive
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
@@ -58,6 +68,7 @@ class State:
     __slots__ = (
         "_aging",
         "access",
+        "archiving",
         "chain",
         "end",
         "log_bytes",
@@ -98,29 +109,43 @@ class State:
         self.next_second = 0
         """The log time at which :meth:`aging` is due again."""
         self._aging: list[Topic] = []
-        """The topics with ``retain_seconds``, in order of creation."""
+        """The topics whose records are deleted because of their age, in order of creation."""
+        self.archiving: list[Topic] = []
+        """The topics with the archive, in order of creation."""
 
     def add_topic(self, topic: Topic) -> None:
         """Add the next topic."""
         assert topic.id == len(self.topics) + 1, f"topic {topic.id} after {len(self.topics)} others"
         self.topics[topic.id] = topic
         self.names[topic.name] = topic
-        if topic.retain_seconds:
+        if topic.is_aging:
             self._aging.append(topic)
+        if topic.archive.is_on:
+            self.archiving.append(topic)
 
-    def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float) -> None:
-        """Set the retention of ``topic``, which has been added."""
-        topic.configure(retain_bytes, retain_seconds)
-        self._aging = [each for each in self.topics.values() if each.retain_seconds]
+    def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float, archive: ArchiveSettings) -> None:
+        """Set the retention and the archive of ``topic``, which has been added."""
+        topic.configure(retain_bytes, retain_seconds, archive)
+        self._aging = [each for each in self.topics.values() if each.is_aging]
+        self.archiving = [each for each in self.topics.values() if each.archive.is_on]
 
     def note(self, *facts: int) -> None:
         """Add ``facts`` to the checksum ``chain``, which must be equal on all members after the same record."""
         self.chain = crc32c(struct.pack(f"<{len(facts)}Q", *facts), self.chain)
 
     def aging(self, log_time: int) -> list[Topic]:
-        """Return the topics with ``retain_seconds``; called once in each second of log time."""
+        """Return the topics whose records are deleted because of their age; called once in each second of log time."""
         self.next_second = (log_time // _SECOND_US + 1) * _SECOND_US
         return self._aging
+
+    def trimmed_to(self, topic: Topic, log_time: int) -> Position:
+        """Return the first position of a topic that its settings keep at ``log_time``."""
+        return expired_end(topic, self.runs, log_time) if topic.archive.is_on else topic.retained_from(log_time)
+
+    def has_ended(self, log_time: int, now: int) -> bool:
+        """Return whether applying a record of log time ``now`` would delete archived records, or release the log."""
+        seconds = (time // _SECOND_US * _SECOND_US for time in (log_time, now))
+        return has_ended((self.topics[each] for each in self.runs.topics), self.runs, *seconds)
 
     # Looking up.
 
@@ -146,8 +171,7 @@ class State:
 
         The other kept records are in committed runs whose archive delay is over.
         """
-        runs = self.runs.released(topic, self.log_time)
-        return topic.first_index_from(runs[-1].end if runs else topic.first_position)
+        return topic.first_index_from(needed_position(topic, self.runs, self.log_time))
 
     def explain_kept(self) -> str:
         """Explain which records hold the log at ``keep_from``, and how to release them; "" = none do."""
@@ -163,6 +187,13 @@ class State:
                 f" {attempt.keep_seconds} s without either, or at once: viewstamp sink forget {attempt.sink}"
             )
         since = datetime.fromtimestamp(topic.first_time / 1e6, UTC)
+        if topic.archive.is_on:
+            return (
+                f"the log has records of topic {topic.name!r}, which is archived by itself: those that are in no run,"
+                f" and those of runs that were committed in the last {topic.archive.delay_seconds:g} s or that its"
+                f" retention keeps; viewstamp topic describe {topic.name} shows whether a run waits, and"
+                f" viewstamp topic configure {topic.name} --archive-delay DURATION shortens the delay of later runs"
+            )
         return (
             f"topic {topic.name!r} keeps {topic.next_position - topic.first_position:,} records"
             f" ({topic.bytes:,} bytes) since {since:%Y-%m-%d %H:%M:%S} UTC; delete those below a position, at most"
@@ -213,6 +244,13 @@ class State:
                 return [run.archived for runs in released for run in runs if run.has_records_from(index)]
             case RunsQuery():
                 return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.runs.runs.values()]
+            case DueRunsQuery():
+                due = (due_run(topic, self.runs, query) for topic in self.archiving)
+                return [each for each in due if each is not None]
+            case UnneededRunsQuery():
+                return [topic.name for topic in self.archiving if unneeded(topic, self.runs)]
+            case IsArchivingQuery():
+                return bool(self.archiving)
             case OrphansQuery(ids):
                 return self.runs.orphans(ids, self.end)
             case SpreadTopicsQuery() | SpreadTopicQuery() | FreeGroupsQuery() | SpreadingQuery():
@@ -292,6 +330,49 @@ class State:
                 remedy=f"trim it to {topic.next_position} to delete all its records",
             )
         return topic
+
+    def describe(self, topic: Topic) -> dict[str, object]:
+        """Return a topic as the wire and users see it, with its archived part if it has one."""
+        return {**topic.describe(), **describe_archive(topic, self.runs)}
+
+    def archivable(self, batch: Batch, topics_max: int) -> tuple[Topic | None, TopicSettings, ArchiveSettings]:
+        """Return the topic of a CONFIGURE_ARCHIVE, with its retention and its archive settings afterwards.
+
+        The topic is None if the record creates it. The retention has no None.
+
+        Raises:
+          UnknownTopicError: there is none. TopicExistsError: it is to be created, and exists with other settings.
+          RequestError: a value is not allowed, there would be too many topics, or archived records would be deleted.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        settings, change, is_new = decode_archive(batch)
+        topic = self.creatable(settings, topics_max) if is_new else self.named(settings.name)
+        archive = change.applied_to(settings.name, OFF if is_new or topic is None else topic.archive)
+        if topic is None:
+            return (
+                None,
+                TopicSettings(settings.name, settings.retain_bytes or 0, settings.retain_seconds or 0.0),
+                archive,
+            )
+        if is_new and archive != topic.archive:
+            raise TopicExistsError(
+                f"topic {topic.name!r} exists with other archive settings; it was not changed",
+                remedy=f"to change them: viewstamp topic configure {topic.name}",
+            )
+        retain_bytes = topic.retain_bytes if settings.retain_bytes is None or is_new else settings.retain_bytes
+        retain_seconds = topic.retain_seconds if settings.retain_seconds is None or is_new else settings.retain_seconds
+        if (
+            topic.archive.is_on
+            and not archive.is_on
+            and (retain_bytes or retain_seconds)
+            and any(self.runs.kept(topic))
+        ):
+            raise RequestError(
+                f"without the archive the retention of topic {topic.name!r} would delete archived records; nothing was"
+                " changed",
+                remedy="clear the retention with the same command: --retain-bytes 0 --retain-age 0",
+            )
+        return topic, TopicSettings(topic.name, retain_bytes, retain_seconds), archive
 
     # Images.
 

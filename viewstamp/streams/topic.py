@@ -14,6 +14,7 @@ from typing import Any
 
 from viewstamp.errors import TrimmedError
 from viewstamp.ids import Index, Position, TopicId
+from viewstamp.streams.archive_settings import OFF, ArchiveSettings
 
 __all__ = ["Topic"]
 
@@ -22,8 +23,11 @@ _OWN_BYTES = 64 * 1024
 _LOG_BYTES = 1024 * 1024
 """... or this many bytes of the whole log, because that bounds a reader's scan in a busy log ..."""
 _SPANS = 16
-"""... or, with ``retain_seconds``, after this fraction of it, so that a quiet topic is trimmed in time too."""
+"""... or, with an age that counts for its records, after this fraction of it, so that a quiet topic is trimmed and
+archived in time too."""
 _SPAN_US_MIN = 1_000_000
+_ARCHIVE_SPAN_US = 300_000_000
+"""... and at least this often in a topic with an archive, because a run is due an hour after its first record."""
 _NEVER = 1 << 62
 
 
@@ -49,6 +53,7 @@ class Topic:
         "_positions",
         "_times",
         "_total",
+        "archive",
         "first_position",
         "id",
         "name",
@@ -65,7 +70,8 @@ class Topic:
         self.retain_bytes = 0
         """Keep at least this many bytes of the newest records; 0 = keep all."""
         self.retain_seconds = 0.0
-        """Keep records at least this long, by log time; 0 = for ever."""
+        """Keep records at least this long, by log time; 0 = for ever. With an archive both are about the log only."""
+        self.archive = OFF
         self._total = 0
         """The bytes of all batches that the topic ever got, headers included."""
         self._latest = 0
@@ -102,7 +108,7 @@ class Topic:
             self._times.append(time)
             self._due_bytes = total + _OWN_BYTES
             self._due_log_bytes = log_bytes + _LOG_BYTES
-            self._due_time = time + self._span_us if self.retain_seconds else _NEVER
+            self._due_time = time + self._span_us if self._has_ages else _NEVER
         elif oldest < self._oldest[-1]:
             self._oldest[-1] = oldest
         self._total = total + size
@@ -111,16 +117,23 @@ class Topic:
 
     # Retention.
 
-    def configure(self, retain_bytes: int, retain_seconds: float) -> None:
-        """Set the retention; it takes effect with the next :meth:`trim` to :meth:`retained_from`."""
+    def configure(self, retain_bytes: int, retain_seconds: float, archive: ArchiveSettings = OFF) -> None:
+        """Set retention and archive; they take effect with the next :meth:`trim` to a position that they give."""
         self.retain_bytes = retain_bytes
         self.retain_seconds = retain_seconds
-        self._due_time = self._times[-1] + self._span_us if retain_seconds and self._times else _NEVER
+        self.archive = archive
+        self._due_time = self._times[-1] + self._span_us if self._has_ages and self._times else _NEVER
 
     @property
     def has_surplus(self) -> bool:
-        """Whether the topic holds more than ``retain_bytes`` even without its oldest entry."""
-        return len(self._bytes_at) > 1 and self._total - self._bytes_at[1] >= self.retain_bytes
+        """Whether the topic holds more than ``retain_bytes`` even without its oldest entry, and may delete that."""
+        is_over = len(self._bytes_at) > 1 and self._total - self._bytes_at[1] >= self.retain_bytes
+        return is_over and not self.archive.is_on
+
+    @property
+    def is_aging(self) -> bool:
+        """Whether records are deleted because of their age."""
+        return (self.archive.delete_seconds if self.archive.is_on else self.retain_seconds) > 0
 
     def retained_from(self, log_time: int) -> Position:
         """Return the first position that retention keeps at ``log_time``: that of an entry, or the next position.
@@ -182,9 +195,28 @@ class Topic:
         """The bytes of the kept batches, headers included, from the first entry on."""
         return self._total - self._bytes_at[0] if self._bytes_at else 0
 
+    def bytes_between(self, start: int, end: int) -> int:
+        """Return the bytes of the kept batches from position ``start`` to ``end``, estimated."""
+        positions = [*self._positions, int(self.next_position)]
+        bytes_at = [*self._bytes_at, self._total]
+        if start >= end or len(positions) == 1:
+            return 0
+        return round(_interpolate(end, positions, bytes_at) - _interpolate(start, positions, bytes_at))
+
+    def time_before(self, position: int) -> int:
+        """Return a log time at or before that of the kept record at ``position``: its entry's; 0 = none is kept."""
+        at = max(bisect_right(self._positions, position) - 1, 0)
+        return self._times[at] if self._times else 0
+
+    @property
+    def _has_ages(self) -> bool:
+        return self.retain_seconds > 0 or self.archive.is_on
+
     @property
     def _span_us(self) -> int:
-        return max(round(self.retain_seconds * 1e6 / _SPANS), _SPAN_US_MIN)
+        """The longest log time between two entries, if an age counts for the records."""
+        spans = [round(age * 1e6 / _SPANS) for age in (self.retain_seconds, self.archive.after_seconds) if age]
+        return max(min([*spans, *[_ARCHIVE_SPAN_US] * self.archive.is_on]), _SPAN_US_MIN)
 
     def locate(self, position: int) -> tuple[int, int]:
         """Return where a forward scan of the log finds ``position``, which the topic has reached.
@@ -243,6 +275,7 @@ class Topic:
             "bytes": self.bytes,
             "retain_bytes": self.retain_bytes,
             "retain_seconds": self.retain_seconds,
+            **({"archive": self.archive.describe()} if self.archive.is_on else {}),
         }
 
     def image(self) -> list[object]:
@@ -260,6 +293,7 @@ class Topic:
             self._due_log_bytes,
             self._due_time,
             *map(_pack_column, self._columns),
+            *([list(self.archive)] if self.archive.is_on else []),
         ]
 
     @classmethod
@@ -273,6 +307,8 @@ class Topic:
         topic._due_bytes, topic._due_log_bytes, topic._due_time = image[8:11]
         if len(image) == 15:  # An image from before sinks existed: records became visible at their own index.
             image = [*image, image[12]]
+        if len(image) == 17:
+            topic.archive = ArchiveSettings.from_image(image.pop())
         for column, packed in zip(topic._columns, image[11:], strict=True):
             column.frombytes(packed)
             if sys.byteorder == "big":

@@ -173,9 +173,11 @@ def _is_receipt(value: object) -> bool:
 
 
 def _is_topic(value: object) -> bool:
-    return _has(
-        value, {"name": _is_text, "id": _is_int, "first_position": _is_int, "last_position": _is_int, "bytes": _is_int}
-    )
+    checks = {"name": _is_text, **dict.fromkeys(("id", "first_position", "last_position", "bytes"), _is_int)}
+    if not (isinstance(value, dict) and _has(value, checks)):
+        return False
+    parts = ("archive", _ARCHIVE), ("archived", _ARCHIVED)
+    return all(part not in value or _has(value[part], part_checks) for part, part_checks in parts)
 
 
 def _is_actor(value: object) -> bool:
@@ -281,7 +283,10 @@ def _is_range(value: object) -> bool:
 
 def _is_run(value: object) -> bool:
     numbers = dict.fromkeys(("id", "first", "last", "changed_at"), _is_int)
-    return _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)})
+    if not _has(value, {**numbers, **dict.fromkeys(("topic", "state", "origin"), _is_text)}):
+        return False
+    assert isinstance(value, dict)
+    return _is_int(value.get("delay", 0))
 
 
 def _is_orphan(value: object) -> bool:
@@ -298,6 +303,8 @@ def _is_entry(value: object) -> bool:
     return isinstance(value, list) and list(map(type, value)) == [int, int, str, str, str]
 
 
+_ARCHIVE = dict.fromkeys(("after_seconds", "delay_seconds", "delete_seconds"), _is_number)
+_ARCHIVED = dict.fromkeys(("first", "end", "runs", "bytes", "first_time", "last_time", "waiting_since"), _is_int)
 _CHANGE = (_is_int, _is_int, _is_text, _is_text, _is_text, _is_bytes, _is_bytes)
 
 
@@ -318,6 +325,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CREATE_TOPIC: {"topic": _is_topic},
     FrameKind.TRIM_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
+    FrameKind.CONFIGURE_ARCHIVE: {"topic": _is_topic},
     FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
     FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
     FrameKind.READ: {"applied_index": _is_int},

@@ -124,6 +124,7 @@ class Kind(IntEnum):
     SPREAD_TOPIC = 28
     ORDER = 29
     CONTEXT = 30
+    CONFIGURE_ARCHIVE = 31
     SPREAD_ACTOR = 34
 
 

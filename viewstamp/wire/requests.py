@@ -18,7 +18,11 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from viewstamp.wire import spread_actors, spread_requests  # noqa: F401  # their rows belong to the table
+from viewstamp.wire import (  # their rows belong to the table
+    archive_requests,  # noqa: F401
+    spread_actors,  # noqa: F401
+    spread_requests,  # noqa: F401
+)
 from viewstamp.wire.access import ANYONE, MEMBERS, PAYLOAD, Need, Right
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
@@ -26,12 +30,10 @@ from viewstamp.wire.identity_proof import CHALLENGE_BYTES
 from viewstamp.wire.schema import REQUESTS, Range, RequestBody, request
 
 __all__ = [
-    "ARCHIVE_DELAY",
     "REQUESTS",
     "AbortAttempts",
     "AppendBatch",
     "AppendBatchAt",
-    "ArchiveTopic",
     "AskOutcome",
     "AskStatus",
     "AskToJoin",
@@ -39,7 +41,6 @@ __all__ = [
     "CallActors",
     "CancelGroup",
     "ChangeMembership",
-    "CheckRun",
     "CommitAttempts",
     "ConfigureTopic",
     "CopyLog",
@@ -51,13 +52,11 @@ __all__ = [
     "DescribeLog",
     "DescribeSink",
     "DescribeTopic",
-    "FindOrphans",
     "FindTime",
     "ForgetSink",
     "ListActors",
     "ListAudit",
     "ListGroups",
-    "ListRuns",
     "ListSinks",
     "ListSnapshots",
     "ListTokens",
@@ -83,9 +82,6 @@ __all__ = [
 ]
 
 _POSITION = Range(1, remedy="positions begin at 1")
-ARCHIVE_DELAY = 86_400.0
-"""Seconds for which the log keeps its copy of archived records if the request has no delay."""
-_DELAY = Range(0, 100 * 365 * 86_400, remedy="give seconds, at most 100 years")
 _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 """A node holds a request for at most this many seconds until there is something to answer."""
@@ -460,59 +456,6 @@ class ListGroups(RequestBody):
     """List the groups that are placed. OK: ``groups``, a list of the maps that PlaceGroup returns; ``applied_index``.
 
     ``applied_index``: what ``since`` of a PlaceGroup has to be.
-    """
-
-
-# -- The archive ----------------------------------------------------------------------------------------------
-
-
-@request(FrameKind.ARCHIVE_TOPIC, needs=_ADMINISTER)
-class ArchiveTopic(RequestBody):
-    """Archive the records of a topic before position ``end``. The leader answers within a second, and goes on.
-
-    The same request again reports how far it is. A second copy changes nothing: if the records are archived, there is
-    nothing to do.
-
-    OK: ``archived_end``, a position: all kept records before it are archived; ``is_running``: whether more is to come.
-    ERROR: the archiving has failed; the next request begins it again.
-
-    ``delay``: seconds of log time in which the log keeps its copy of the records too. It counts for the runs that this
-    request writes.
-    """
-
-    name: str
-    end: Annotated[int, _POSITION]
-    delay: Annotated[float, _DELAY] = ARCHIVE_DELAY
-
-
-@request(FrameKind.CHECK_RUN, needs=_ADMINISTER)
-class CheckRun(RequestBody):
-    """Read the object of a committed run, and compare it with the catalogue. The leader answers within a second.
-
-    OK: ``is_running``: it is still being read; send the request again. ``damage``: why it is not intact; "" = it is.
-    """
-
-    run: int
-
-
-@request(FrameKind.FIND_ORPHANS, needs=_ADMINISTER)
-class FindOrphans(RequestBody):
-    """Find the objects of this cluster in the store that belong to no run. The leader answers within a second.
-
-    OK: ``is_running``: it is not done; send the request again. ``orphans``: a list of [id, size in bytes]; if
-    ``remove``, they have been removed.
-    """
-
-    remove: bool
-
-
-@request(FrameKind.LIST_RUNS, needs=_ADMINISTER)
-class ListRuns(RequestBody):
-    """List the runs that are known, by their ids.
-
-    OK: ``runs``, a list of {id, topic (its name), first, last, state (prepared, committed, dropped), changed_at (log
-    time in microseconds), origin (the id of the cluster that wrote it; "" = this one)}, and of a committed run size,
-    digest, first_index, end_index, first_time, last_time.
     """
 
 

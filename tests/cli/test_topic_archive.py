@@ -1,0 +1,104 @@
+"""The archive settings of topics in the commands ``topic`` and ``archive``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.cli.test_sink import table
+from tests.client.cluster import Cluster
+from tests.in_thread import in_thread
+from viewstamp.cli import main
+from viewstamp.cli.topic_archive import archived_table
+from viewstamp.client.results import ArchivedInfo, ArchiveInfo, TopicInfo
+from viewstamp.ids import Position
+
+SETTINGS = {"after_seconds": 86_400.0, "delay_seconds": 3600.0, "delete_after_seconds": 7_776_000.0}
+OPTIONS = ("--archive", "--archive-after", "1d", "--archive-delay", "1h", "--delete-after", "90d")
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Yield the address of a cluster with the topic ``orders``."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Cluster]:
+        cluster = Cluster()
+        await cluster.start(1)
+        await cluster.client().create_topic("orders")
+        yield cluster
+        await cluster.close()
+
+    with in_thread(opened) as held:
+        yield held.held.nodes[0].address
+
+
+def run(cluster: str, *arguments: str, code: int = 0) -> None:
+    assert main.run([*arguments, "--cluster", cluster]) == code
+
+
+def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("configure", "orders"), ("create", "trades"), ("create", "trades"), ("describe", "orders")):
+        run(cluster, "topic", *command, *(OPTIONS if command[0] != "describe" else ()), "--output", "json")
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["archive"] == SETTINGS
+        assert shown["archived"]["runs"] == 0
+    run(cluster, "archive", "log")
+    captured = capsys.readouterr()
+    assert "no runs" in captured.err
+    assert table(captured.out) == [
+        ["topic", "archive after", "archive delay", "delete after"],
+        ["orders", "1d", "1h", "90d"],
+        ["trades", "1d", "1h", "90d"],
+    ]
+    run(cluster, "topic", "describe", "orders")
+    assert table(capsys.readouterr().out)[2] == [
+        *("archived from", "to", "runs", "size", "oldest", "waiting for", "archivist")
+    ]
+    run(cluster, "topic", "configure", "orders", "--no-archive", "--output", "json")
+    assert "archive" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("configure", "orders", "--delete-after", "90d"), 5, "would have no archive"),
+        (("create", "orders", "--archive"), 5, "exists with other archive settings"),
+        (("create", "parts", "--streams", "2", "--archive"), 2, "cannot have an archive yet"),
+        (("configure", "orders"), 2, "there is nothing to change"),
+        (("configure", "orders", "--archive", "--archive-after", "soon"), 2, "soon"),
+    ],
+)
+def test_options_that_make_no_sense_are_errors(
+    cluster: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    run(cluster, "topic", *arguments, code=code)
+    assert message in capsys.readouterr().err
+
+
+def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
+    now = 100 * 86_400_000_000
+    part = ArchivedInfo(
+        first_position=1,
+        last_position=500,
+        runs=3,
+        bytes=5 * 1024 * 1024,
+        first_time=now - 3 * 86_400_000_000 - 1,
+        last_time=now,
+        waiting_since=now - 90_000_000,
+    )
+    info = TopicInfo(
+        name="orders",
+        first_position=Position(1),
+        last_position=Position(600),
+        bytes=1,
+        archive=ArchiveInfo(after_seconds=0.0, delay_seconds=0.0, delete_seconds=0.0),
+        archived=part,
+    )
+    failing = {"state": "failing", "topic": "orders", "reason": "no space"}
+    assert archived_table(info, failing, now)[1] == [[1, 500, 3, "5MiB", "3d", "90s", "failing: no space"]]
+    assert archived_table(info, {**failing, "topic": "trades"}, now)[1][0][-1] == "idle"
+    assert archived_table(info, {}, now)[1][0][-1] == "unknown"

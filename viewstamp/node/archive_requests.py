@@ -1,0 +1,71 @@
+"""The handlers of the requests about the archive."""
+
+from __future__ import annotations
+
+import msgpack
+
+from viewstamp.node.answers import result_fields
+from viewstamp.node.archive_queries import IsArchivingQuery
+from viewstamp.node.group_0 import check_group_0
+from viewstamp.node.service import Caller, in_a_task, name_of_caller, note_action
+from viewstamp.node.state_machine import RunsQuery
+from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, ConfigureArchive, FindOrphans, ListRuns
+from viewstamp.wire.batch import Kind, build_batch
+
+__all__: list[str] = []
+
+
+@in_a_task(ConfigureArchive)
+async def _configure_archive(caller: Caller, request: int, asked: ConfigureArchive) -> None:
+    """Propose the record, after a probe of the members if it is the first one.
+
+    The record has the known fields only, because a member stops at a field that it does not know. The leader checks
+    the caller again when it admits the record.
+    """
+    check_group_0(caller, is_about_runs=True)
+    is_archiving, _ = await caller.group.reading.query(IsArchivingQuery(), stale=False)
+    if not is_archiving:
+        await caller.service.archivist.probe_settings()
+    fields = {name: value for name, value in asked.to_map().items() if value is not None}
+    if by := name_of_caller(caller):
+        fields["by"] = by
+    caller.propose(request, build_batch([msgpack.packb(fields)], kind=Kind.CONFIGURE_ARCHIVE), result_fields)
+
+
+@in_a_task(ArchiveTopic)
+async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
+    check_group_0(caller, is_about_runs=True)
+    archivist = caller.service.archivist
+    delay = round(asked.delay * 1e6)
+    if not archivist.is_begun(asked.name, asked.end, delay):
+        await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
+        caller.check(asked)
+    archived_end, is_running = await archivist.archive(asked.name, asked.end, delay)
+    caller.ok(request, {"archived_end": archived_end, "is_running": is_running})
+
+
+@in_a_task(CheckRun)
+async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
+    check_group_0(caller, is_about_runs=True)
+    damage = await caller.service.archivist.check(asked.run)
+    caller.check(asked)
+    caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
+
+
+@in_a_task(FindOrphans)
+async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
+    check_group_0(caller, is_about_runs=True)
+    if asked.remove:
+        await note_action(caller, "archive orphans", "remove")
+    caller.check(asked)
+    found = await caller.service.archivist.find_orphans(remove=asked.remove)
+    caller.ok(request, {"is_running": found is None, "orphans": [list(item) for item in (found or {}).items()]})
+
+
+@in_a_task(ListRuns)
+async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
+    check_group_0(caller, is_about_runs=True)
+    runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
+    caller.check(asked)
+    seen = [run for run in runs if caller.gate.sees(caller.credentials, ListRuns, str(run["topic"]))]
+    caller.ok(request, {"runs": seen})
