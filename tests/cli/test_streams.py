@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -109,13 +110,23 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         in run("append", "plain", str(lines_file), "--stream", "2", code=5)["message"]
     )
     assert "no topic is named 'none'" in run("append", "none", str(lines_file), code=5)["message"]
-    assert "name one of its streams" in run("read", "orders", code=5)["remedy"]
+    while (described := run("topic", "describe", "orders"))["next_position"] < 7:
+        time.sleep(0.05)
+    assert [each["waiting"] for each in described["streams"]] == [0, 0, 0]
+    assert described["is_order_current"]
+    read = run("read", "orders")
+    assert [each["position"] for each in read] == [1, 2, 3, 4, 5, 6]
+    of_stream = [(each["stream_position"], each["value"]) for each in read if each["stream"] == 2]
+    assert of_stream[:4] == list(enumerate(["one", "two", "three", "four"], 1))
+    assert run("read", "orders", "--from", "3", "--to", "4") == read[2:4]
+    assert "has streams, whose nodes are stale" in run("read", "orders", "--stale", code=5)["message"]
     assert "no spread topic is named 'plain'" in run("read", "plain", "--stream", "2", code=5)["message"]
     assert "no topic is named 'none'" in run("topic", "describe", "none", code=5)["message"]
     capfd.readouterr()
     for arguments, lines in (
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
-        (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 "]),
+        (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 ", "records 1 to 6 of orders have"]),
+        (["read", "orders", "--output", "table", "--from", "6"], ["6  "]),
         (["stream", "balance"], ["group  leader  before", "0 ", "0 of 3 leaders moved"]),
         (["actor", "spread", "tally"], ["actor tally is spread over the groups"]),
         (["actor", "list"], ["actor  class", "tally"]),

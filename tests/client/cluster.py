@@ -212,6 +212,8 @@ class Cluster:
         """Every request: the node's name and the kind of the frame."""
         self.script: deque[str | Refuse] = deque()
         """Reactions to the next APPENDs, CALLs and STAGEs; empty = ``Act.OK``."""
+        self.next_position = 1
+        """Of each spread topic."""
         self.losses: deque[int] = deque()
         """Kinds of requests: the answer to the next one of each kind is lost after it was applied."""
         self.refuse_outcomes: deque[ViewstampError] = deque()
@@ -422,7 +424,8 @@ class Peer:
             if self.node.lags and body["stale"]:
                 raise UnknownTopicError(f"no spread topic is named {body['name']!r}")
             topic = cluster.log.machine.query(SpreadTopicQuery(body["name"])).describe()
-            self.ok(request, {"topic": topic, "age": 0.0, "applied_index": cluster.log.next_index - 1})
+            order = {"next_position": cluster.next_position, "ordered_ends": [1] * len(topic["groups"])}
+            self.ok(request, {"topic": topic, "age": 0.0, "applied_index": cluster.log.next_index - 1, **order})
         elif frame.kind == FrameKind.LIST_SPREADS:
             topics = [each.describe() for each in cluster.log.machine.query(SpreadTopicsQuery())]
             self.ok(request, {"topics": topics, "age": 0.0})

@@ -94,6 +94,10 @@ async def use_everything(cluster: Cluster) -> None:
     await client.spread_actor("parcels", groups=[spread_over])
     for stale in (False, True):
         await client.list_spread_actors(stale=stale)
+    cluster.next_position = 5
+    for reading in (client.read("parts", 2), client.read("parts", 7, follow=True), client.read("parts")):
+        with suppress(TimeoutError):  # These nodes do not support it.
+            await asyncio.wait_for(anext(reading), 0.1)
     for call in (
         client.archive_topic("orders", 5),
         client.archive_topic("orders"),

@@ -1221,6 +1221,39 @@ RECORDS: tuple[Record, ...] = (
         "move-to-any-member",
         Case("tests/node/test_balance.py::test_leaders_are_balanced_and_moved_back_after_a_failure"),
     ),
+    Record("reader-skips", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")),
+    Record(
+        "read-trimmed-as-pending",
+        Case("tests/client/test_merge.py::test_a_position_that_no_stream_has_was_trimmed_or_contradicts_the_order"),
+    ),
+    Record(
+        "read-pending-as-trimmed",
+        Case(
+            "tests/client/test_merge.py::test_records_are_taken_in_the_order_of_their_positions_from_whichever_stream_has_them"
+        ),
+    ),
+    Record(
+        "hold-without-a-share",
+        Case("tests/client/test_merge.py::test_a_lane_holds_its_share_while_another_stream_stands_still"),
+    ),
+    Record(
+        "take-late-answers", Case("tests/client/test_merge.py::test_an_answer_that_was_asked_before_a_skip_is_dropped")
+    ),
+    Record(
+        "cover-without-forgotten-runs",
+        Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes"),
+    ),
+    Record(
+        "cover-to-the-end-of-the-order",
+        Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes"),
+    ),
+    Record(
+        "cover-what-is-cut", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")
+    ),
+    Record(
+        "trim-the-last-run",
+        Case("tests/streams/test_cover.py::test_a_trim_of_an_idle_stream_hides_no_record_of_the_others"),
+    ),
     Record(
         "fork-in-an-old-term",
         Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),

@@ -8,12 +8,13 @@ import pytest
 
 from tests.mutants.catalogue import CATALOGUE
 from tests.sim.test_groups import CALM, PLACED, die
-from viewstamp.ids import GROUP_0
-from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.ids import GROUP_0, Stream
+from viewstamp.node.state_machine import GlobalPositionQuery, PlacedGroup, StreamReportsQuery
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.groups import GroupPlacer
+from viewstamp.sim.order_readers import OrderReaders
 from viewstamp.sim.ordered import OrderedStreams
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.violation import Violation
@@ -23,17 +24,20 @@ from viewstamp.sim.world import World
 class OrderedWorld(World):
     """A world with groups of one stream each of a topic, and a second topic, which are written to while it runs."""
 
-    def __init__(self, seed: int, swarm: Swarm, number: int = 2) -> None:
+    def __init__(self, seed: int, swarm: Swarm, number: int = 2, *, readers: int = 4) -> None:
         super().__init__(seed, swarm)
         self.placer = GroupPlacer(
             self, number, on_seen=self._on_seen, on_placed=lambda _: None, on_gone=self.forget, streams=number
         )
         self.ordered = OrderedStreams(self, lambda: self.placer.streams)
+        self.readers = OrderReaders(self, lambda: self.placer.topics, readers)
         self.damages.on_disk_loss = self.placer.look
         for member in self.members:
             self.bring_up(member)
         self.placer.start()
         self.ordered.start()
+        if readers:
+            self.readers.start()
 
     def _on_seen(self, placed: PlacedGroup) -> None:
         self.watch(placed.id, frozenset(placed.members))
@@ -50,10 +54,29 @@ class OrderedWorld(World):
                 self.ordered.is_done
                 and all(is_settled(self.members, each) for each in self.placer.placed)
                 and self.ordered.is_complete
+                and self.readers.are_at_the_end
             ),
         )
         self.loop.check()
-        return self.ordered.check()
+        records = self.ordered.check()
+        if self.readers.seen:
+            assert self.readers.check(self.places()) == records
+        return records
+
+    def places(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return the stream of each record, and its position there, by topic and position."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        for topic in self.placer.topics:
+            places = found[topic.name] = {}
+            for number in range(1, topic.streams + 1):
+                stream = Stream(topic.group_of(number), topic.topic_of(number))
+                hosted = next(group for member in self.members if (group := member.group(stream.group)) is not None)
+                reports = hosted.machine.query(StreamReportsQuery(stream.group))
+                for local in range(1, next((each.end for each in reports if each.stream == stream), 1)):
+                    position = hosted.machine.query(GlobalPositionQuery(stream, local))
+                    assert position is not None
+                    places[position] = (number, local)
+        return found
 
 
 def test_the_records_of_all_streams_are_ordered() -> None:
@@ -107,7 +130,7 @@ def test_the_order_goes_on_wherever_a_leader_dies(death: int, is_of_group_0: boo
 @pytest.mark.parametrize("mutant", ["order-skips-a-position", "forget-what-is-ordered", "one-space-for-all-topics"])
 def test_a_planted_mistake_is_found(mutant: str) -> None:
     with CATALOGUE[mutant].plant():
-        world = OrderedWorld(1, CALM, number=3)
+        world = OrderedWorld(1, CALM, number=3, readers=0)
         try:
             with pytest.raises((Violation, AssertionError)):
                 world.finish()

@@ -28,9 +28,10 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Position, Sequence, Stream, Term
+from viewstamp.ids import GROUP_0, GlobalPosition, GroupId, Index, NodeId, Position, Sequence, Stream, Term
 from viewstamp.node.actor_owners import ActorSpreadingQuery, OwnedQuery, SpreadActorsQuery
 from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
+from viewstamp.node.order_queries import CoverQuery, OrderTail, OrderTailQuery, TopicOrderQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -437,6 +438,9 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         MissingRunsQuery(stream, Position(1), 9),
         GlobalPositionQuery(stream, 1),
         GlobalRecordQuery(group, "bills", 1),
+        TopicOrderQuery("bills"),
+        OrderTailQuery(stream, "bills", GlobalPosition(1), 9),
+        CoverQuery("orders", GlobalPosition(1), OrderTail(GlobalPosition(1), Position(1), Position(1), ()), 9),
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),

@@ -54,7 +54,8 @@ def read(
     last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new records, and print them too.")] = False,
     stream: Annotated[
-        int | None, typer.Option("--stream", metavar="N", min=1, help="The stream of a topic with streams, from 1 on.")
+        int | None,
+        typer.Option("--stream", metavar="N", min=1, help="One stream of a topic with streams. [default: all]"),
     ] = None,
     node: Annotated[
         str | None, typer.Option("--node", metavar="NODE", help="Read the records that this member has applied.")
@@ -70,7 +71,8 @@ def read(
 ) -> None:
     """Print records in order. Without --follow it ends at the last record that was committed when it began.
 
-    The timeout applies to each answer of a node. With --follow the command waits for new records without a limit.
+    A topic with streams is read in its one order, and ends at the last record that had a position in it. The
+    timeout applies to each answer of a node. With --follow the command waits for new records without a limit.
     """
     if last is not None and start is not None and last < start:
         raise typer.BadParameter(f"--to {last} is before --from {start}")
@@ -114,6 +116,8 @@ def as_json(record: Record) -> bytes:
     position, term, index, timestamp, value, key, headers = record
     # Concatenated by hand, because that takes half the time of encoding a dictionary and happens for every record.
     line = f'{{"position": {position}, "term": {term}, "index": {index}, "timestamp": {timestamp}'
+    if (stream := getattr(record, "stream", None)) is not None:
+        line += f', "stream": {stream}, "stream_position": {getattr(record, "stream_position", 0)}'
     line += _text_or_base64("value", value)
     if key is not None:
         line += _text_or_base64("key", key)
@@ -145,7 +149,10 @@ def _as_columns(record: Record) -> bytes:
     from datetime import UTC, datetime
 
     time = datetime.fromtimestamp(record.timestamp / 1e6, UTC).isoformat(sep=" ", timespec="milliseconds")
-    return f"{record.position:>10}  {time}  {_printable(record.key or b'')}  {_printable(record.value)}\n".encode()
+    stream = f"{number:>3}  " if (number := getattr(record, "stream", 0)) else ""
+    return (
+        f"{record.position:>10}  {stream}{time}  {_printable(record.key or b'')}  {_printable(record.value)}\n".encode()
+    )
 
 
 def _printable(data: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,7 +24,7 @@ from viewstamp.cli.topic_archive import archived_table, archivist_of, described_
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -236,13 +236,30 @@ def describe(
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
         positions = [{"stream": number, "group": info.group_of(number), **each} for number, each in described.items()]
-        print_json({**_described_spread(info), "streams": positions})
+        print_json(
+            {
+                **_described_spread(info),
+                "next_position": info.next_position,
+                "is_order_current": not info.age_seconds,
+                "streams": [{**each, "waiting": _waiting(info, each)} for each in positions],
+            }
+        )
     else:
-        rows = [
-            (str(number), str(info.group_of(number)), i.first_position, i.last_position, i.bytes, _kept(i))
-            for number, i in enumerate(streams, 1)
-        ]
-        print_table(["stream", "group", "first", "last", "bytes", "keeps"], rows)
+        rows = []
+        for number, i in enumerate(streams, 1):
+            waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
+            place = str(number), str(info.group_of(number))
+            rows.append((*place, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
+        print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
+        print(f"records 1 to {info.next_position - 1} of {info.name} have a position; waiting ones get theirs soon")
+        if info.age_seconds:
+            say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
+
+
+def _waiting(info: SpreadTopicInfo, stream: Mapping[str, Any]) -> int:
+    """Return the number of records of a stream that are durable and have no position in the topic yet."""
+    ends = info.ordered_ends
+    return max(0, stream["last_position"] + 1 - ends[stream["stream"] - 1]) if ends else 0
 
 
 async def _create_spread(
@@ -266,12 +283,16 @@ async def _create_spread(
 async def _describe(
     client: Client, name: str, timeout: float
 ) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
-    """Return a topic; or a spread topic with its streams. Raises UnknownTopicError."""
+    """Return a topic; or a spread topic with its streams, as any node has it if no majority answers in half the time.
+
+    Raises UnknownTopicError, UnavailableError.
+    """
     try:
-        return await client.describe_topic(name, timeout=timeout), []
-    except UnknownTopicError as error:
+        return await client.describe_topic(name, timeout=timeout / 2), []
+    except (UnknownTopicError, UnavailableError) as error:
+        is_stale = isinstance(error, UnavailableError)
         try:
-            topic = await client.describe_spread_topic(name, timeout=timeout)
+            topic = await client.describe_spread_topic(name, stale=is_stale, timeout=timeout / 2)
         except RequestError:
             raise error from None
     numbers = range(1, topic.streams + 1)

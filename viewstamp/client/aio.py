@@ -123,12 +123,18 @@ class Client(BaseClient):
           end: the position after the last one; None = the end of the topic, see above.
           follow: wait for records that do not exist yet, without end or up to ``end``.
           node: read from this member only, from its applied records, even if it is behind; None = from any member.
-          stream: the stream of a spread topic, from 1 on, which has positions of its own; None = the topic has none.
+          stream: one stream of a topic with streams, from 1 on, which has positions of its own; None = all records.
+
+        The records of a topic with streams come in one order, with positions in the topic: they are
+        :class:`~viewstamp.SpreadRecord`. Reading ends at the last record that had a position when it began, because an
+        acknowledged record gets its position shortly after its acknowledgement.
 
         Raises:
           UnknownTopicError, RequestError: no such topic, no such node, or a start below 1.
-          TrimmedError: the next record has been trimmed; ``first`` is the first position that is kept.
-          UnavailableError: no node answered within the default timeout.
+          TrimmedError: the next record has been trimmed; ``first`` is the first position from which on all records are
+            kept.
+          UnavailableError: no node answered within the default timeout; of a topic with streams: no node of the group
+            of the named stream, which may have the next record.
         """
         return self._reader(topic, start, end=end, follow=follow, node=node, stream=stream).records()
 
@@ -160,7 +166,8 @@ class Client(BaseClient):
           stream: the stream of a spread topic, from 1 on; None = the topic has none.
 
         Raises:
-          UnknownTopicError, RequestError: no such topic on that node, no such node, or a start below 1.
+          UnknownTopicError, RequestError: no such topic on that node, no such node, a start below 1, or a topic with
+            streams and no ``stream``.
           UnavailableError: no node, or none that is fresh enough, answered within the default timeout.
         """
         staleness = as_staleness(True, max_staleness)
@@ -182,6 +189,8 @@ class Client(BaseClient):
 
         The first and the last batch may hold records outside the range. A batch is a view of the received bytes, which
         stay in memory as long as the batch does: keep copies of the values, not the batch.
+
+        Raises: as :meth:`read`; RequestError also for a topic with streams without ``stream``.
         """
         return self._reader(topic, start, end=end, follow=follow, node=node, stream=stream).batches()
 

@@ -15,6 +15,7 @@ from viewstamp.client.connection import parse_addresses
 from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
 from viewstamp.client.links import Links
+from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.router import Router
@@ -22,6 +23,7 @@ from viewstamp.client.routing import Addresses, Roster
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_actors import SpreadActorCalls
+from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
@@ -272,7 +274,7 @@ class BaseClient:
         node: str | None,
         staleness: Staleness | None = None,
         stream: int | None = None,
-    ) -> TopicReader:
+    ) -> TopicReader | NamedReader:
         self._router.start()
         if stream is not None:
             return TopicStreamReader(
@@ -282,13 +284,22 @@ class BaseClient:
                 node=node,
                 staleness=staleness,
             )
-        return TopicReader(
+        plain = TopicReader(
             *(self._runtime, self._router, self._options, topic, start),
             end=end,
             follow=follow,
             node=node,
             staleness=staleness,
         )
+
+        spread = SpreadReader(
+            *(self._runtime, self._groups, self._options, topic, start),
+            end=end,
+            follow=follow,
+            node=node,
+            is_stale=staleness is not None,
+        )
+        return NamedReader(plain, spread)
 
     def _watcher(self, name: str, cls: type[Any] | None, key: str | None, index: int) -> Watcher:
         self._router.start()

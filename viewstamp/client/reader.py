@@ -108,6 +108,10 @@ class TopicReader:
                 self._ahead = self._runtime.spawn(self._fetch(self._position))
         return [batch for batch in batches if self._wants(batch.first_position)]
 
+    async def next_batches(self) -> list[Batch] | None:
+        """As :meth:`next_chunk`, for callers that read a topic of either kind by its batches."""
+        return await self.next_chunk()
+
     def cut(self, batch: Batch) -> list[Record]:
         """Return the records of a batch that are in the range."""
         records = batch.records()

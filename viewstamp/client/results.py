@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from viewstamp.errors import CommandError, RequestError, StaleSessionError
 from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
+from viewstamp.wire.batch import Record
 from viewstamp.wire.commands import decode_result
 from viewstamp.wire.spreading import stream_name
 
@@ -29,6 +30,7 @@ __all__ = [
     "Receipt",
     "RunInfo",
     "SnapshotInfo",
+    "SpreadRecord",
     "SpreadTopicInfo",
     "TokenInfo",
     "TopicInfo",
@@ -302,6 +304,9 @@ class SpreadTopicInfo:
       retain_bytes: the oldest records of a stream are trimmed when it is larger than this; 0 = never.
       retain_seconds: records older than this are trimmed; 0 = never.
       age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
+      next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
+      ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
+        topic; () = not in the answer.
     """
 
     id: Index
@@ -312,6 +317,8 @@ class SpreadTopicInfo:
     retain_bytes: int
     retain_seconds: float
     age_seconds: float = 0.0
+    next_position: int = 0
+    ordered_ends: tuple[int, ...] = ()
 
     @property
     def streams(self) -> int:
@@ -335,6 +342,33 @@ class SpreadTopicInfo:
         """Return the stream to which a slot, from 0 on, belongs."""
         assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"
         return self.ranges[bisect_right(self.ranges, slot, key=itemgetter(0)) - 1][1]
+
+
+class SpreadRecord(Record):
+    """One record of a topic with streams, as ``client.read`` yields it without ``stream``.
+
+    It is a :class:`Record`. ``position`` is its place among all records of the topic; ``term`` and ``index`` belong to
+    the log of the group of its stream.
+
+    Attributes:
+      stream: the number of its stream, from 1.
+      stream_position: its place in the stream, from 1, as its receipt has it.
+
+    Example::
+
+        async for record in client.read("parcels"):
+            print(record.position, record.stream, record.stream_position, record.value)
+    """
+
+    stream: int
+    stream_position: Position
+
+    @classmethod
+    def of(cls, record: Record, position: Position, stream: int) -> SpreadRecord:
+        """Return a record of a stream with its position in the topic."""
+        made = new_tuple(cls, (position, *record[1:]))
+        made.stream, made.stream_position = stream, record.position
+        return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -594,8 +628,10 @@ def run_info(run: Mapping[str, Any]) -> RunInfo:
     )
 
 
-def spread_topic_info(topic: Mapping[str, Any], age: float = 0.0) -> SpreadTopicInfo:
-    """Return a spread topic from its map in an answer."""
+def spread_topic_info(
+    topic: Mapping[str, Any], age: float = 0.0, *, order: Mapping[str, Any] | None = None
+) -> SpreadTopicInfo:
+    """Return a spread topic from its map in an answer; ``order``: the answer, if it may have the order as well."""
     return SpreadTopicInfo(
         id=Index(topic["id"]),
         name=topic["name"],
@@ -605,6 +641,8 @@ def spread_topic_info(topic: Mapping[str, Any], age: float = 0.0) -> SpreadTopic
         retain_bytes=topic["retain_bytes"],
         retain_seconds=topic["retain_seconds"],
         age_seconds=age,
+        next_position=(order or {}).get("next_position", 0),
+        ordered_ends=tuple((order or {}).get("ordered_ends", ())),
     )
 
 

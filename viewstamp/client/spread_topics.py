@@ -79,7 +79,7 @@ class SpreadTopicCalls:
           UnavailableError: no node answered in time.
         """
         frame = await self._router.ask(DescribeSpreadTopic(name=check_topic(name), stale=stale), timeout)
-        return spread_topic_info(frame.body["topic"], frame.body["age"])
+        return spread_topic_info(frame.body["topic"], frame.body["age"], order=frame.body)
 
     async def list_spread_topics(self, *, stale: bool = False, timeout: float | None = None) -> list[SpreadTopicInfo]:
         """List the spread topics, in the order of their creation. Otherwise as :meth:`describe_spread_topic`."""

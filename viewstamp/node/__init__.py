@@ -19,6 +19,7 @@
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
 | ``ports`` | the Protocols by which the parts, the group and the node call their neighbours | their implementations |
 | ``reading`` | reads of the state, and how up to date an answer must be | frames |
+| ``ordered_reads`` | reads of one stream by global position: waits until there is something, and reads it | the rules |
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
@@ -48,6 +49,7 @@
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
 | ``health`` | comparing states, free space, latency, the watchdog, the health port | |
+| ``order_queries`` | the queries for a read by global position | who answers them |
 | ``state_machine`` | the Protocol of the replicated state machine, and its queries | actors |
 | ``actor_owners`` | the queries about the groups that own instances of spread actors | actors |
 

@@ -37,6 +37,7 @@ from viewstamp.node.actor_owners import ActorSpreadingQuery, SpreadActorsQuery
 from viewstamp.node.answers import result_fields
 from viewstamp.node.group import Group
 from viewstamp.node.group_0 import check_group_0
+from viewstamp.node.order_queries import TopicOrderQuery
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
 from viewstamp.node.state_machine import (
@@ -325,9 +326,13 @@ async def _create_spread_topic(caller: Caller, request: int, asked: CreateSpread
 @in_a_task(DescribeSpreadTopic)
 async def _describe_spread_topic(caller: Caller, request: int, asked: DescribeSpreadTopic) -> None:
     check_group_0(caller)
-    topic, age = await caller.group.reading.query(SpreadTopicQuery(asked.name), stale=asked.stale)
+    reading = caller.group.reading
+    topic, age = await reading.query(SpreadTopicQuery(asked.name), stale=asked.stale)
     caller.check(asked)
-    caller.ok(request, {"topic": topic.describe(), "age": age, "applied_index": caller.group.applied_index})
+    next_position, ends = reading.query_now(TopicOrderQuery(asked.name))
+    order: dict[str, object] = {"next_position": next_position, "ordered_ends": ends}
+    index = caller.group.applied_index
+    caller.ok(request, {"topic": topic.describe(), "age": age, "applied_index": index, **order})
 
 
 @in_a_task(ListSpreadTopics)

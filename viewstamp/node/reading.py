@@ -128,6 +128,21 @@ class Reading:
                     while self._last_position(topic) < position:
                         await self._wait_applied(self._applier.applied_end)
 
+    async def wait_applied_with(self, other: Reading, seconds: float) -> None:
+        """Wait until this group or that of ``other`` applies a further record, at most so many seconds."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        give_up = [
+            each.call_when_applied(each.applied_end, lambda: resolve(future))
+            for each in (self._applier, other._applier)
+        ]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await future
+        finally:
+            for each in give_up:
+                each()
+
     async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Buffer], Position]:
         """Return applied batches of a topic from ``position`` on, and the last position.
 

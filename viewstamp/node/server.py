@@ -24,7 +24,7 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
-from viewstamp.node import archive_requests, queries  # noqa: F401  # their handlers register themselves
+from viewstamp.node import archive_requests, ordered_reads, queries  # noqa: F401  # their handlers register themselves
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
 from viewstamp.node.beats import decode_beats

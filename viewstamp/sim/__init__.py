@@ -27,6 +27,7 @@ completely.
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
 | ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
 | ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |
+| ``order_readers`` | readers of these streams in their order, which are compared |
 | ``tokens`` | an administrator, and clients whose tokens are revoked while they use them |
 | ``violation`` | the error that a checker raises |
 | ``checkers/`` | one property per file, of each event or of the whole history |

@@ -435,8 +435,8 @@ class GroupPlacer:
                 if found != self.placed:
                     raise Violation("PlacedOnce", f"{member.name} has the groups {found}, not {self.placed}")
                 topics = [(each.name, each.groups) for each in member.machine.query(SpreadTopicsQuery())]
-                if topics != [(topic.name, topic.groups) for topic in self._topics]:
-                    raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged: {self._topics}")
+                if topics != [(topic.name, topic.groups) for topic in self.topics]:
+                    raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged: {self.topics}")
         if wrong := self.missing_streams:
             raise Violation("StreamsAreCreated", wrong)
 
@@ -445,12 +445,13 @@ class GroupPlacer:
         """The streams of the acknowledged topics."""
         return [
             Stream(GroupId(group), stream_name(topic.name, number))
-            for topic in self._topics
+            for topic in self.topics
             for number, group in enumerate(topic.groups, 1)
         ]
 
     @property
-    def _topics(self) -> list[SpreadTopicInfo]:
+    def topics(self) -> list[SpreadTopicInfo]:
+        """The acknowledged topics."""
         return [topic for topic in (self.spread, self.apart) if topic is not None]
 
     @property

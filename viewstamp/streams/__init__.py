@@ -31,7 +31,8 @@ The modules
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
-    part for the streams of one group (design note 0021).
+    part for the streams of one group (design note 0021). ``cover``: the records of a stream that a node may send to a
+    reader by global position (design note 0024).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in

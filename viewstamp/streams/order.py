@@ -37,6 +37,7 @@ from typing import Any
 
 from viewstamp.errors import RequestError
 from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
+from viewstamp.node.order_queries import OrderTail
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import ENTRIES_MAX, GlobalRun, StreamReport
@@ -174,6 +175,14 @@ class Order:
         at = bisect_right(state.runs, mapped, key=lambda run: run.end)
         return state.runs[at : at + count_max]
 
+    def tail(self, stream: Stream, topic: str, position: GlobalPosition, runs_max: int) -> OrderTail:
+        """Return the order of a stream of a topic from a global position on."""
+        following, state = self.next_position(topic), self._streams.get(stream)
+        if state is None:
+            return OrderTail(following, Position(1), Position(1), ())
+        at = bisect_right(state.runs, position, key=global_end)
+        return OrderTail(following, state.end, state.forgotten, tuple(state.runs[at : at + runs_max]))
+
     def find(self, topic: str, position: int) -> tuple[Stream, Position] | None:
         """Return the stream and the local position of a global one of a spread topic.
 
@@ -244,6 +253,11 @@ class Order:
             if any(end > start for end, start in zip(ends, starts, strict=False)):
                 raise ValueError(f"a global position of topic {topic!r} was given twice, or was not given yet")
         return order
+
+
+def global_end(run: GlobalRun) -> GlobalPosition:
+    """Return the global position after the last record of a run."""
+    return GlobalPosition(run.position + run.length)
 
 
 def find_local(runs: list[GlobalRun], position: int) -> Position | None:

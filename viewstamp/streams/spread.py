@@ -65,6 +65,19 @@ class SpreadTopics:
         self.by_stream: dict[Stream, str] = {}
         """The topic of each stream. Its group is established, so that both stay."""
 
+    def streams_of(self, name: str) -> list[Stream]:
+        """Return the streams of a topic, from stream 1 on. Raises UnknownTopicError."""
+        groups = enumerate(self._named(name).groups, 1)
+        return [Stream(group, stream_name(name, number)) for number, group in groups]
+
+    def _named(self, name: str) -> SpreadTopic:
+        if name not in self.topics:
+            raise UnknownTopicError(
+                f"no spread topic is named {name!r}",
+                remedy="create it with a number of streams, or look with `viewstamp topic list`",
+            )
+        return self.topics[name]
+
     def check_free(self, name: str) -> None:
         """Raise TopicExistsError if a spread topic has this name, because then no other topic may have it."""
         topic = self.topics.get(name)
@@ -134,12 +147,7 @@ class SpreadTopics:
             case SpreadTopicsQuery():
                 return list(self.topics.values())
             case SpreadTopicQuery(name):
-                if name not in self.topics:
-                    raise UnknownTopicError(
-                        f"no spread topic is named {name!r}",
-                        remedy="create it with a number of streams, or look with `viewstamp topic list`",
-                    )
-                return self.topics[name]
+                return self._named(name)
             case FreeGroupsQuery(streams):
                 return _free_groups(placements, streams)
             case SpreadingQuery(record):

@@ -11,6 +11,7 @@ from crc32c import crc32c
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, Stream, TopicId
 from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
+from viewstamp.node.order_queries import CoverQuery, OrderTailQuery, TopicOrderQuery
 from viewstamp.node.state_machine import (
     ArchiveQuery,
     FreeGroupsQuery,
@@ -40,6 +41,7 @@ from viewstamp.streams.archive_plan import (
     unneeded,
 )
 from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_archive
+from viewstamp.streams.cover import cover
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
@@ -269,6 +271,13 @@ class State:
                 return self.order.find_global(stream, local) or self.maps.find_global(stream.name, local)
             case GlobalRecordQuery(group, topic_name, position):
                 return self.order.find(topic_name, position) or self.maps.find(group, topic_name, position)
+            case TopicOrderQuery(name):
+                ends = [self.order.ordered_end(each) for each in self.spread.streams_of(name)]
+                return self.order.next_position(name), ends
+            case OrderTailQuery(stream, topic_name, first, runs_max):
+                return self.order.tail(stream, topic_name, first, runs_max)
+            case CoverQuery(name, first, tail, runs_max):
+                return cover(self.named(name), self.maps.get(name), tail, first, runs_max)
             case MissingRunsQuery(stream, mapped, count_max):
                 return self.order.missing(stream, mapped, count_max)
             case _:

@@ -13,8 +13,9 @@ stream.
 
 A CONTEXT is never empty, and one that would change nothing is not admitted. The end of the map is state of its own, so
 it stays when all records of the stream are trimmed. A run is dropped when all its records are trimmed; the newest one
-never is. A map takes 32 bytes for each run, in memory and in a snapshot: a busy stream gets some 300,000 runs a day, so
-an image has columns of bytes, which are copied at once. A list of a million runs stopped the node for two seconds.
+and that of the last trimmed record never are. A map takes 32 bytes for each run, in memory and in a snapshot: a busy
+stream gets some 300,000 runs a day, so an image has columns of bytes, which are copied at once. A list of a million
+runs stopped the node for two seconds.
 """
 
 from __future__ import annotations
@@ -121,11 +122,21 @@ class StreamMap:
         return self._versions, self._positions, self._locals, self._lengths
 
     def trim(self, position: Position) -> None:
-        """Drop the runs wholly below a local position, but not the newest one."""
-        gone = min(bisect_right(self._locals, position) - 1, len(self) - 1)
+        """Drop the runs before that of the last record below a local position, but not the newest one.
+
+        That run is kept because readers have to know where the trimmed records end in the order.
+        """
+        gone = min(bisect_right(self._locals, position - 1) - 1, len(self) - 1)
         if gone > 0:
             for column in self._columns:
                 del column[:gone]
+
+    def runs_from(self, position: int, count_max: int) -> list[GlobalRun]:
+        """Return the first runs that end above a global position, rising."""
+        at = max(0, bisect_right(self._positions, position) - 1)
+        if at < len(self) and self._positions[at] + self._lengths[at] <= position:
+            at += 1
+        return [self.run(each) for each in range(at, min(at + count_max, len(self)))]
 
     def find_local(self, position: int) -> Position | None:
         """Return the local position of the record with a global one; None = it is in no run that is known here."""
@@ -187,6 +198,10 @@ class StreamMaps:
         """Drop the runs of a stream whose records are below ``position``, because they were trimmed."""
         if (found := self._maps.get(name)) is not None:
             found.trim(position)
+
+    def get(self, name: str) -> StreamMap | None:
+        """Return the map of a stream; None = it has no run yet."""
+        return self._maps.get(name)
 
     def mapped_end(self, name: str) -> Position:
         """Return the end of the map of a stream."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from viewstamp.client.checks import as_staleness
 from viewstamp.client.client import BaseClient
+from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.results import Change
@@ -87,7 +88,7 @@ class Client(BaseClient):
     ) -> Items[Batch]:
         """Read whole batches, unopened; see :meth:`viewstamp.Client.read_batches`."""
         reader = self._reader(topic, start, end=end, follow=follow, node=node, stream=stream)
-        return Items(reader.next_chunk, reader.close)
+        return Items(reader.next_batches, reader.close)
 
     async def read_stale(
         self,
@@ -118,12 +119,12 @@ class Client(BaseClient):
         return Items(watcher.next_changes, lambda: None)  # Nothing is under way outside ``next_changes``.
 
 
-def _records(reader: TopicReader) -> Items[Record]:
-    batches = Items(reader.next_chunk, reader.close)
+def _records(reader: TopicReader | NamedReader) -> Items[Record]:
+    chunks: Items[Any] = Items(reader.next_chunk, reader.close)
 
     async def fetch() -> list[Record] | None:
-        batch = await anext(batches, None)
-        return None if batch is None else reader.cut(batch)
+        item = await anext(chunks, None)
+        return None if item is None else reader.cut(item)
 
     return Items(fetch, reader.close)
 

@@ -277,6 +277,11 @@ def _is_described_actor(value: object) -> bool:
     return isinstance(value, dict) and ("spread" not in value or _is_spread_actor(value["spread"]))
 
 
+def _is_run_of_records(value: object) -> bool:
+    """Return whether a value is a global position, a local position and a number of records, each from 1 on."""
+    return _is_list_of(value, _is_int) and len(value) == 3 and min(value) >= 1  # type: ignore[arg-type,call-overload]
+
+
 def _is_range(value: object) -> bool:
     return _is_list_of(value, _is_int) and len(value) == 2  # type: ignore[arg-type]
 
@@ -353,8 +358,20 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CANCEL_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
-    FrameKind.DESCRIBE_SPREAD: {"topic": _is_spread, "applied_index": _is_int, "age": _is_number},
+    FrameKind.DESCRIBE_SPREAD: {
+        "topic": _is_spread,
+        "applied_index": _is_int,
+        "age": _is_number,
+        "next_position": lambda value: value is None or _is_int(value),
+        "ordered_ends": lambda value: value is None or _is_list_of(value, _is_int),
+    },
     FrameKind.LIST_SPREADS: {"topics": lambda value: _is_list_of(value, _is_spread), "age": _is_number},
+    FrameKind.READ_ORDERED: {
+        "runs": lambda value: _is_list_of(value, _is_run_of_records),
+        "known_to": _is_int,
+        "kept_from": _is_int,
+        "more": _is_bool,
+    },
     FrameKind.ARCHIVE_TOPIC: {"archived_end": _is_int, "is_running": _is_bool},
     FrameKind.CHECK_RUN: {"is_running": _is_bool, "damage": _is_text},
     FrameKind.FIND_ORPHANS: {"is_running": _is_bool, "orphans": lambda value: _is_list_of(value, _is_orphan)},

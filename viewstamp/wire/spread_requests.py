@@ -9,8 +9,11 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
 
-__all__ = ["CreateSpreadTopic", "DescribeSpreadTopic", "ListSpreadTopics"]
+__all__ = ["CreateSpreadTopic", "DescribeSpreadTopic", "ListSpreadTopics", "ReadOrdered"]
 
+_POSITION = Range(1, remedy="positions begin at 1")
+_SOME_BYTES = Range(1, remedy="ask for at least one byte")
+_WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 _STREAMS = Range(1, 256, remedy="take 1 to 256 streams")
 
 
@@ -36,7 +39,11 @@ class CreateSpreadTopic(RequestBody):
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))
 class DescribeSpreadTopic(RequestBody):
-    """Describe a spread topic. OK: ``topic`` as CreateSpreadTopic, ``age`` and ``applied_index`` as DescribeTopic."""
+    """Describe a spread topic. OK: ``topic`` as CreateSpreadTopic, ``age`` and ``applied_index`` as DescribeTopic.
+
+    ``next_position``: the next global position of the topic; ``ordered_ends``: for each stream, its first local
+    position without a global one. A release before these has neither.
+    """
 
     name: str
     stale: bool
@@ -47,3 +54,30 @@ class ListSpreadTopics(RequestBody):
     """List all spread topics. OK: ``topics``, a list of the maps that CreateSpreadTopic returns; ``age``."""
 
     stale: bool
+
+
+@request(FrameKind.READ_ORDERED, needs=Need(Right.READ, topic="name"))
+class ReadOrdered(RequestBody):
+    """Read the records of one stream of a spread topic by global position, on a connection to the stream's group.
+
+    Only records that have a global position are sent, from the first one at or after ``position`` on.
+
+    | ``needed`` | the node answers |
+    | --- | --- |
+    | 0 | when it has a record to send, or after ``wait`` seconds |
+    | a global position that exists | when it has a record to send, or has all records of the stream up to this \
+position. Otherwise it refuses after ``wait`` seconds, because it lags |
+
+    OK: ``runs``, a list of [global position, local position, number] of the records; ``known_to``: all records of the
+    stream from ``position`` on and below this global position are in the answer, or were trimmed; ``kept_from``: of
+    these, the ones below this global position were trimmed; ``more``: there are further records now. Payload: whole
+    batches in order, which hold these records and perhaps others around them. They have at most ``bytes_max`` bytes
+    together, but the batch of the record at ``needed`` is sent at any size.
+    """
+
+    name: str
+    stream: Annotated[int, _STREAMS]
+    position: Annotated[int, _POSITION]
+    needed: int
+    bytes_max: Annotated[int, _SOME_BYTES]
+    wait: Annotated[float, _WAIT]

@@ -1,0 +1,121 @@
+"""Planted mistakes in reads of a topic with streams by position."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.client.merge import Merge, Piece
+from viewstamp.ids import GlobalPosition, Position
+from viewstamp.node.order_queries import Cover, OrderTail
+from viewstamp.streams import state
+from viewstamp.streams.cover import cover
+from viewstamp.streams.stream_map import StreamMap
+from viewstamp.streams.topic import Topic
+
+__all__ = ["READER_MUTANTS"]
+
+
+def reader_skips() -> AbstractContextManager[None]:
+    """A reader goes on with the next position that it has."""
+    original = Merge.take
+
+    def take(self: Merge[object]) -> list[tuple[int, Piece[object]]]:
+        if self._heads and not self.is_over:
+            self.position = max(self.position, self._heads[0][0])
+        return original(self)
+
+    return patched(Merge, take=take)
+
+
+def read_trimmed_as_pending() -> AbstractContextManager[None]:
+    return patched(Merge, check=lambda self: None)
+
+
+def read_pending_as_trimmed() -> AbstractContextManager[None]:
+    """A stream of which nothing is known yet counts as one without the position."""
+    return patched(Merge, missing=property(lambda self: []))
+
+
+def hold_without_a_share() -> AbstractContextManager[None]:
+    """A reader asks for more of a stream while another one stands still."""
+    return patched(
+        Merge, wants=lambda self, stream, share: self.end is None or self.lanes[stream].covered_to < self.end
+    )
+
+
+def take_late_answers() -> AbstractContextManager[None]:
+    """An answer that was asked before a skip counts from the position of the skip on."""
+    original = Merge.put
+
+    def put(
+        self: Merge[object], stream: int, begin: GlobalPosition, pieces: list[Piece[object]], **more: object
+    ) -> None:
+        original(self, stream, self.lanes[stream].covered_to, pieces, **more)  # type: ignore[arg-type]
+
+    return patched(Merge, put=put)
+
+
+def _covering(change_tail: bool, change_topic: bool) -> AbstractContextManager[None]:
+    def covered(
+        topic: Topic, found: StreamMap | None, tail: OrderTail, position: GlobalPosition, runs_max: int
+    ) -> Cover | None:
+        if change_tail:
+            tail = replace(tail, forgotten=Position(1))
+        answer = cover(topic, found, tail, position, runs_max)
+        if change_topic and answer is not None:
+            return replace(answer, known_to=max(answer.known_to, tail.next_position))
+        return answer
+
+    return patched(state, cover=covered)
+
+
+def cover_without_forgotten_runs() -> AbstractContextManager[None]:
+    """A node answers whose state of the group lacks runs that group 0 has forgotten."""
+    return _covering(change_tail=True, change_topic=False)
+
+
+def cover_to_the_end_of_the_order() -> AbstractContextManager[None]:
+    """A node says that it has all records that have a position, although it lacks some of them."""
+    return _covering(change_tail=False, change_topic=True)
+
+
+def cover_what_is_cut() -> AbstractContextManager[None]:
+    """An answer that is cut because of its size covers what was cut off."""
+    return patched(Cover, known_at=lambda self, end: self.known_to)
+
+
+def trim_the_last_run() -> AbstractContextManager[None]:
+    """A trim drops the run of the last trimmed record, so nobody knows where the trimmed records end."""
+    original = StreamMap.trim
+    return patched(StreamMap, trim=lambda self, position: original(self, Position(position + 1)))
+
+
+READER_MUTANTS = {
+    name: Mutant(name, mistake, plant, rule="§7")
+    for name, mistake, plant in (
+        ("reader-skips", "a reader goes on with the next position that it has", reader_skips),
+        ("read-trimmed-as-pending", "a reader waits for ever for a trimmed position", read_trimmed_as_pending),
+        (
+            "read-pending-as-trimmed",
+            "a reader takes a record that is still to come for trimmed",
+            read_pending_as_trimmed,
+        ),
+        ("hold-without-a-share", "a slow stream makes a reader hold all records of the others", hold_without_a_share),
+        ("take-late-answers", "an answer from before a skip hides records behind it", take_late_answers),
+        (
+            "cover-without-forgotten-runs",
+            "a node that lags answers although it lacks runs that group 0 has forgotten",
+            cover_without_forgotten_runs,
+        ),
+        (
+            "cover-to-the-end-of-the-order",
+            "a node that lacks records says that it has sent them all",
+            cover_to_the_end_of_the_order,
+        ),
+        ("cover-what-is-cut", "an answer covers the records that were cut off", cover_what_is_cut),
+        ("trim-the-last-run", "nobody knows where the trimmed records of a stream end", trim_the_last_run),
+    )
+}
+"""The mutants by name."""

@@ -1,0 +1,102 @@
+"""The queries for a read of one stream by global position, and what their answers say. ``streams/cover.py`` answers.
+
+Two states have to be asked, because group 0 forgets runs that the group of the stream has: first the state of group 0,
+then that of the group, which gets the answer of the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from viewstamp.ids import GlobalPosition, Position, Stream, TopicId
+from viewstamp.node.state_machine import Query
+from viewstamp.wire.ordering import GlobalRun
+
+__all__ = ["Cover", "CoverQuery", "OrderTail", "OrderTailQuery", "TopicOrderQuery"]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTail:
+    """What the state of group 0 has of a stream's order, from a global position on.
+
+    Attributes:
+      next_position: the next global position of the topic.
+      end: the ordered end of the stream.
+      forgotten: the local position below which only the stream itself has the runs.
+      runs: the first runs that end above the position, rising, without those that were forgotten.
+    """
+
+    next_position: GlobalPosition
+    end: Position
+    forgotten: Position
+    runs: tuple[GlobalRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOrderQuery(Query[tuple[GlobalPosition, list[Position]]]):
+    """The next global position of a spread topic, and the ordered end of each of its streams, in group 0.
+
+    Raises UnknownTopicError.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderTailQuery(Query[OrderTail]):
+    """The order of a stream of ``topic`` from a global position on, in group 0; at most ``runs_max`` runs."""
+
+    stream: Stream
+    topic: str
+    position: GlobalPosition
+    runs_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """The records of a stream that a node can send to a reader, from a global position on.
+
+    Attributes:
+      topic: the id of the stream in the state of its group.
+      start: the local position of the first record; the end if there is none.
+      end: the local position after the last one.
+      runs: runs that hold the records from ``start`` up to ``end``.
+      known_to: all records of the stream from the position on and below this one are in ``[start, end)``, or were
+        trimmed.
+      kept_from: of the records from the position on, those below this one were trimmed; the position = none was.
+    """
+
+    topic: TopicId
+    start: Position
+    end: Position
+    runs: tuple[GlobalRun, ...]
+    known_to: GlobalPosition
+    kept_from: GlobalPosition
+
+    def known_at(self, end: Position) -> GlobalPosition:
+        """Return ``known_to`` of an answer that has only the records below the local position ``end``."""
+        if end >= self.end:
+            return self.known_to
+        return next(GlobalPosition(run.position + max(0, end - run.local)) for run in self.runs if end < run.end)
+
+    def runs_to(self, end: Position) -> list[list[int]]:
+        """Return [global position, local position, length] of the runs, cut to the records below ``end``."""
+        cut: list[list[int]] = []
+        for run in self.runs:
+            first, last = max(run.local, self.start), min(run.end, end)
+            if first < last:
+                cut.append([run.position + first - run.local, first, last - first])
+        return cut
+
+
+@dataclass(frozen=True, slots=True)
+class CoverQuery(Query[Cover | None]):
+    """What the state of a stream's group can send; None = it lags: it lacks runs that group 0 has forgotten.
+
+    Raises UnknownTopicError if the group has not created the stream yet.
+    """
+
+    name: str
+    position: GlobalPosition
+    tail: OrderTail
+    runs_max: int

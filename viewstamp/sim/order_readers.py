@@ -1,0 +1,118 @@
+"""Readers of topics with streams, by position, while faults go on.
+
+Each reader has a client of its own. Half of them read from any node, the others from one member each, which may lag.
+A reader that gets UnavailableError goes on at its next position.
+
+| invariant | sentence |
+| --- | --- |
+| ReaderSeesTheOrder | a reader gets the positions of a topic from 1 on, each once, and all readers get the same \
+record at a position |
+| ReadersComeToTheEnd | when the faults have ended, each reader gets all records that have a position |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from viewstamp.client.aio import Client
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
+from viewstamp.errors import PeerError, UnavailableError, UnknownTopicError
+from viewstamp.ids import NodeId
+from viewstamp.node.order_queries import TopicOrderQuery
+from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.violation import Violation
+
+__all__ = ["OrderReaders"]
+
+_LOOK_SECONDS = 0.1
+_PAUSE_SECONDS = 0.1
+"""The pause of a reader after an error."""
+
+_Place = tuple[int, int, bytes]
+"""The stream of a record, its position there, and its value."""
+
+
+class OrderReaders:
+    """Reads all spread topics of a cluster, and compares what the readers get."""
+
+    def __init__(self, cluster: Cluster, topics: Callable[[], list[SpreadTopicInfo]], number: int = 4) -> None:
+        """Prepare ``number`` readers of each topic; ``topics`` returns those that exist by now."""
+        self._cluster = cluster
+        self._topics = topics
+        self._number = number
+        self._process = cluster.loop.process("order-readers")
+        self._begun: set[str] = set()
+        self.seen: dict[str, dict[int, _Place]] = {}
+        """By topic and position, what the first reader got there."""
+        self.positions: dict[tuple[str, int], int] = {}
+        """By topic and reader, its next position."""
+
+    def start(self) -> None:
+        """Begin to read each topic when it exists."""
+        self._process.spawn(self._look())
+
+    async def _look(self) -> None:
+        while True:
+            for topic in self._topics():
+                if topic.name not in self._begun:
+                    self._begun.add(topic.name)
+                    self.seen[topic.name] = {}
+                    for number in range(self._number):
+                        self.positions[topic.name, number] = 1
+                        self._process.spawn(self._read(topic.name, number))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _read(self, topic: str, number: int) -> None:
+        """Read for ever."""
+        members = self._cluster.members
+        node: NodeId | None = members[number // 2 % len(members)].name if number % 2 else None
+        name = f"order-reader-{topic}-{number}"
+        client = Client(
+            self._cluster.addresses,
+            network=self._cluster.network.view(name),
+            entropy=self._cluster.loop.entropy(name),
+            options=ClientOptions(timeout=2.0, follow_wait=1.0, read_bytes=600),
+        )
+        while True:
+            try:
+                async for record in client.read(topic, self.positions[topic, number], follow=True, node=node):
+                    assert isinstance(record, SpreadRecord), f"{record} of {topic}"
+                    self._note(topic, number, record)
+            except (UnavailableError, UnknownTopicError):  # A member that lags does not know the topic yet.
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except (Violation, PeerError) as error:
+                is_found = isinstance(error, Violation)
+                self._cluster.fail(error if is_found else Violation("ReaderSeesTheOrder", str(error)))
+                return
+
+    def _note(self, topic: str, number: int, record: SpreadRecord) -> None:
+        expected = self.positions[topic, number]
+        place = (record.stream, record.stream_position, record.value)
+        if record.position != expected:
+            raise Violation("ReaderSeesTheOrder", f"reader {number} of {topic} got {record}, expected {expected}")
+        if (known := self.seen[topic].setdefault(expected, place)) != place:
+            raise Violation("ReaderSeesTheOrder", f"reader {number} of {topic} got {place} at {expected}, not {known}")
+        self.positions[topic, number] = expected + 1
+
+    @property
+    def are_at_the_end(self) -> bool:
+        """Whether each reader has all records that have a position in the state of each member."""
+        groups_0 = [member.machine for member in self._cluster.members if member.is_up]
+        for topic in self._topics():
+            ends = {machine.query(TopicOrderQuery(topic.name))[0] for machine in groups_0}
+            read = {self.positions.get((topic.name, number)) for number in range(self._number)}
+            if self._number and ends != read:
+                return False
+        return True
+
+    def check(self, places: Mapping[str, Mapping[int, tuple[int, int]]]) -> int:
+        """Compare what was read with the order: the stream and the position in it, by topic and position.
+
+        Returns the number of records that were read. Raises Violation.
+        """
+        for topic, seen in self.seen.items():
+            if (got := {position: place[:2] for position, place in seen.items()}) != places[topic]:
+                raise Violation("ReaderSeesTheOrder", f"readers of {topic} got {got}, and it has {places[topic]}")
+        return sum(map(len, self.seen.values()))
