@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,43 @@ def test_a_directory_that_cannot_be_made_raises_the_reason(disk: RealDisk, tmp_p
         with pytest.raises(StorageError, match="file") as caught:
             disk.make_directory(str(path))
         assert caught.value.remedy
+
+
+def test_a_directory_whose_name_a_dead_process_did_not_sync_is_synced_by_the_next_one(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies behind mkdir; the next one finds the directory, and must not take its name for durable."""
+    fsync, synced = os.fsync, set[int]()
+    data, made = tmp_path / "data", tmp_path / "data" / "n1"
+
+    def die_behind(directory: Path) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            if directory.exists():
+                raise KeyboardInterrupt
+            fsync(descriptor)
+
+        return sync
+
+    def note(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+
+    for path, last in ((data, data), (made / "log", made)):
+        monkeypatch.setattr(os, "fsync", die_behind(last))
+        with pytest.raises(KeyboardInterrupt):
+            disk.make_directory(str(path))
+        monkeypatch.setattr(os, "fsync", note)
+        disk.make_directory(str(path))
+        assert {last.parent.stat().st_ino, path.parent.stat().st_ino} <= synced
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read all directories")
+def test_a_directory_in_one_that_this_user_cannot_read_is_used_as_it_is(disk: RealDisk, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    tmp_path.chmod(0o111)
+    try:
+        disk.make_directory(str(tmp_path / "data"))
+    finally:
+        tmp_path.chmod(0o755)
 
 
 def test_a_missing_permission_is_reported_with_its_remedy(

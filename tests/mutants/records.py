@@ -956,6 +956,12 @@ RECORDS: tuple[Record, ...] = (
         "hold-every-probe", Case("tests/node/test_health.py::test_connections_that_send_nothing_do_not_hide_the_node")
     ),
     Record(
+        "trust-found-directories",
+        Case(
+            "tests/host/test_disk.py::test_a_directory_whose_name_a_dead_process_did_not_sync_is_synced_by_the_next_one"
+        ),
+    ),
+    Record(
         "ask-anybody",
         Case(
             "tests/client/test_roster.py::test_a_leader_at_an_address_that_the_directory_does_not_have_is_sent_nothing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,6 +11,7 @@ from tests.mutants.mutants import Mutant, patched
 from viewstamp.actors import Failure
 from viewstamp.actors.replicated import ActorHost
 from viewstamp.errors import OverloadedError
+from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import GroupId, Position
@@ -133,6 +135,17 @@ def share_nothing() -> AbstractContextManager[None]:
     return patched(Group, take_share=lambda self, groups: None)
 
 
+def trust_found_directories() -> AbstractContextManager[None]:
+    """The name of a directory that is there counts as durable, although its maker died before the sync of the name."""
+    original = RealDisk.make_directory
+
+    def make_directory(self: RealDisk, path: str) -> None:
+        if not os.path.isdir(path):
+            original(self, path)
+
+    return patched(RealDisk, make_directory=make_directory)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -178,6 +191,12 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("share-nothing", "each group uses the whole memory of the node", share_nothing, rule="§7"),
         Mutant("hold-every-probe", "the health port holds any number of connections", hold_every_probe, rule="§10"),
+        Mutant(
+            "trust-found-directories",
+            "the name of a directory that a dead process made is never synced",
+            trust_found_directories,
+            rule="§8",
+        ),
     )
 }
 """The mutants by name."""

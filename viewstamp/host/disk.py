@@ -358,10 +358,16 @@ class RealDisk:
             raise _storage_error("open", path, error) from error
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents if they are missing; the names are durable on return."""
-        if os.path.isdir(path):
-            return
+        """Create a directory and its parents if they are missing; the names are durable on return.
+
+        The name of a directory that is there already is synced, too, because a process that died behind ``mkdir`` has
+        not synced it. Those of its parents were synced before, if this method created them.
+        """
         parent = os.path.dirname(path)
+        if os.path.isdir(path):
+            if os.access(parent or ".", os.R_OK):  # Where it is not, this user has created no directory either.
+                self.sync_directory(parent or ".")
+            return
         if parent and parent != path:
             self.make_directory(parent)
         try:
