@@ -1,12 +1,13 @@
 """Random schedules: the invariants hold in any order of messages, writes, crashes and timeouts."""
 
+import os
 from collections import Counter
 
 import pytest
 
 from tests.consensus.schedule import MIXES, run
 
-SEEDS = 25
+SEEDS = 25 if os.environ.get("VIEWSTAMP_SOAK") else 18
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark: a master and two workers in processes of their own, on 127.0.0.1 and 127.0.0.2.
+"""A standalone cluster of Spark: a master and workers in processes of their own, on 127.0.0.1 and 127.0.0.2.
 
 Two addresses are two hosts for Spark. So it starts a second copy of a slow task, which speculation does only on another
 host, and one executor can be lost while the other continues.
@@ -25,7 +25,7 @@ import pyspark
 
 from viewstamp.spark import ensure_java
 
-__all__ = ["REPOSITORY", "Standalone", "make_environment", "make_wheel", "running_standalone"]
+__all__ = ["HOSTS", "REPOSITORY", "Standalone", "make_environment", "make_wheel", "running_standalone"]
 
 REPOSITORY: Final = Path(__file__).parents[2]
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
@@ -91,15 +91,18 @@ class Standalone:
 
 
 @contextmanager
-def running_standalone(directory: Path) -> Iterator[Standalone]:
-    """Run a master and a worker on each of ``HOSTS``, on free ports, until the context is left."""
+def running_standalone(directory: Path, workers: Sequence[str] = HOSTS) -> Iterator[Standalone]:
+    """Run a master on 127.0.0.1 and a worker on each of the hosts ``workers``, on free ports, until the context ends.
+
+    A worker has one executor at a time.
+    """
     ensure_java()
     with contextlib.ExitStack() as stack:
-        logs = [directory / "master.log", *(directory / f"worker-{host}.log" for host in HOSTS)]
+        logs = [directory / "master.log", *(directory / f"worker-{host}.log" for host in workers)]
         ports = ("--port", "0", "--webui-port", "0")
         processes = [_start(stack, logs[0], "master.Master", "--host", HOSTS[0], *ports)]
         master = _wait_for(r"Starting Spark master at (spark://\S+)", logs[0], processes[0])
-        for host, log in zip(HOSTS, logs[1:], strict=True):
+        for host, log in zip(workers, logs[1:], strict=True):
             work = ("--work-dir", str(directory / f"work-{host}"), "--cores", "1", "--memory", "1g")
             processes.append(_start(stack, log, "worker.Worker", "--host", host, *ports, *work, master))
         for log, process in zip(logs[1:], processes[1:], strict=True):

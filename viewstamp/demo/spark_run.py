@@ -1,10 +1,10 @@
 """``viewstamp demo-spark``: a streaming job of Spark that writes every row once, although it is killed; and a proof.
 
-The flights are in a folder of twenty files, and a Spark driver, in its own process, writes them into a topic, one file
-a micro-batch. Meanwhile the driver is killed with SIGKILL, with its JVM and all its workers: once with rows staged and
-not committed, and once after the commit is in the log and before it is in Spark's checkpoint. Between the two the
-cluster's leader is killed. Each time the driver is started again, and continues from its checkpoint. During all of
-this, readers look for parts of a micro-batch. Then a client that is not Spark compares the topic with the files, and
+The flights are in a folder of at most twenty files, and a Spark driver, in its own process, writes them into a topic,
+one file a micro-batch. Meanwhile the driver is killed with SIGKILL, with its JVM and all its workers: once with rows
+staged and not committed, and once after the commit is in the log and before it is in Spark's checkpoint. Between the
+two the cluster's leader is killed. Each time the driver is started again, and continues from its checkpoint. During all
+of this, readers look for parts of a micro-batch. Then a client that is not Spark compares the topic with the files, and
 Spark reads the topic back, as a stream, and computes the delays.
 """
 
@@ -299,7 +299,9 @@ class SparkDemo:
             ) from error
 
 
-FILES: Final = 20
+FILES_MAX: Final = 20
+LINES_MIN: Final = 500
+"""Each file but the last has at least this many lines, because a micro-batch of a few lines takes a second, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +320,7 @@ class Input:
           StorageError: the folder cannot be written.
         """
         lines = list(flights())
-        size = -(-len(lines) // FILES)
+        size = max(-(-len(lines) // FILES_MAX), LINES_MIN)
         parts = [lines[start : start + size] for start in range(0, len(lines), size)]
         first = time.time() - len(parts)
         try:
