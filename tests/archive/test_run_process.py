@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -21,10 +22,18 @@ from tests.mutants.mutants import patched
 from tests.node import group
 from viewstamp.archive import columns, run_process
 from viewstamp.archive.run_process import RunProcess
-from viewstamp.errors import ClosedError, ConfigError, CorruptionError, FrameError, UnavailableError
+from viewstamp.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptionError,
+    FrameError,
+    StorageError,
+    UnavailableError,
+)
 from viewstamp.ids import ClusterId, Position, RunId
 from viewstamp.local.process import is_paused, start_mark
 from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.wire.batch import build_batch
 
 pytestmark = [pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed"), pytest.mark.slow]
 
@@ -109,6 +118,25 @@ def test_a_call_that_fails_does_not_end_the_process(store: RunProcess) -> None:
     written.abandon()
     assert store.list_sizes() == {}
     assert process_of(store).pid == pid
+
+
+def test_the_error_of_a_piece_is_raised_by_the_next_calls_and_no_run_is_completed(store: RunProcess) -> None:
+    """The process writes a piece after its answer, so the node has gone on when the disk of the store is full."""
+    written = store.begin(RUN, TOPIC, Position(1))
+    process, limit = process_of(store).pid, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (0, limit[1]))
+    built = build_batch([bytes(1_000_000)] * 40, topic=TOPIC)
+    large = b"".join(built.placed(Position(1), 7))
+    assert written.add(Position(99), [large]) == 41
+    with pytest.raises(StorageError, match="File too large"):
+        written.add(Position(99), [batch(41, 1).buffer])
+    resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
+    with pytest.raises(StorageError, match="File too large"):
+        written.finish()
+    written.abandon()
+    assert store.list_sizes() == {}
+    assert write(store).size > 0, "the next object is another one"
+    assert process_of(store).pid == process
 
 
 def test_a_process_that_is_killed_before_any_call_fails_that_call_only(store: RunProcess, tmp_path: Path) -> None:

@@ -171,7 +171,12 @@ def run_with_a_gap() -> AbstractContextManager[None]:
     def add(self: Any, batch: Batch, end: int) -> None:
         self._writer.add(batch.term, batch.first_index, batch.log_time, batch.columns())
 
-    return patched(run_store._RunObject, _add=add)
+    def take(self: Any, end: Position, buffers: Any) -> Position:
+        batches = Batch.decode_all(b"".join(buffers))
+        self._taken += [(batch, end) for batch in batches]
+        return Position(self._writer.end + sum(batch.count for batch in batches))
+
+    return patched(run_store.RunCreation, _add=add, take=take)
 
 
 def log_dropped_at_once() -> AbstractContextManager[None]:
@@ -328,6 +333,17 @@ def outlive_the_node() -> AbstractContextManager[None]:
         "    while (found := worker.receive(pipe)) is not None:\n"
         "        requests.put(found)\n"
         "worker._receive_all = receive_all\n"
+        "main(int(sys.argv[2]))",
+    )
+    return patched(run_process, _START=start)
+
+
+def finish_over_a_failure() -> AbstractContextManager[None]:
+    """The archive process forgets the error of a piece that it wrote after its answer."""
+    start = run_process._START.replace(
+        "main(int(sys.argv[2]))",
+        "from viewstamp.archive import worker\n"
+        "worker._Requests._intact = property(lambda self: self._object)\n"
         "main(int(sys.argv[2]))",
     )
     return patched(run_process, _START=start)
@@ -560,6 +576,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("use-the-dead", "an archive process that has ended is used again", use_the_dead, rule="§5a"),
         Mutant("outlive-the-node", "the archive process works on without its node", outlive_the_node, rule="§5a"),
         Mutant("start-without-bound", "processes that cannot be killed add up", start_without_bound, rule="§5a"),
+        Mutant("finish-over-a-failure", "a run is completed without a piece", finish_over_a_failure, rule="§5a"),
         Mutant("tidy-out-of-turn", "the leader drops the run that it is writing", tidy_out_of_turn, rule="B4 2"),
         Mutant("tidy-never", "the leader tidies on request only", tidy_never, rule="B4 11"),
         Mutant("tidy-as-follower", "a node that does not lead removes objects", tidy_as_follower, rule="B4 11"),

@@ -1449,6 +1449,12 @@ RECORDS: tuple[Record, ...] = (
         "start-without-bound", Case("tests/archive/test_run_process.py::test_processes_that_do_not_end_are_two_at_most")
     ),
     Record(
+        "finish-over-a-failure",
+        Case(
+            "tests/archive/test_run_process.py::test_the_error_of_a_piece_is_raised_by_the_next_calls_and_no_run_is_completed"
+        ),
+    ),
+    Record(
         "tidy-out-of-turn",
         Case("tests/node/test_archive_tidying.py::test_a_run_that_is_being_written_is_not_tidied_away"),
     ),

@@ -24,7 +24,7 @@ from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.columns import slice_columns
 
-__all__ = ["PARQUET", "ReadableRun", "RunFormat", "RunObjects", "WritableRun"]
+__all__ = ["PARQUET", "ReadableRun", "RunCreation", "RunFormat", "RunObjects", "WritableRun"]
 
 _NAME = re.compile(r"(\d{20})\.parquet")
 
@@ -153,7 +153,7 @@ class RunObjects:
     def wake(self) -> None:
         """Do nothing, because the calls need nothing."""
 
-    def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
+    def begin(self, run: RunId, topic: TopicId, first: Position) -> RunCreation:
         """Begin to write the object of a run; as ``RunStore``."""
         name = run_name(self.cluster, run)
         try:
@@ -162,7 +162,7 @@ class RunObjects:
             raise self._in_use(name) from error
         sink = _Sink()
         writer = self._runs.begin(cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first)
-        return _RunObject(creation, sink, writer, topic, self._in_use(name))
+        return RunCreation(creation, sink, writer, topic, self._in_use(name))
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -216,7 +216,7 @@ class RunObjects:
         """Do nothing, as :meth:`rest`."""
 
 
-class _RunObject:
+class RunCreation:
     """The object of a run that is being written; as ``node.archivist.RunObject``."""
 
     def __init__(
@@ -232,21 +232,44 @@ class _RunObject:
         self._writer = writer
         self._topic = topic
         self._in_use = in_use
+        self._taken: list[tuple[Batch, int]] = []
+        """Batches that :meth:`write` has to write, each with the position before which it is cut."""
         self._size = 0
 
     def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
-        """Add records before ``end``; the batches are verified again, because they may have been in memory for long."""
+        """Add records before ``end``, as :meth:`take` and then :meth:`write`."""
+        position = self.take(end, buffers)
+        self.write()
+        return position
+
+    def take(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+        """Take records before ``end``, which :meth:`write` writes, and return the next position.
+
+        The batches are verified again, because they may have been in memory for long.
+
+        Raises:
+          FrameError: a batch is not the next one.
+        """
+        assert not self._taken, "each piece is written before the next one is taken"
+        at = self._writer.end
         for batch in Batch.decode_all(b"".join(buffers)):
-            if self._writer.end < end:
-                self._add(batch, end)
+            if at >= end:
+                break
+            if batch.topic != self._topic or not 0 <= at - batch.first_position < batch.count:
+                raise FrameError(f"{batch!r} is not the batch of topic {self._topic} that holds position {at}")
+            self._taken.append((batch, end))
+            at = Position(min(batch.first_position + batch.count, end))
+        return Position(at)
+
+    def write(self) -> None:
+        """Write what was taken. Raises FrameError, if a batch has no valid layout, and the errors of the store."""
+        taken, self._taken = self._taken, []
+        for batch, end in taken:
+            self._add(batch, end)
         self._flush()
-        return Position(self._writer.end)
 
     def _add(self, batch: Batch, end: int) -> None:
-        at = self._writer.end
-        skip = at - batch.first_position
-        if batch.topic != self._topic or not 0 <= skip < batch.count:
-            raise FrameError(f"{batch!r} is not the batch of topic {self._topic} that holds position {at}")
+        skip = self._writer.end - batch.first_position
         try:
             columns = slice_columns(batch.columns(), skip, min(batch.count, end - batch.first_position))
         except (ValueError, IndexError, OverflowError) as error:

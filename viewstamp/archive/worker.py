@@ -7,13 +7,16 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | --- | --- |
 | open: where, cluster | nothing; the store exists only from now on |
 | begin: run, topic, first | nothing; the object of a run is begun, and the one before it is out of reach |
-| add: end, and batches | next: the next position |
+| add: end, and batches | next: the next position. They are written after the answer, while the node reads on |
 | finish | the fields of ``WrittenRun`` |
 | abandon | nothing |
 | check: the fields of ``ArchivedRun`` | nothing |
 | step | bytes: those that were verified by this step; None = all of the run is |
 | remove: run | nothing |
 | list | sizes: pairs of run and size |
+
+The error of a piece that is written after its answer is the answer to the next request about the object. One piece is
+written at a time, and the node sends one more at most, so both processes have a few MiB in memory.
 
 An answer to a request that failed is an error as nodes send it to clients. If the node ends, however that happens, the
 socket ends, and so does this process, at once and within any call. What it has written then stays, as if the node had
@@ -35,10 +38,9 @@ from typing import Any
 from viewstamp.archive.columns import load_arrow
 from viewstamp.archive.location import open_store
 from viewstamp.archive.pipe import receive, send
-from viewstamp.archive.run_store import RunObjects
+from viewstamp.archive.run_store import RunCreation, RunObjects
 from viewstamp.errors import PeerError, ViewstampError
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
-from viewstamp.node.archivist import RunObject
 from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wire.answers import error_fields
 
@@ -56,7 +58,11 @@ class _Requests:
 
     def __init__(self) -> None:
         self._runs: RunObjects
-        self._object: RunObject
+        self._object: RunCreation | None = None
+        self._failure: ViewstampError | None = None
+        """The error of the last piece of this object."""
+        self._is_due = False
+        """Whether a piece was taken and is to be written."""
         self._checking: Generator[int, None, None]
 
     def answer(self, request: dict[str, Any], data: bytearray) -> dict[str, object]:
@@ -67,15 +73,19 @@ class _Requests:
                 load_arrow()
                 self._runs = RunObjects(open_store(request["where"]), ClusterId(request["cluster"]))
             case "begin":
+                self._failure = None
                 self._object = self._runs.begin(
                     RunId(request["run"]), TopicId(request["topic"]), Position(request["first"])
                 )
             case "add":
-                return {"next": self._object.add(Position(request["end"]), [data])}
+                following = self._intact.take(Position(request["end"]), [data])
+                self._is_due = True
+                return {"next": following}
             case "finish":
-                return self._object.finish()._asdict()
+                return self._intact.finish()._asdict()
             case "abandon":
-                self._object.abandon()
+                if self._object is not None:
+                    self._object.abandon()
             case "check":
                 self._checking = self._runs.check(ArchivedRun(**request))
             case "step":
@@ -88,6 +98,23 @@ class _Requests:
                 raise PeerError(f"an archive process has no call {name!r}", remedy="start the node again")
         return {}
 
+    @property
+    def _intact(self) -> RunCreation:
+        """The object that is being written. Raises the error of its last piece."""
+        if self._failure is not None:
+            raise self._failure
+        assert self._object is not None, "the node begins an object first"
+        return self._object
+
+    def write(self) -> None:
+        """Write the piece that was taken, if there is one."""
+        is_due, self._is_due = self._is_due, False
+        if is_due and self._object is not None:
+            try:
+                self._object.write()
+            except ViewstampError as error:
+                self._failure = error
+
 
 def serve(pipe: socket.socket, requests: queue.SimpleQueue[_Message]) -> None:
     """Answer requests for ever. An error that is no ViewstampError is a mistake of ours, and ends the process."""
@@ -99,6 +126,7 @@ def serve(pipe: socket.socket, requests: queue.SimpleQueue[_Message]) -> None:
         except ViewstampError as error:
             fields = error_fields(error)
         send(pipe, fields)
+        answers.write()
 
 
 def _receive_all(pipe: socket.socket, requests: queue.SimpleQueue[_Message], parent: int) -> None:

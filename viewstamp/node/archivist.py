@@ -109,13 +109,15 @@ class RunObject(Protocol):
           end: records from this position on are left out, and so are those that were added before.
           buffers: whole batches of the topic, in the order of their positions, as bytes one after the other.
 
+        A piece may still be written when the next one is added. Then its error is raised by the next call.
+
         Raises:
           FrameError: a batch has no valid layout, or is not the next one. The object can only be abandoned.
         """
         ...
 
     def finish(self) -> WrittenRun:
-        """Make the object durable, and return its description."""
+        """Make the object durable, and return its description. Raises as :meth:`add`."""
         ...
 
     def abandon(self) -> None:
