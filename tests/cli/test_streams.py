@@ -130,6 +130,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         (["stream", "balance"], ["group  leader  before", "0 ", "0 of 3 leaders moved"]),
         (["actor", "spread", "tally"], ["actor tally is spread over the groups"]),
         (["actor", "list"], ["actor  class", "tally"]),
+        (["status"], [f"tally  n{number}    in groups {first},{second}" for number in (1, 2, 3)]),
         (["topic", "create", "orders", "--streams", "3"], ["topic orders is ready, with 3 streams in the groups"]),
     ):
         assert main.run([*arguments, "--dir", str(directory)]) == 0

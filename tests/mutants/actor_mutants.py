@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.client.actors import ActorCalls
 from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.streams import machine
 from viewstamp.streams.admission import AdmissionView
@@ -73,6 +74,15 @@ def snapshot_without_spread_actors() -> AbstractContextManager[None]:
     return patched(SpreadActors, image=lambda self: [])
 
 
+def call_group_0_only() -> AbstractContextManager[None]:
+    """A client takes the refusal of group 0 as the answer."""
+
+    async def find(self: ActorCalls, actor: str, deadline: float) -> SpreadActor | None:
+        return None
+
+    return patched(ActorCalls, find_owners=find)
+
+
 ACTOR_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -111,6 +121,12 @@ ACTOR_MUTANTS: dict[str, Mutant] = {
             "a late copy of a request changes the groups of a spread actor",
             move_instances_by_a_late_copy,
             rule="§4",
+        ),
+        Mutant(
+            "call-group-0-only",
+            "a client gives up when group 0 refuses an instance, although it belongs to another group",
+            call_group_0_only,
+            rule="§10",
         ),
         Mutant(
             "snapshot-without-spread-actors",

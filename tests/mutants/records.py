@@ -819,6 +819,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_spread_actors.py::test_an_actor_is_spread_by_one_record_and_a_copy_finds_it"),
     ),
     Record(
+        "call-group-0-only",
+        Case("tests/sim/test_spread_actors.py::test_a_node_that_lags_is_not_believed_that_an_actor_is_not_spread"),
+    ),
+    Record(
         "snapshot-without-spread-actors",
         Case(
             "tests/streams/test_spread_actors.py::test_a_snapshot_has_the_actors_and_older_releases_can_read_one_without_any"

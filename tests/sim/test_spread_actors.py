@@ -9,13 +9,15 @@ from random import Random
 import pytest
 
 from tests.mutants.mutants import patched
-from tests.sim.test_client_of_groups import Caller, change_leaders
+from tests.sim.test_client_of_groups import Caller, change_leaders, leader_of
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.actors.replicated import ReplicatedActor, command, query
 from viewstamp.client import Outcome
+from viewstamp.client import groups as client_groups
 from viewstamp.errors import CommandError, OutcomeUnknownError, RequestError, UnavailableError, UnknownActorError
 from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node import server
+from viewstamp.node.actor_owners import SpreadActorsQuery
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Kind
@@ -327,4 +329,44 @@ def test_a_request_to_spread_an_actor_is_refused_with_the_next_step_and_changes_
     assert caller.run(caller.client.list_spread_actors(stale=True)) == [spread]
     (_, ledger) = caller.run(caller.client.list_actors())
     assert (ledger.name, ledger.instances, ledger.groups) == ("ledger", 1, ())
+    caller.client._close()
+
+
+def test_a_node_that_lags_is_not_believed_that_an_actor_is_not_spread(world: ActorWorld) -> None:
+    """It describes the actor without owners, so the call goes to group 0, which refuses it, and so does the query."""
+    world.place("s0")
+    member = next(each for each in world.members if each is not leader_of(world, GROUP_0))
+    group = world.place("s1", *(each.name for each in world.members if each is not member))
+    caller = Caller(world, [member.address], timeout=30.0)
+    assert caller.run(caller.client.query("account", "read", key="k")) == []
+    world.ask(lambda client: client.spread_actor("ledger"))  # Before the first one all members are probed.
+    assert world.loop.run_until(lambda: world.has_settled, seconds=60.0)
+    world.network.isolate(member.name, [each.name for each in world.members if each is not member])
+    others = Caller(world, [each.address for each in world.members if each is not member])
+    others.run(others.client.spread_actor("account", groups=[group], timeout=30.0))
+    assert [each.name for each in member.machine.query(SpreadActorsQuery())] == ["ledger"]
+    stale = caller.run(caller.client.query("account", "read", key="k", stale=True, node=member.id))
+    assert stale.value == [], "the state before the actor was spread has no instance"
+    assert caller.run(caller.client.call("account", "deposit", "a", 1, key="k")) == 1
+    assert caller.run(caller.client.query("account", "read", key="k")) == ["a"]
+    world.network.heal()
+    assert world.loop.run_until(lambda: world.has_settled, seconds=60.0)
+    assert world.instances(GROUP_0) == {0}
+    for each in (caller, others):
+        each.client._close()
+
+
+def test_the_parts_for_the_group_of_an_instance_end_after_the_last_call_and_come_back(world: ActorWorld) -> None:
+    group = world.place("s1")
+    world.spread([group])
+    caller = Caller(world)
+    account = caller.client.actor("account", Account, key="k")
+    with patched(client_groups, IDLE_SECONDS=1.0):
+        for number in range(1, 6):  # Each within a second of the one before, and all but the first by the short path.
+            assert caller.run(account.deposit("a", 1)) == number
+            world.pause(0.6)
+        assert list(caller.client._groups._parts) == [GROUP_0, group]
+        world.pause(2.0)
+        assert list(caller.client._groups._parts) == [GROUP_0]
+        assert caller.run(account.deposit("a", 1)) == 6
     caller.client._close()

@@ -290,6 +290,8 @@ def test_the_description_of_an_actor_has_its_owners(log: Log) -> None:
     assert Interface.from_wire(log.machine.query(InterfaceQuery("journal"))).spread is None
     groups = {each["name"]: each.get("groups") for each in log.machine.query(ActorsQuery())}
     assert groups == {"counter": [group], "journal": None}
+    status: Any = log.machine.status()["actors"]
+    assert {name: each.get("groups") for name, each in status.items()} == groups
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, listed_ids
 from viewstamp.doctor.clocks import offset
 from viewstamp.doctor.status import log_size, nobody_leads, summary
 from viewstamp.local.find import find_cluster
@@ -106,10 +106,16 @@ def _seconds(node: Mapping[str, Any]) -> str | None:
     return None if estimate is None else f"{estimate:.1f} s"
 
 
+def _instances(state: Mapping[str, Any]) -> object:
+    """Return the number of instances in group 0, or the groups that have them."""
+    groups = state.get("groups")
+    return f"in groups {listed_ids(groups)}" if groups else state.get("instances")
+
+
 def _print_actors(nodes: Sequence[Mapping[str, Any]]) -> None:
     names = sorted({actor for node in nodes for actor in node["actors"] or {}})
     rows = [
-        (actor, node["id"], state.get("instances"), str(state.get("digest")), node["applied_index"])
+        (actor, node["id"], _instances(state), str(state.get("digest")), node["applied_index"])
         for actor in names
         for node in nodes
         if (state := (node["actors"] or {}).get(actor)) is not None

@@ -84,6 +84,7 @@ class RemoteMethod:
         "max_staleness",
         "name",
         "node",
+        "owner",
         "timeout",
     )
 
@@ -116,6 +117,8 @@ class RemoteMethod:
         self._head = b""
         self._pack: Callable[[object], bytes] | None = None
         """Set with ``found``: the common first bytes of its commands, and the packer of the rest."""
+        self.owner = GROUP_0
+        """The group of the instance, if the actor is spread and it is known."""
         self.timeout = timeout
         self.node = node
         """The member to ask, for queries; None = any."""
@@ -273,11 +276,9 @@ done. The owners are read, and the call is sent to the group of the instance |
     def __init__(self, runtime: Runtime, options: ClientOptions, groups: Groups) -> None:
         self._runtime = runtime
         self._groups = groups
-        home = groups.group_0
-        self._router = home.router
-        self._sender = home.sender
-        self._queue = self._sender.queue
-        self._batches = self._sender.batches
+        self._home = groups.group_0
+        self._router = self._home.router
+        self._queue = self._home.sender.queue
         self._list_seconds = options.connect_timeout + options.silence
         self._spread: dict[str, SpreadActor] = {}
         """The spread actors that are known, by name."""
@@ -364,19 +365,21 @@ done. The owners are read, and the call is sent to the group of the instance |
 
     async def invoke(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a method of a proxy; see :meth:`call` and :meth:`query`. Most commands take the short path here."""
+        parts = self._home if method.actor not in self._spread else self._at_hand(method)
         if (
             method.found is not None
+            and parts is not None
             and not method.is_query
             and method.timeout is None
-            and not self._queue.tickets
-            and method.actor not in self._spread
-            and not self._router.is_closed
+            and not parts.sender.queue.tickets
+            and not parts.router.is_closed
             and method.accepts(arguments, named)
         ):
-            batches = self._batches
+            sender = parts.sender
+            batches = sender.batches
             value = method.encode(arguments, named)
             size = len(value) + RECORD_COST
-            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= self._sender.held_max:
+            if size - RECORD_COST <= batches.record_bytes_max and batches.held_bytes + size <= sender.held_max:
                 future: Future[bytes] = self._runtime.create_future()
                 batch = batches.add(COMMANDS, value, size, future)
                 try:
@@ -386,11 +389,17 @@ done. The owners are read, and the call is sent to the group of the instance |
                         raise
                 except BaseException:
                     if future.cancelled():
-                        self._sender.gone(batch)
+                        sender.gone(batch)
                     raise
                 else:
                     return decode_result(packed, method.errors)
         return (await self._call(method, arguments, named, stale=False)).value
+
+    def _at_hand(self, method: RemoteMethod) -> GroupParts | None:
+        """Return the parts for the group of a method's instance, of a spread actor; None = there are none yet."""
+        if not method.owner:
+            method.owner = self._spread[method.actor].group_of(method.key)
+        return self._groups.at_hand(method.owner)
 
     async def invoke_stale(self, method: RemoteMethod, arguments: tuple[Any, ...], named: dict[str, Any]) -> Stale[Any]:
         """Send a stale query of a proxy; see :meth:`query`."""

@@ -68,6 +68,16 @@ class Groups:
             parts.calls -= 1
             parts.idle_since = self._runtime.time()
 
+    def at_hand(self, group: GroupId) -> GroupParts | None:
+        """Return the parts for a group, for a call that is put into a batch at once; None = there are none.
+
+        As long as something of them is unanswered they do not end.
+        """
+        parts = self._parts.get(group)
+        if parts is not None:
+            parts.idle_since = self._runtime.time()
+        return parts
+
     async def outcome(self, token: OutcomeToken, *, timeout: float | None = None) -> Outcome:
         """Find the outcome of an append or a command that raised OutcomeUnknownError. The answer is final.
 

@@ -550,9 +550,16 @@ class Streams:
         return cast("AnswerT", answer_to(query, self._ledger.state, self._actors))
 
     def status(self) -> dict[str, object]:
-        """Return the status: {"actors": {name: {class, version, instances, digest}}, "staged_bytes", ...}."""
+        """Return the status: {"actors": {name: {class, version, instances, digest}}, "staged_bytes", ...}.
+
+        A spread actor has ``groups`` too, which have its instances.
+        """
+        rows = self._actors.status()
+        for name, spread in self._state.spread_actors.actors.items():
+            if name in rows:
+                rows[name]["groups"] = list(spread.groups)
         return {
-            "actors": self._actors.status(),
+            "actors": rows,
             "sessions": len(self._state.sessions.by_id),
             "session_result_bytes": self._state.sessions.result_bytes,
             "topics": len(self._state.topics),
