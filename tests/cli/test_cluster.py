@@ -286,6 +286,21 @@ def test_demo_holds_with_equal_lines_and_removes_its_files(tmp_path: Path, capfd
     assert not target.exists()
 
 
+def test_demo_with_streams_reads_one_order_from_each_node(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines").write_bytes(b"one\n" * 3000)
+    target = tmp_path / "demo"
+    options = ["--input", str(tmp_path / "lines"), "--dir", str(target), "--output", "json"]
+    assert main.run(["demo", "--streams", "2", *options]) == 0
+    result = json.loads(capfd.readouterr().out)
+    assert (result["records"], result["acknowledged"], result["ordered"]) == (3000, 3000, 3000)
+    assert (result["lost"], result["duplicated"], result["out_of_order"]) == (0, 0, 0)
+    assert result["one_order"]
+    assert [each["equal"] for each in result["readers"].values()] == [True] * 3
+    assert len(result["killed"]) == 1
+    assert len(result["leaders"]) == 2
+    assert not target.exists()
+
+
 def test_demo_does_not_touch_a_directory_with_other_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines").write_bytes(b"x\n")
     arguments = ["demo", "--input", str(tmp_path / "lines"), "--dir", str(tmp_path), "--output", "json"]

@@ -38,11 +38,19 @@ def demo(
         typer.Option("--input", metavar="FILE", help="Lines to append. [default: flights, or generated lines]"),
     ] = None,
     nodes: NodesOption = 3,
+    streams: Annotated[
+        int,
+        typer.Option("--streams", metavar="N", min=0, max=64, help="Spread the records over N groups. [default: none]"),
+    ] = 0,
     directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
     keep: KeepOption = False,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Append a data set to a cluster, kill leaders meanwhile, and prove that no record is lost."""
+    """Append a data set to a cluster, kill leaders meanwhile, and prove that no record is lost.
+
+    With --streams the records are spread over groups, two nodes are killed, and a reader of each node has to return all
+    records in the same order.
+    """
     from viewstamp.demo.run import Demo
     from viewstamp.demo.source import Source
 
@@ -50,7 +58,12 @@ def demo(
         raise ConfigError(f"{input} is not a file", remedy="name a file of lines with --input, or leave it out")
 
     def run(path: str, show: Show) -> Coroutine[Any, Any, _Result]:
-        return Demo(path, nodes, Source.prepare(path, input, show), show).run()
+        source = Source.prepare(path, input, show)
+        if streams:
+            from viewstamp.demo.streams_run import StreamsDemo
+
+            return StreamsDemo(path, nodes, streams, source, show).run()
+        return Demo(path, nodes, source, show).run()
 
     return _prove(run, directory, keep=keep, output=output)
 

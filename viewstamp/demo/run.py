@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from viewstamp.terminal.bulk import Appended
     from viewstamp.terminal.show import Show
 
-__all__ = ["Demo"]
+__all__ = ["APPEND_SECONDS", "WAIT_SECONDS", "WATCH_SECONDS", "Demo", "start_reader"]
 
 KILLS: Final = (1 / 2, 3 / 4)
 WAIT_SECONDS: Final = 60.0
@@ -222,7 +222,7 @@ class Demo:
 
         self._show.phase(f"comparing {reader}, with the input")
         command = [sys.executable, "-m", "viewstamp", *arguments, "--output", "json"]
-        process = _start_reader(command)
+        process = start_reader(command)
         with process:
             try:
                 self._result.readers[reader] = await asyncio.to_thread(
@@ -243,7 +243,8 @@ class Demo:
         self._result.syncs = round(groups / len(nodes) / self._source.lines, 6)
 
 
-def _start_reader(command: Sequence[str]) -> subprocess.Popen[bytes]:
+def start_reader(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a process whose output is read. The caller ends it."""
     # In a session of its own, so that Ctrl-C reaches only this process, which then ends the reader.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
 
