@@ -56,7 +56,7 @@ def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.
     ]
     run(cluster, "topic", "describe", "orders")
     assert table(capsys.readouterr().out)[2] == [
-        *("archived from", "to", "runs", "size", "oldest", "waiting for", "archivist")
+        *("archived from", "to", "runs", "bytes", "oldest", "waiting for", "archivist")
     ]
     run(cluster, "topic", "configure", "orders", "--no-archive", "--output", "json")
     assert "archive" not in json.loads(capsys.readouterr().out)
@@ -99,6 +99,6 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
         archived=part,
     )
     failing = {"state": "failing", "topic": "orders", "reason": "no space"}
-    assert archived_table(info, failing, now)[1] == [[1, 500, 3, "5MiB", "3d", "90s", "failing: no space"]]
+    assert archived_table(info, failing, now)[1] == [[1, 500, 3, 5 * 1024 * 1024, "3d", "90s", "failing: no space"]]
     assert archived_table(info, {**failing, "topic": "trades"}, now)[1][0][-1] == "idle"
     assert archived_table(info, {}, now)[1][0][-1] == "unknown"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.mutants.mutants import both, patched
 from tests.node.group import CALM, PATIENCE_SECONDS, SMALL, Group, wait_for
-from tests.node.test_archivist import OnceAt, Store, failing, filled, one_node
+from tests.node.test_archivist import OnceAt, Store, failing, filled
 from viewstamp.client.aio import Client
 from viewstamp.doctor.archive import archive_trouble
 from viewstamp.doctor.report import Report
@@ -32,12 +32,13 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import NodeId
-from viewstamp.node import archive_rounds, server
+from viewstamp.node import server
 from viewstamp.node.archivist import Archivist
+from viewstamp.node.options import ArchiveRoundOptions
 from viewstamp.node.peers import probe
 from viewstamp.node.snapshots import policy
 from viewstamp.node.state_machine import RunsQuery
-from viewstamp.streams import archive_plan, state
+from viewstamp.streams import state
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wire.batch import Batch, Kind
 
@@ -47,6 +48,7 @@ pytestmark = [
 ]
 
 N1 = NodeId("n1")
+ROUNDS = ArchiveRoundOptions(seconds=0.02, wait_seconds=0.0, pause_seconds_max=0.1)
 BOUNDED = WalOptions(
     segment_bytes=SMALL.segment_bytes,
     bytes_max=6 * SMALL.segment_bytes,
@@ -57,10 +59,14 @@ BOUNDED = WalOptions(
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Make rounds many times a second, in which each record is due at once, and let ages end within a second."""
-    rounds = patched(archive_rounds, _ROUND_SECONDS=0.02)
-    with both(rounds, patched(archive_plan, _WAIT_US=0)), patched(state, _SECOND_US=1000):
+    """Let ages and delays end without a wait for the next second."""
+    with patched(state, _SECOND_US=1000):
         yield
+
+
+def one_node(path: Path, store: Store | None) -> Group:
+    """Return a node whose rounds are many in a second, and in which each record is due at once."""
+    return Group(path, 1, run_stores=lambda _: store, archive_rounds=ROUNDS)
 
 
 def positions(group: Group, topic: str = "orders") -> list[tuple[int, int]]:
@@ -125,7 +131,7 @@ async def test_a_topic_archives_itself_and_deletes_what_is_older_than_its_delete
 
 async def test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with both(quick(), patched(archive_rounds, _PAUSE_SECONDS_MAX=0.1)):
+    with quick():
         async with one_node(tmp_path, store) as group:
             await group.run()
             client = group.client()
@@ -212,7 +218,7 @@ async def test_the_next_leader_goes_on_where_the_last_one_was_stopped(tmp_path: 
         assert go_on.wait(PATIENCE_SECONDS)
 
     with both(quick(), patched(probe, _SECONDS=PATIENCE_SECONDS)):
-        async with Group(tmp_path, run_stores=lambda node: stores[node], core=CALM) as group:
+        async with Group(tmp_path, run_stores=lambda node: stores[node], core=CALM, archive_rounds=ROUNDS) as group:
             await group.run()
             await group.caught_up()
             client = group.client()
@@ -241,7 +247,7 @@ async def test_a_full_log_gets_room_because_its_records_are_archived(tmp_path: P
     """Records of four times the size of the log are appended; without the archive the log would stay full."""
     store = Store(tmp_path)
     with both(quick(), patched(policy, _DROP_SECONDS=0.05, _IDLE_LOOK_SECONDS=0.05)):
-        async with Group(tmp_path, 1, run_stores=lambda _: store, wal=BOUNDED) as group:
+        async with Group(tmp_path, 1, run_stores=lambda _: store, wal=BOUNDED, archive_rounds=ROUNDS) as group:
             await group.run()
             client = group.client()
             await client.create_topic("orders", archive=True, archive_delay_seconds=0.0)
@@ -271,7 +277,7 @@ async def test_an_operator_archives_a_topic_whose_records_have_filled_the_log(tm
     """Its records may use the reserve, because the log can delete nothing before the run is committed."""
     store = Store(tmp_path)
     with both(quick(), patched(policy, _DROP_SECONDS=0.05, _IDLE_LOOK_SECONDS=0.05)):
-        async with Group(tmp_path, 1, run_stores=lambda _: store, wal=BOUNDED) as group:
+        async with Group(tmp_path, 1, run_stores=lambda _: store, wal=BOUNDED, archive_rounds=ROUNDS) as group:
             await group.run()
             client = group.client()
             await client.create_topic("orders")

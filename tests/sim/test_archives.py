@@ -42,11 +42,21 @@ def test_records_are_archived_and_deleted_from_the_log_and_read_again() -> None:
     assert verdict.archive_drops >= 1
 
 
+def test_topics_with_settings_archive_themselves_and_delete_only_what_is_archived() -> None:
+    swarm = replace(SMALL, archive_settings=True)
+    verdict = run_seed(2, swarm=swarm)
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.archived_runs >= 5
+    with CATALOGUE["delete-unarchived"].plant():
+        assert run_seed(2, swarm=swarm).invariant == "DeletedWasArchived"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "is_bucket"), [(4, False), (6, True)])
 def test_no_fault_of_the_store_or_of_a_node_loses_an_archived_record(seed: int, is_bucket: bool) -> None:
     assert FAILING is not None
-    verdict = run_seed(seed, swarm=replace(FAILING, archive_bucket=is_bucket, seconds=6.0))
+    swarm = replace(FAILING, archive_bucket=is_bucket, archive_settings=is_bucket, seconds=6.0)
+    verdict = run_seed(seed, swarm=swarm)
     assert verdict.invariant == "", verdict.detail
     assert verdict.archived_runs
     assert sum(count for kind, count in verdict.faults.items() if kind.startswith("store ")) >= 3
@@ -76,6 +86,7 @@ def test_about_one_of_seven_fresh_seeds_archives() -> None:
     archiving = [swarm for swarm in swarms if swarm.archives]
     assert 40 <= len(archiving) <= 90
     assert {swarm.archive_bucket for swarm in archiving} == {False, True}
+    assert {swarm.archive_settings for swarm in archiving} == {False, True}
     assert {kind for swarm in archiving for kind in swarm.archive_faults} == set(STORE_FAULTS)
 
 

@@ -56,7 +56,7 @@ class Archived(Log):
         return run
 
     def due(self, now: float, *, is_pressed: bool = False, run_bytes: int = 1 << 28) -> list[DueRun]:
-        return self.machine.query(DueRunsQuery(round(now * US), is_pressed, run_bytes))
+        return self.machine.query(DueRunsQuery(round(now * US), is_pressed, run_bytes, HOUR * US))
 
     @property
     def first(self) -> int:
@@ -230,7 +230,7 @@ def test_runs_are_rarer_when_the_catalogue_is_half_full() -> None:
     log.fill(at=1000)
     state = log.machine._state
     runs = state.runs
-    query = DueRunsQuery((1000 + 2 * HOUR) * US, is_pressed=False, run_bytes=1 << 28)
+    query = DueRunsQuery((1000 + 2 * HOUR) * US, is_pressed=False, run_bytes=1 << 28, wait=HOUR * US)
     assert due_run(state.names["orders"], runs, query) is not None
     runs.runs = dict.fromkeys(range(RUNS_MAX // 2))  # type: ignore[arg-type]
     assert due_run(state.names["orders"], runs, query) is None

@@ -444,7 +444,7 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         ArchiveQuery("orders"),
         RunQuery(7),
         RunsQuery(),
-        DueRunsQuery(0, is_pressed=False, run_bytes=1),
+        DueRunsQuery(0, is_pressed=False, run_bytes=1, wait=1),
         UnneededRunsQuery(),
         IsArchivingQuery(),
         OrphansQuery((1,)),

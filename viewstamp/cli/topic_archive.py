@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from viewstamp.quantities import show_duration, show_size
+from viewstamp.quantities import show_duration
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
@@ -52,12 +52,12 @@ def archived_table(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> t
         part.first_position if part.runs else "-",
         part.last_position if part.runs else "-",
         part.runs,
-        show_size(part.bytes),
+        part.bytes,
         _age(part.first_time, now_us),
         _age(part.waiting_since, now_us),
         _state(info, archivist),
     ]
-    return ["archived from", "to", "runs", "size", "oldest", "waiting for", "archivist"], [row]
+    return ["archived from", "to", "runs", "bytes", "oldest", "waiting for", "archivist"], [row]
 
 
 def settings_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence[object]]]:

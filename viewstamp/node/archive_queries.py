@@ -35,11 +35,14 @@ class DueRunsQuery(Query[list[DueRun]]):
       now: the log time of a record that would be appended now, in microseconds.
       is_pressed: whether the log is nearly full, so that records of any age are archived.
       run_bytes: bytes of log for which a run is due without a wait.
+      wait: microseconds for which records that are old enough wait for others at most; 24 times that if half of all
+        possible runs exist.
     """
 
     now: int
     is_pressed: bool
     run_bytes: int
+    wait: int
 
 
 @dataclass(frozen=True, slots=True)

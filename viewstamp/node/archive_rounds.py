@@ -36,8 +36,6 @@ from viewstamp.node.group import Group
 
 __all__ = ["ArchiveRounds", "ArchivingState"]
 
-_ROUND_SECONDS = 10.0
-_PAUSE_SECONDS_MAX = 600.0
 _PRESSED_PART = 1 / 3
 """The log is nearly full if less than this part of it is free: a little before snapshots are taken for that reason."""
 _PRESSED_RUNS = 64
@@ -83,6 +81,7 @@ class ArchiveRounds:
     def __init__(self, group: Group, archivist: Archivist, clock: Clock, log: Logger) -> None:
         """Archive the topics of ``group``, group 0 of this node. ``start`` begins."""
         self._group = group
+        self._options = group.options.archive_rounds
         self._archivist = archivist
         self._clock = clock
         self._logger = log
@@ -144,7 +143,7 @@ class ArchiveRounds:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_ROUND_SECONDS)
+            await asyncio.sleep(self._options.seconds)
             try:
                 await self._make_round()
             except NotLeaderError:
@@ -205,7 +204,7 @@ class ArchiveRounds:
             # Also an error of a package that writes files: it must not stop the other topics.
             known = error if isinstance(error, ViewstampError) else UnavailableError(f"unexpected: {error!r}")
             count = failed.count + 1 if failed is not None else 1
-            pause = min(_ROUND_SECONDS * 2 ** (count - 1), _PAUSE_SECONDS_MAX)
+            pause = min(self._options.seconds * 2 ** min(count - 1, 60), self._options.pause_seconds_max)
             self._failures[topic] = _Failure(count, self._clock.monotonic() + pause, known)
         else:
             self._failures.pop(topic, None)
@@ -222,5 +221,6 @@ class ArchiveRounds:
         left_min = _PRESSED_PART * wal.bytes_max or _PRESSED_SEGMENTS * self._group.options.wal.segment_bytes
         is_pressed = wal.bytes_left < left_min
         run_bytes = min(RUN_BYTES, wal.bytes_used // _PRESSED_RUNS + 1) if is_pressed else RUN_BYTES
-        query = DueRunsQuery(max(core.log_time, core.wall_us), is_pressed, run_bytes)
+        wait = round(self._options.wait_seconds * 1e6)
+        query = DueRunsQuery(max(core.log_time, core.wall_us), is_pressed, run_bytes, wait)
         return self._group.machine.query(query)

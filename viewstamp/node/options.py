@@ -18,7 +18,19 @@ from viewstamp.node.service import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
 from viewstamp.wal.budget import WalOptions
 
-__all__ = ["NodeOptions"]
+__all__ = ["ArchiveRoundOptions", "NodeOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveRoundOptions:
+    """How often the leader archives topics by their settings; ``archive_rounds.py`` has the rounds."""
+
+    seconds: float = 10.0
+    """Pause between two rounds, and the first pause after a failure."""
+    wait_seconds: float = 3600.0
+    """Longest log time for which records that are old enough wait for others until their run is due."""
+    pause_seconds_max: float = 600.0
+    """Longest pause after failures of a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +58,7 @@ class NodeOptions:
     limits: Limits = field(default_factory=Limits)
     archive_cache_bytes: int = CACHE_BYTES
     """Bytes of archived records that the node holds in memory for readers."""
+    archive_rounds: ArchiveRoundOptions = field(default_factory=ArchiveRoundOptions)
     scrub: ScrubOptions = field(default_factory=ScrubOptions)
     tick_seconds: float = 0.01
     clock_bound_seconds: float = BOUND_SECONDS

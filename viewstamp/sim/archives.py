@@ -5,6 +5,8 @@
 | CommittedIsWhole | when a member has a run as committed, its object is in the store, durable, with exactly \
 these records |
 | RunIdsStay | an id is that of one run for ever, on all members |
+| DeletedWasArchived | the first kept position of a topic with archive settings rises over positions of committed runs \
+only |
 | RunsTile | on each member, the committed runs of a topic follow one another without a gap, up to its archived end |
 | NothingDroppedBefore | a member that deletes the beginning of its log has every kept record in its log or in a \
 committed run, and has read the whole object of each such run since its start, when it was intact |
@@ -36,7 +38,7 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import ClusterId, Index, Position, RunId
+from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
 from viewstamp.node.node import Node
 from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun, ArchiveQuery, LocationQuery, TopicsQuery
 from viewstamp.sim.cluster import Member
@@ -85,6 +87,12 @@ class Archives:
         self._ids: dict[int, tuple[int, int, int]] = {}
         self.runs: set[int] = set()
         """The runs that were committed."""
+        self._firsts: dict[tuple[str, TopicId], int] = {}
+        """The first kept position of each topic with archive settings, as each member had it at the last look."""
+        self._archived_ends: dict[TopicId, int] = {}
+        """The highest end of a committed run of each topic that any member had."""
+        self.deletions = 0
+        """How often a member deleted records because of a delete age."""
         self._begins: dict[str, tuple[Node, Index, Index]] = {}
         """The node, and the begin and the end of its log, of each member that was looked at."""
 
@@ -131,7 +139,7 @@ class Archives:
         )
 
     async def _operate(self) -> None:
-        entropy = self._entropy
+        entropy, swarm = self._entropy, self._world.swarm
         # A run whose archive delay is long keeps the log for all runs behind it.
         delays = entropy.choice(((0.0,), (0.0, 1.0), (0.0, 1.0, 3600.0)))
         async with self._client("archive-operator") as client:
@@ -140,7 +148,9 @@ class Archives:
                 topic = entropy.choice(self._topics.names)
                 with suppress(*_PASSING):
                     draw = entropy.random()
-                    if draw < 0.1:
+                    if swarm.archive_settings and entropy.random() < 0.2:
+                        await self._configure(client, topic)
+                    elif draw < 0.1:
                         await self._check_some_run(client)
                     elif draw < 0.25:
                         await client.find_orphans(remove=True)
@@ -152,7 +162,30 @@ class Archives:
             while not self._is_clean:
                 await asyncio.sleep(_TIDY_SECONDS)
                 with suppress(*_PASSING):
+                    if swarm.archive_settings:
+                        await self._end_settings(client)
                     await self._tidy(client)
+
+    async def _configure(self, client: Client, topic: str) -> None:
+        """Turn the archive of a topic on, mostly with other ages than before, or off."""
+        entropy = self._entropy
+        with suppress(RequestError):  # Without the archive the retention would delete runs.
+            if entropy.random() < 0.15:
+                await client.configure_topic(topic, archive=False)
+            else:
+                await client.configure_topic(
+                    topic,
+                    archive=True,
+                    archive_after_seconds=entropy.choice((0.0, 0.0, 0.3)),
+                    archive_delay_seconds=entropy.choice((0.0, 1.0)),
+                    delete_after_seconds=entropy.choice((0.0, 1.0, 2.0)),
+                )
+
+    async def _end_settings(self, client: Client) -> None:
+        """Turn the archives off, so that nothing is written or deleted behind the last look."""
+        for topic in self._topics.names:
+            with suppress(UnknownTopicError):
+                await client.configure_topic(topic, archive=False, retain_bytes=0)
 
     async def _tidy(self, client: Client) -> None:
         for topic in self._topics.names:
@@ -194,7 +227,7 @@ class Archives:
                 self.reads += 1
         except TrimmedError as error:
             swarm = self._world.swarm
-            if not swarm.retain_bytes and not swarm.trim_chance:
+            if not (swarm.retain_bytes or swarm.trim_chance or swarm.archive_settings):
                 raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} trimmed: {error}") from error
         except CorruptionError as error:
             if not self._was_damaged(began):
@@ -226,6 +259,26 @@ class Archives:
             if member.is_up and member.node is not None and member.node.group.parts is not None:
                 for topic in _topics_of(member):
                     self._look_at_runs(member, topic)
+                self._look_at_firsts(member)
+
+    def _look_at_firsts(self, member: Member) -> None:
+        """Check that a topic with archive settings has lost records of committed runs only. Raises Violation."""
+        if self._world.swarm.trim_chance:
+            return
+        for topic in member.machine.query(TopicsQuery()):
+            key, first = (member.name, TopicId(topic["id"])), topic["first_position"]
+            if "archive" not in topic:
+                self._firsts.pop(key, None)
+                continue
+            known = self._firsts.setdefault(key, first)
+            if first > max(known, self._archived_ends.get(key[1], 1)):
+                raise Violation(
+                    "DeletedWasArchived",
+                    f"{member.name} keeps topic {topic['name']} from {first} on, not from {known}, and the runs of all"
+                    f" members have ended at {self._archived_ends.get(key[1], 1)}",
+                )
+            self.deletions += first > known
+            self._firsts[key] = first
 
     def _look_at_runs(self, member: Member, topic: ArchivableTopic) -> None:
         at = 0
@@ -238,6 +291,7 @@ class Archives:
             if at and run.first != at:
                 raise Violation("RunsTile", f"{member.name}: run {run.id} begins at {run.first}, not at {at}")
             at = run.end
+            self._archived_ends[run.topic] = max(run.end, self._archived_ends.get(run.topic, 1))
             self.store.committed.add(int(run.id))
             if run.id not in self.runs:
                 self.runs.add(int(run.id))
@@ -286,14 +340,16 @@ class Archives:
             for run in topic.runs:
                 if run.state != "committed" or run.end <= topic.first_position:
                     continue
-                kept_from, _ = member.machine.query(LocationQuery(topic.id, max(run.first, topic.first_position)))
-                is_dropped = kept_from < begin and run.end_index > known[1]
+                # The sparse map names an index at or before the record, maybe one of the run before this one.
+                located, _ = member.machine.query(LocationQuery(topic.id, max(run.first, topic.first_position)))
+                is_dropped = max(located, run.first_index) < begin and run.end_index > known[1]
                 self.drops += is_dropped
                 key = member.name, member.starts, int(run.id)
                 if is_dropped and key not in self.store.whole_reads:
                     raise Violation(
                         "NothingDroppedBefore",
-                        f"{member.name} deletes its log before {begin}, and has not read run {run.id} as a whole",
+                        f"{member.name} deletes its log before {begin}, and has not read run {run.id} as a whole, whose"
+                        f" records begin at {run.first_index}",
                     )
 
     # The end.

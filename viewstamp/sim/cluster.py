@@ -23,7 +23,7 @@ from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.group import Group
 from viewstamp.node.node import Node
-from viewstamp.node.options import NodeOptions
+from viewstamp.node.options import ArchiveRoundOptions, NodeOptions
 from viewstamp.node.repair.scrubber import ScrubOptions
 from viewstamp.node.service import Limits
 from viewstamp.node.snapshots.policy import SnapshotOptions
@@ -397,6 +397,7 @@ class Cluster:
                     buffered_bytes_max=self.swarm.buffered_bytes_max,
                 ),
             ),
+            archive_rounds=ArchiveRoundOptions(seconds=0.3, wait_seconds=0.5, pause_seconds_max=1.0),
             scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,

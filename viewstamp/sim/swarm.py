@@ -78,6 +78,8 @@ class Swarm:
     """Whether an operator archives the topics ..."""
     archive_bucket: bool = False
     """... in a bucket, and not in a directory ..."""
+    archive_settings: bool = False
+    """... and gives them archive settings too, with ages, and changes these ..."""
     archive_faults: tuple[str, ...] = ()
     """... that has these faults (``store.py``)."""
     clients: int = 2
@@ -223,6 +225,7 @@ def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
     is_bucket, number = entropy.random() < 0.4, entropy.choice((0, 1, 2, 3, 5))
     faults = tuple(entropy.sample(STORE_FAULTS, number))
     snapshot_bytes, value_bytes_max = entropy.choice((4, 16, 48)) * 1024, entropy.choice((40, 1000, 4000))
+    has_settings = entropy.random() < 0.5
     if swarm.sync_seconds or swarm.tokens:
         return swarm
     return replace(
@@ -230,6 +233,7 @@ def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
         archives=True,
         archive_bucket=is_bucket,
         archive_faults=faults,
+        archive_settings=has_settings,
         callers=max(swarm.callers, 1),
         bytes_max=4096 * 1024 if swarm.bytes_max else 0,  # The records that are not archived must fit.
         segment_bytes=16 * 1024,

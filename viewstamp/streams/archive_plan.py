@@ -26,9 +26,7 @@ from viewstamp.streams.topic import Topic
 
 __all__ = ["describe_archive", "due_run", "expired_end", "has_ended", "needed_position", "unneeded"]
 
-_WAIT_US = 3_600_000_000
-"""Longest log time for which records wait for others until their run is due."""
-_LONG_WAIT_US = 24 * _WAIT_US
+_LONG_WAIT = 24
 _MANY_RUNS = RUNS_MAX // 2
 
 
@@ -42,7 +40,7 @@ def due_run(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | N
         end = Position(topic.find_time(query.now - settings.after_us))
     if first >= end:
         return None
-    wait = _LONG_WAIT_US if len(runs.runs) >= _MANY_RUNS else _WAIT_US
+    wait = query.wait * _LONG_WAIT if len(runs.runs) >= _MANY_RUNS else query.wait
     has_waited = topic.time_before(first) + settings.after_us + wait <= query.now
     is_due = has_waited or topic.bytes_between(first, end) >= query.run_bytes
     return DueRun(topic.name, end, settings.delay_us, query.is_pressed) if is_due else None
