@@ -9,6 +9,8 @@ import pytest
 
 from tests.sim.test_groups import CALM, PlacedWorld
 from tests.sim.test_spread_appends import Writer, spread
+from viewstamp.cli.topic import describe_any
+from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import UnavailableError
 from viewstamp.wire.batch import Record
 
@@ -73,6 +75,10 @@ def test_without_a_majority_of_group_0_a_reader_gets_what_is_ordered_and_waits(c
     calm.loop.run_until(lambda: False, seconds=1.0)
     assert writer.run(writer.client.append("spread", b"b")).position == 2, "it is durable, and has no position yet"
     assert not calm.loop.run_until(lambda: len(found) > 1, seconds=3.0)
+    topic, streams = writer.run(describe_any(writer.client, "spread", 8.0))
+    assert isinstance(topic, SpreadTopicInfo)
+    assert topic.age_seconds > 0, "the order may stand still"
+    assert (topic.next_position, topic.ordered_ends, streams[0].last_position) == (2, (2,), 2)
     for member in calm.members[1:]:
         calm.bring_up(member)
     assert calm.loop.run_until(lambda: len(found) > 1, seconds=60.0)

@@ -187,3 +187,32 @@ def test_actors_are_called_asked_and_watched(nodes: Nodes) -> None:
                 assert (await anext(changes)).result == 65
 
     trio.run(main)
+
+
+def test_a_topic_with_streams_is_read_in_one_order_and_goes_on_after_a_cancellation(nodes: Nodes) -> None:
+    async def main() -> None:
+        async with opened(nodes) as (client, topic):
+            for number in (1, 2):
+                await client.place_group(f"{topic}.group{number}")
+            while True:
+                if all(group.is_established for group in await client.list_groups()):
+                    break
+                await trio.sleep(0.05)
+            name = f"{topic}.spread"
+            await client.create_spread_topic(name, 2)
+            for number in range(6):
+                await client.append(name, b"%d" % number, stream=number % 2 + 1)
+            found: list[vs.Record] = []
+            items = client.read(name, 1, follow=True)
+            while len(found) < 6:
+                with trio.move_on_after(0.05):
+                    found.append(await anext(items))
+            await items.aclose()
+            assert [record.position for record in found] == [1, 2, 3, 4, 5, 6]
+            for stream, values in ((1, [b"0", b"2", b"4"]), (2, [b"1", b"3", b"5"])):
+                own = [record for record in found if isinstance(record, vs.SpreadRecord) and record.stream == stream]
+                assert [(record.stream_position, record.value) for record in own] == list(enumerate(values, 1))
+            with pytest.raises(vs.RequestError, match="a batch has positions of one stream"):
+                await anext(client.read_batches(name))
+
+    trio.run(main)

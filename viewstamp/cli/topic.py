@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import SpreadTopicInfo, TopicInfo
 
-__all__ = ["app"]
+__all__ = ["app", "describe_any"]
 
 LOOK_SECONDS: Final = 0.2
 
@@ -222,7 +222,7 @@ def describe(
     """Show one topic: its positions, size, retention and archive; of one with streams these of each."""
     from viewstamp.client.results import SpreadTopicInfo
 
-    info, streams = find_cluster(directory, cluster).ask(lambda client: _describe(client, name, timeout))
+    info, streams = find_cluster(directory, cluster).ask(lambda client: describe_any(client, name, timeout))
     if not isinstance(info, SpreadTopicInfo):
         archivist: dict[str, Any] = {}
         if info.archive is not None:
@@ -280,7 +280,7 @@ async def _create_spread(
     return topic
 
 
-async def _describe(
+async def describe_any(
     client: Client, name: str, timeout: float
 ) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
     """Return a topic; or a spread topic with its streams, as any node has it if no majority answers in half the time.
