@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.actors.replicated import ActorHost
 from viewstamp.client.actors import ActorCalls
 from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.streams import machine
@@ -53,6 +54,11 @@ def call_what_another_group_owns() -> AbstractContextManager[None]:
 def read_what_another_group_owns() -> AbstractContextManager[None]:
     """Commands are compared with the owners, and queries are not: they read an instance that was just made."""
     return patched(machine, _OF_INSTANCES=())
+
+
+def own_all_instances_after_one() -> AbstractContextManager[None]:
+    """A group that has an instance of an actor counts as the owner of all of them."""
+    return patched(ActorHost, has_instance=lambda self, name, key: self.count_instances(name) > 0)
 
 
 def move_instances_by_a_late_copy() -> AbstractContextManager[None]:
@@ -114,6 +120,12 @@ ACTOR_MUTANTS: dict[str, Mutant] = {
             "read-what-another-group-owns",
             "a group answers a query of an instance that belongs to another group",
             read_what_another_group_owns,
+            rule="§4",
+        ),
+        Mutant(
+            "own-all-instances-after-one",
+            "a group that has one instance of an actor carries out calls of all others",
+            own_all_instances_after_one,
             rule="§4",
         ),
         Mutant(

@@ -815,6 +815,10 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "own-all-instances-after-one",
+        Case("tests/streams/test_spread_actors.py::test_calls_of_instances_that_a_group_has_go_on_while_its_node_lags"),
+    ),
+    Record(
         "move-instances-by-a-late-copy",
         Case("tests/streams/test_spread_actors.py::test_an_actor_is_spread_by_one_record_and_a_copy_finds_it"),
     ),

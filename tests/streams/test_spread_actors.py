@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.mutants.mutants import patched
-from tests.streams.actors import CLASSES, arguments, call, commands, decoded
+from tests.streams.actors import CLASSES, arguments, call, commands, decoded, result_of
 from tests.streams.log import Log, command, pieces, restored
 from tests.streams.test_placement import cancel, established, hosted, place, placed
 from tests.streams.test_tokens import READER, create
@@ -154,6 +154,29 @@ def test_a_group_on_a_node_that_lags_carries_out_nothing(log: Log) -> None:
         group.machine.query(ActorQuery("counter", "", "read", arguments()))
     log.run(over(first))
     group.run(commands(session, 1, call("add", 1)))
+
+
+def test_calls_of_instances_that_a_group_has_go_on_while_its_node_lags(log: Log) -> None:
+    """After a restart without the majority of group 0 the node has the instances, and not the record yet."""
+    first, second = established(log, "s1"), established(log, "s2")
+    log.run(over(first, second))
+    (actor,) = spread(log)
+    key = key_in(actor, first)
+    group = group_of(log, first)
+    session = group.session()
+    group.run(commands(session, 1, call("add", 7, key=key)))
+    restarted = Log(restored(group.machine, CLASSES), first_index=group.next_index)
+    restarted.machine.follow(GroupId(first), Streams(CLASSES))
+    result = restarted.run(commands(session, 2, call("add", 1, key=key)))
+    assert isinstance(result, CommandResults)
+    assert decoded(result.results) == [8]
+    assert result_of(restarted.machine.query(ActorQuery("counter", key, "read", arguments()))) == 8
+    restarted.machine.query(ActorChangesQuery("counter", key, 0))
+    for calls in ([call("add", 1, key="new")], [call("add", 1, key=key), call("add", 1, key="new")]):
+        with pytest.raises(UnavailableError, match="is not spread over groups as far as this node knows"):
+            restarted.propose(commands(session, 3, *calls))
+    with pytest.raises(UnavailableError):
+        restarted.machine.query(ActorChangesQuery("counter", None, 0))
 
 
 def test_an_actor_with_an_instance_cannot_be_spread(log: Log) -> None:

@@ -135,9 +135,15 @@ class Streams:
         self._group, self._group_0 = group, group_0
 
     def _check_owned(self, calls: Iterable[tuple[str, str | None]]) -> None:
-        """Check that this group owns the instances of calls. Raises UnknownActorError, UnavailableError."""
+        """Check that this group owns the instances of calls. Raises UnknownActorError, UnavailableError.
+
+        An instance that another group than 0 has was created because the group owns it, which never changes. So calls
+        of such instances go on while this node lags behind group 0, for example after a restart without its majority.
+        """
         if self._group != GROUP_0:
-            self._group_0.query(OwnedQuery(calls, self._group))
+            new = [(name, key) for name, key in calls if key is None or not self._actors.has_instance(name, key)]
+            if new:
+                self._group_0.query(OwnedQuery(new, self._group))
         elif self._state.spread_actors.actors:
             self._state.spread_actors.check(calls, GROUP_0)
 

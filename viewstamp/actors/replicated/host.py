@@ -348,6 +348,11 @@ class ActorHost:
         hosted = self._hosted.get(name)
         return 0 if hosted is None else len(hosted.order)
 
+    def has_instance(self, name: str, key: str) -> bool:
+        """Return whether an instance exists."""
+        hosted = self._hosted.get(name)
+        return hosted is not None and key in hosted.instances
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the rows of :meth:`list`, by the actors' names."""
         return {each.pop("name"): each for each in self.list()}
