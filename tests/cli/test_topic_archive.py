@@ -55,9 +55,9 @@ def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.
         ["trades", "1d", "1h", "90d"],
     ]
     run(cluster, "topic", "describe", "orders")
-    assert table(capsys.readouterr().out)[2] == [
-        *("archived from", "to", "runs", "bytes", "oldest", "waiting for", "archivist")
-    ]
+    shown = table(capsys.readouterr().out)
+    assert shown[1][-1] == "archive, 90d"
+    assert shown[2] == [*("archived from", "to", "runs", "bytes", "oldest", "waiting for", "archivist")]
     run(cluster, "topic", "configure", "orders", "--no-archive", "--output", "json")
     assert "archive" not in json.loads(capsys.readouterr().out)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.streams.log import Log, command, configure_topic, create_topic, pieces, restored, trim_topic
 from tests.streams.test_runs import commit, drop, forget, prepare
 from viewstamp.errors import OutdatedCodeError, RequestError, TopicExistsError, TrimmedError, UnknownTopicError
-from viewstamp.ids import Position, TopicId
+from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node.archive_queries import DueRun, DueRunsQuery, UnneededRunsQuery
 from viewstamp.node.state_machine import Accepted, LocationQuery
 from viewstamp.streams import Streams
@@ -342,6 +342,20 @@ def test_an_idle_leader_advances_log_time_when_an_age_or_a_delay_ends() -> None:
         log.apply()
         assert upkeep(end + 5) is None, "once"
     assert log.first == 11
+
+
+def test_a_fork_has_the_settings_and_deletes_runs_of_the_old_cluster_from_its_topics_only() -> None:
+    log = Archived(delete_seconds=DAY, delay_seconds=0)
+    log.fill(at=1000)
+    run = log.archive(1, 11, times=(1000, 1000))
+    log.enter(command(Kind.FORK, **{"from": "c9", "end": log.next_index}))
+    assert log.describe()["archive"]["delete_seconds"] == DAY
+    log.seconds = 1001 + DAY
+    log.own, log.sequence = log.session(), 0
+    log.fill()
+    assert log.first == 11
+    known = log.machine._state.runs.runs[RunId(run)]
+    assert known.origin == "c9", "so the archivist forgets it and leaves its object alone"
 
 
 def test_a_topic_describes_its_archived_part() -> None:

@@ -344,6 +344,11 @@ def _print(infos: Sequence[TopicInfo], output: Output) -> None:
 
 
 def _kept(info: TopicInfo | SpreadTopicInfo) -> str:
+    from viewstamp.client.results import TopicInfo
+
+    if isinstance(info, TopicInfo) and info.archive is not None:  # Its retention deletes nothing.
+        deleted = info.archive.delete_seconds
+        return f"archive, {show_duration(deleted * 1000) if deleted else 'all'}"
     bounds = [show_size(info.retain_bytes)] if info.retain_bytes else []
     bounds += [show_duration(info.retain_seconds * 1000)] if info.retain_seconds else []
     return ", ".join(bounds) or "all"

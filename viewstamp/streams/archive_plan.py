@@ -48,9 +48,9 @@ def due_run(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | N
 
 def expired_end(topic: Topic, runs: RunCatalogue, log_time: int) -> Position:
     """Return the position below which the delete age deletes the records: the end of a run, or the first kept one."""
-    oldest = log_time - topic.archive.delete_us
     if not (topic.archive.is_on and topic.archive.delete_seconds):
         return topic.first_position
+    oldest = log_time - topic.archive.delete_us
     expired = takewhile(lambda run: _is_older(run, oldest), runs.kept(topic))
     return max((run.end for run in expired), default=topic.first_position)
 
@@ -63,15 +63,11 @@ def needed_position(topic: Topic, runs: RunCatalogue, log_time: int) -> Position
 
 
 def has_ended(topics: Iterable[Topic], runs: RunCatalogue, log_time: int, now: int) -> bool:
-    """Return whether an archive delay or a delete age of ``topics`` has ended by ``now`` that had not at ``log_time``.
+    """Return whether an archive delay, or a delete age of ``topics``, ends between ``log_time`` and ``now``.
 
     Nothing else might be appended to a full or an idle log, so that its log time would not reach the end of them.
     """
-    return any(
-        expired_end(topic, runs, log_time) < expired_end(topic, runs, now)
-        or len(runs.released(topic, log_time)) < len(runs.released(topic, now))
-        for topic in topics
-    )
+    return runs.next_over(log_time) <= now or any(_is_expiring(topic, runs, now) for topic in topics)
 
 
 def unneeded(topic: Topic, runs: RunCatalogue) -> bool:
@@ -106,6 +102,12 @@ def describe_archive(topic: Topic, runs: RunCatalogue) -> dict[str, object]:
             "waiting_since": topic.time_before(next_first) if next_first < topic.next_position else 0,
         }
     }
+
+
+def _is_expiring(topic: Topic, runs: RunCatalogue, now: int) -> bool:
+    """Return whether the delete age deletes the first run of a topic at the log time ``now``."""
+    first = next(runs.kept(topic), None) if topic.archive.is_on and topic.archive.delete_seconds else None
+    return first is not None and _is_older(first, now - topic.archive.delete_us)
 
 
 def _has_retention(topic: Topic) -> bool:

@@ -165,7 +165,7 @@ class RunCatalogue:
       * every committed run, and every run that was dropped after it was committed, has a content
     """
 
-    __slots__ = ("_committed", "_prepared", "ends", "runs")
+    __slots__ = ("_committed", "_next_over", "_prepared", "ends", "runs")
 
     def __init__(self) -> None:
         self.runs: dict[RunId, TopicRun] = {}
@@ -173,6 +173,8 @@ class RunCatalogue:
         """The archived end of each topic of which a run was committed once; it stays when the runs are forgotten."""
         self._committed: dict[TopicId, list[TopicRun]] = {}
         self._prepared: dict[TopicId, TopicRun] = {}
+        self._next_over: tuple[int, int] | None = None
+        """A log time, and the first one behind it at which an archive delay ends; None = the runs have changed."""
 
     # Reading.
 
@@ -180,11 +182,6 @@ class RunCatalogue:
     def is_used(self) -> bool:
         """Whether there is anything to store: a run is known, or was committed once."""
         return bool(self.runs or self.ends)
-
-    @property
-    def topics(self) -> list[TopicId]:
-        """The topics with a committed run."""
-        return list(self._committed)
 
     def committed(self, topic: TopicId) -> list[TopicRun]:
         """Return the runs of a topic that may be read, by position."""
@@ -207,6 +204,16 @@ class RunCatalogue:
         on. A run whose delay is not over keeps the log for all runs behind it too.
         """
         return list(takewhile(lambda run: run.is_over(log_time), self.kept(topic)))
+
+    def next_over(self, log_time: int) -> int:
+        """Return the lowest log time above ``log_time`` at which the archive delay of a committed run ends.
+
+        It looks at all runs only if the runs have changed since the last call, or a delay has ended.
+        """
+        if self._next_over is None or not self._next_over[0] <= log_time < self._next_over[1]:
+            ends = (run.changed_at + run.delay for run in self.runs.values() if run.delay is not None)
+            self._next_over = log_time, min((end for end in ends if end > log_time), default=_NUMBER_MAX)
+        return self._next_over[1]
 
     def archived_end(self, topic: Topic) -> Position:
         """Return the position up to which, exclusive, committed runs hold all kept records of a topic."""
@@ -403,6 +410,7 @@ class RunCatalogue:
     # Changing.
 
     def _put(self, run: TopicRun) -> None:
+        self._next_over = None
         self.runs[run.id] = run
         if run.state is RunState.PREPARED:
             self._prepared[run.topic] = run

@@ -147,7 +147,7 @@ class State:
     def has_ended(self, log_time: int, now: int) -> bool:
         """Return whether applying a record of log time ``now`` would delete archived records, or release the log."""
         seconds = (time // _SECOND_US * _SECOND_US for time in (log_time, now))
-        return has_ended((self.topics[each] for each in self.runs.topics), self.runs, *seconds)
+        return has_ended(self.archiving, self.runs, *seconds)
 
     # Looking up.
 
