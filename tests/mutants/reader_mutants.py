@@ -8,11 +8,15 @@ from dataclasses import replace
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client.merge import Merge, Piece
 from viewstamp.ids import GlobalPosition, Position
+from viewstamp.node import ordered_reads
 from viewstamp.node.order_queries import Cover, OrderTail
+from viewstamp.node.reading import Reading
 from viewstamp.streams import state
 from viewstamp.streams.cover import cover
 from viewstamp.streams.stream_map import StreamMap
 from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Buffer
+from viewstamp.wire.spread_requests import ReadOrdered
 
 __all__ = ["READER_MUTANTS"]
 
@@ -92,6 +96,18 @@ def trim_the_last_run() -> AbstractContextManager[None]:
     return patched(StreamMap, trim=lambda self, position: original(self, Position(position + 1)))
 
 
+def send_large_batches_ahead() -> AbstractContextManager[None]:
+    """A node sends the first batch at any size, although its records are not the next ones of the reader."""
+    original = ordered_reads._read
+
+    async def read(
+        own: Reading, cover: Cover, asked: ReadOrdered, batch_bytes_max: int
+    ) -> tuple[list[Buffer], Position]:
+        return await original(own, cover, replace(asked, needed=cover.known_at(cover.start)), batch_bytes_max)
+
+    return patched(ordered_reads, _read=read)
+
+
 READER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -115,6 +131,11 @@ READER_MUTANTS = {
             cover_to_the_end_of_the_order,
         ),
         ("cover-what-is-cut", "an answer covers the records that were cut off", cover_what_is_cut),
+        (
+            "send-large-batches-ahead",
+            "a node sends a large batch of each stream, also if the reader needs another one first",
+            send_large_batches_ahead,
+        ),
         ("trim-the-last-run", "nobody knows where the trimmed records of a stream end", trim_the_last_run),
     )
 }

@@ -1265,6 +1265,12 @@ RECORDS: tuple[Record, ...] = (
         "cover-what-is-cut", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")
     ),
     Record(
+        "send-large-batches-ahead",
+        Case(
+            "tests/node/test_ordered_reads.py::test_large_batches_are_read_one_at_a_time_and_what_was_trimmed_is_named"
+        ),
+    ),
+    Record(
         "trim-the-last-run",
         Case("tests/streams/test_cover.py::test_a_trim_of_an_idle_stream_hides_no_record_of_the_others"),
     ),

@@ -10,8 +10,9 @@ import pytest
 from tests.node.test_stream_readers import append
 from tests.node.test_stream_topics import Spreading
 from viewstamp.client.aio import Client
+from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, TrimmedError
 
 
 async def ordered(client: Client, topic: str, records: int) -> SpreadTopicInfo:
@@ -56,3 +57,42 @@ async def test_the_records_of_all_streams_are_read_in_one_order(tmp_path: Path) 
         await append(client, topic, 2, b"b3")
         assert (await late)[:1] == (6,)
         await following.aclose()
+
+
+async def test_large_batches_are_read_one_at_a_time_and_what_was_trimmed_is_named(tmp_path: Path) -> None:
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        await group.established("s1")
+        client = group.client()
+        topic = await client.create_spread_topic("orders", 3)
+        for stream in (1, 2, 3):
+            await client.describe_stream(topic.name, stream)
+        for _ in range(3):
+            for stream in (1, 2, 3):
+                await client.append_many("orders", [bytes(20_000)] * 10, stream=stream)
+        await ordered(client, "orders", 90)
+        reader = group.client(read_bytes=65536)._reader("orders", 1, end=None, node=None)
+        assert isinstance(reader, NamedReader)
+        records, held = 0, []
+        while (chunk := await reader.next_chunk()) is not None:
+            assert reader._spread._merge is not None
+            held.append(sum(lane.size for lane in reader._spread._merge.lanes.values()))
+            records += sum(len(reader.cut(part)) for part in chunk)
+        assert records == 90
+        assert max(held) < 220_000, "no batch is fetched ahead that is larger than the share of its stream"
+
+        kept = await client.create_spread_topic("kept", 2, retain_bytes=100_000)
+        await append(client, kept, 2, b"first")
+        await client.describe_stream("kept", 1)
+        await ordered(client, "kept", 1)
+        for number in range(4):
+            await client.append_many("kept", [bytes(10_000)] * 9, stream=1)
+            await ordered(client, "kept", 9 * number + 10)
+        with pytest.raises(TrimmedError, match="position 2 has been trimmed") as caught:
+            _ = [record async for record in client.read("kept", 1)]
+        first = caught.value.first
+        assert (first - 2) % 9 == 0
+        found = [record.position async for record in client.read("kept")]
+        assert found == list(range(first, 38))
+        assert found == [record.position async for record in client.read("kept", first)]
+        assert [record.value async for record in client.read("kept", 1, end=2)] == [b"first"]
