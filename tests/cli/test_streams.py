@@ -64,6 +64,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         "slots": 4096,
         "retain_bytes": 1 << 20,
         "retain_seconds": 0.0,
+        "first_position": 1,
     }
     assert run("topic", "create", "orders", "--streams", "3") == topic
     assert "exists with the streams 3, not 4" in run("topic", "create", "orders", "--streams", "4", code=5)["message"]
@@ -95,6 +96,13 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert [each["group"] for each in balanced] == [0, first, second]
     assert len({each["leader"] for each in balanced}) == 3
     assert not any(each["reason"] for each in balanced)
+    configured = run("topic", "configure", "orders", "--retain-bytes", "2MiB")
+    assert [(each["retain_bytes"], each["follows"]) for each in configured["streams"]] == [(2 << 20, True)] * 3
+    assert "cannot be trimmed to 900" in run("topic", "trim", "orders", "--before", "900", code=5)["message"]
+    assert run("topic", "trim", "orders", "--before", "1")["first_position"] == 1
+    assert "no topic is named 'none'" in run("topic", "trim", "none", "1", code=5)["message"]
+    assert "give one first position" in run("topic", "trim", "orders", code=2)["message"]
+    assert "no topic is named 'none'" in run("topic", "configure", "none", "--retain-bytes", "1", code=5)["message"]
     assert [(each["position"], each["value"]) for each in run("read", "orders", "--stream", "2")] == [
         (1, "one"),
         (2, "two"),

@@ -79,7 +79,8 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
             await client.place_group("s1")
             await eventually(lambda: established(client))
-        if "describe_stream" in EXAMPLES[name] or name == "SpreadRecord":
+        used = ("describe_stream", "configure_spread_topic")
+        if any(each in EXAMPLES[name] for each in used) or name == "SpreadRecord":
             await client.create_spread_topic("parcels", 4)
         source = EXAMPLES[name]
         for printed, real in (

@@ -89,6 +89,8 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.LIST_RUNS: {},
     FrameKind.CONFIGURE_ARCHIVE: {"name": "orders", "is_on": True, "delete_seconds": 60.0},
     FrameKind.SPREAD_TOPIC: {"name": "orders", "streams": 2, "groups": [7]},
+    FrameKind.CONFIGURE_SPREAD: {"name": "orders", "retain_bytes": 7, "retain_seconds": None, "since": 0},
+    FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},
     FrameKind.DESCRIBE_SPREAD: {"name": "orders", "stale": True},
     FrameKind.LIST_SPREADS: {"stale": False},
     FrameKind.SPREAD_ACTOR: {"name": "ledger", "groups": [7]},

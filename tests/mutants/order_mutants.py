@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.client import balance
-from viewstamp.ids import GlobalPosition, GroupId, NodeId, Position, Stream
+from viewstamp.errors import RequestError
+from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position, Stream
 from viewstamp.node.ordering import Ordering
-from viewstamp.node.state_machine import Query, StreamReportsQuery
+from viewstamp.node.state_machine import FirstFromQuery, Query, SpreadTopic, SpreadTopicsQuery, StreamReportsQuery
+from viewstamp.node.stream_topics import StreamTopics, _record
 from viewstamp.streams import order
 from viewstamp.streams.order import Order, _OrderedStream
+from viewstamp.streams.settings import decode_settings
+from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
 from viewstamp.streams.stream_map import StreamMap
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import GlobalRun, StreamReport
+from viewstamp.wire.staged import decode_fields
 
 __all__ = ["ORDER_MUTANTS"]
 
@@ -170,6 +176,69 @@ def move_to_any_member() -> AbstractContextManager[None]:
     return patched(balance, _why_unfit=lambda hosted, member, *, is_known: "")
 
 
+def configure_by_a_late_copy() -> AbstractContextManager[None]:
+    """A copy of a CONFIGURE_SPREAD that arrives after another one undoes it."""
+    original = SpreadTopics._configured
+
+    def configured(self: SpreadTopics, batch: Batch) -> tuple[SpreadTopic, SpreadTopic | None]:
+        try:
+            return original(self, batch)
+        except RequestError:
+            topic = self.topics[decode_settings(batch).name]
+            kept = decode_settings(batch).retain_bytes or 0
+            return topic, replace(topic, retain_bytes=kept, configured=Index(batch.first_index))
+
+    return patched(SpreadTopics, _configured=configured)
+
+
+def configure_by_an_old_state() -> AbstractContextManager[None]:
+    """A leader that lags behind group 0 gives a stream a retention that was replaced."""
+
+    async def configure(self: StreamTopics) -> None:
+        self._configuring = None
+        for group, topic, stream in self._streams(self._group.machine.query(SpreadTopicsQuery())):
+            self._propose(group, stream, _record(Kind.CONFIGURE_TOPIC, stream, topic))
+
+    return patched(StreamTopics, _configure=configure)
+
+
+def trim_beyond_the_order() -> AbstractContextManager[None]:
+    """A trim may name positions that are not given yet, so later records are gone before anybody reads them."""
+
+    def trimmed(self: SpreadTopics, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
+        name, position = decode_fields(batch, name=str, position=int)
+        topic = self.topics[name]
+        changed = replace(topic, first_position=GlobalPosition(position))
+        return topic, changed if position > topic.first_position else None
+
+    return patched(SpreadTopics, _trimmed=trimmed)
+
+
+def trim_back() -> AbstractContextManager[None]:
+    """A late copy of a trim moves the first position back."""
+    original = SpreadTopics._trimmed
+
+    def trimmed(self: SpreadTopics, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
+        topic, changed = original(self, batch, order)
+        (position,) = decode_fields(batch, position=int)
+        return topic, changed or replace(topic, first_position=GlobalPosition(position))
+
+    return patched(SpreadTopics, _trimmed=trimmed)
+
+
+def trim_what_has_no_run() -> AbstractContextManager[None]:
+    """A stream is trimmed to its end if the map of its group has no record from the position on."""
+    original = State.answer
+
+    def answer(self: State, query: Query[Any]) -> object:
+        found: Any = original(self, query)
+        if isinstance(query, FirstFromQuery) and found == self.maps.mapped_end(query.stream):
+            return self.named(query.stream).next_position
+        return found
+
+    return patched(State, answer=answer)
+
+
 ORDER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -188,6 +257,11 @@ ORDER_MUTANTS = {
         ("write-empty-orders", "an ORDER is written while nothing is committed", write_empty_orders),
         ("order-beyond-64-bits", "a false report makes a state that no snapshot can hold", order_beyond_64_bits),
         ("move-to-any-member", "a leader is moved to a member that does not answer", move_to_any_member),
+        ("configure-by-a-late-copy", "a late copy of a change undoes a later one", configure_by_a_late_copy),
+        ("trim-beyond-the-order", "a trim deletes records that are not ordered yet", trim_beyond_the_order),
+        ("trim-back", "a late copy of a trim moves the first position back", trim_back),
+        ("trim-what-has-no-run", "records are trimmed whose global position is not known", trim_what_has_no_run),
+        ("configure-by-an-old-state", "a stream gets a retention that was replaced", configure_by_an_old_state),
     )
 }
 """The mutants by name."""

@@ -1235,6 +1235,30 @@ RECORDS: tuple[Record, ...] = (
         "move-to-any-member",
         Case("tests/node/test_balance.py::test_leaders_are_balanced_and_moved_back_after_a_failure"),
     ),
+    Record(
+        "configure-by-a-late-copy",
+        Case(
+            "tests/streams/test_spread.py::test_a_spread_topic_is_configured_and_a_late_copy_does_not_undo_a_later_change"
+        ),
+    ),
+    Record(
+        "trim-beyond-the-order",
+        Case("tests/streams/test_spread.py::test_a_spread_topic_is_trimmed_to_a_global_position_and_never_back"),
+    ),
+    Record(
+        "trim-back",
+        Case("tests/streams/test_spread.py::test_a_spread_topic_is_trimmed_to_a_global_position_and_never_back"),
+    ),
+    Record(
+        "trim-what-has-no-run",
+        Case("tests/node/test_ordering.py::test_records_whose_global_position_is_not_known_in_their_group_stay"),
+    ),
+    Record(
+        "configure-by-an-old-state",
+        Case(
+            "tests/node/test_stream_topics.py::test_a_leader_that_lags_behind_group_0_does_not_bring_an_earlier_retention_back"
+        ),
+    ),
     Record("reader-skips", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")),
     Record(
         "read-trimmed-as-pending",

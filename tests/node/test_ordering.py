@@ -13,10 +13,11 @@ from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_stream_topics import Spreading
-from viewstamp.errors import FrameError, RequestError, ViewstampError
+from viewstamp.errors import FrameError, RequestError, UnknownTopicError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node import Node
-from viewstamp.node.state_machine import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery
+from viewstamp.node.ordering import Ordering
+from viewstamp.node.state_machine import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery, TopicQuery
 from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind
@@ -202,3 +203,60 @@ async def test_a_late_order_and_one_of_no_stream_have_no_effect(tmp_path: Path) 
 def test_a_report_that_is_none_is_refused(ends: list[Any]) -> None:
     with pytest.raises(FrameError, match="a peer"):
         read_reports(GroupId(7), ends)
+
+
+def first_positions(group: Ordered, stream: Stream) -> list[int]:
+    """Return the first position of a stream on each node that has its group open; [] while one replays its log."""
+    hosted = [node.groups.get(stream.group) for node in group.nodes.values()]
+    try:
+        return [each.machine.query(TopicQuery(stream.name))["first_position"] for each in hosted if each is not None]
+    except UnknownTopicError:
+        return []
+
+
+async def test_a_topic_is_trimmed_to_a_global_position_in_each_of_its_streams(tmp_path: Path) -> None:
+    async with Ordered(tmp_path) as group:
+        await group.run()
+        placed = [await group.established(name, nodes=nodes) for name, nodes in (("s1", ()), ("s2", ("n3",)))]
+        client = group.client()
+        topic = await client.create_spread_topic("orders", 2, groups=placed)
+        one, two = [Stream(each, topic.topic_of(number)) for number, each in enumerate(placed, 1)]
+        await group.append(one, 3)
+        await group.has_order({one: 4})
+        await group.append(two, 2, 3)
+        await group.has_order({one: 4, two: 6})
+        with pytest.raises(RequestError, match="end at global position 8, so it cannot be trimmed to 10"):
+            await client.trim_spread_topic("orders", 10)
+        assert (await client.trim_spread_topic("orders", 3)).first_position == 3
+        await wait_for(lambda: first_positions(group, one) == [3, 3, 3], group.journal.tail)
+        assert first_positions(group, two) == [1], "its records begin at 4"
+        assert (await client.trim_spread_topic("orders", 2)).first_position == 3, "a lower position changes nothing"
+        await group.stop("n3")
+        assert (await client.trim_spread_topic("orders", 6)).first_position == 6
+        await wait_for(lambda: first_positions(group, one) == [4, 4], group.journal.tail)
+        await group.run("n3")
+        await wait_for(lambda: first_positions(group, two) == [3], group.journal.tail)
+        await client.trim_spread_topic("orders", 9)
+        await wait_for(lambda: first_positions(group, two) == [6], group.journal.tail)
+        await group.append(one, 1)
+        await group.has_order({one: 5, two: 6})
+        assert first_positions(group, one) == [4, 4, 4], "the record at 9 stays"
+        await group.stop("n1", "n2", "n3")
+        await group.run()
+        assert (await group.client(seed=2).describe_spread_topic("orders")).first_position == 9
+        await group.has_order({one: 5, two: 6})
+
+
+async def test_records_whose_global_position_is_not_known_in_their_group_stay(tmp_path: Path) -> None:
+    """Then the stream is trimmed when a CONTEXT has brought the runs, and not to its end before."""
+    async with Ordered(tmp_path, 1) as group:
+        await group.run()
+        stream = await group.stream("orders")
+        with patched(Ordering, _propose_context=lambda self, *each: None):
+            await group.append(stream, 2, 2)
+            await wait_for(lambda: group.ordered(group.nodes[NodeId("n1")]) == {stream: (5, 1)}, group.journal.tail)
+            await group.client().trim_spread_topic("orders", 4)
+            await group.append(stream, 1)
+            await wait_for(lambda: group.ordered(group.nodes[NodeId("n1")]) == {stream: (6, 1)}, group.journal.tail)
+            assert first_positions(group, stream) == [1]
+        await wait_for(lambda: first_positions(group, stream) == [4], group.journal.tail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,18 @@ from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import wait_for
 from tests.node.test_hosting import Placing
-from viewstamp.errors import OutcomeUnknownError, RequestError, TopicExistsError, UnavailableError, UnknownTopicError
+from viewstamp.errors import (
+    NoQuorumError,
+    OutcomeUnknownError,
+    RequestError,
+    TopicExistsError,
+    UnavailableError,
+    UnknownTopicError,
+)
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.node import server
 from viewstamp.node.changes import check_hosts_none, parse_change
-from viewstamp.node.state_machine import PlacedGroup, TopicsQuery
+from viewstamp.node.state_machine import PlacedGroup, SpreadTopicQuery, TopicsQuery
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import GROUPS_VERSION, FrameKind
@@ -62,13 +70,78 @@ async def test_the_leaders_of_the_groups_create_the_streams_of_a_topic(tmp_path:
         settings = group.nodes[NodeId("n1")].groups[second].machine.query(TopicsQuery())[0]
         assert (settings["retain_bytes"], settings["retain_seconds"]) == (1 << 20, 60.0)
         assert await group.client(seed=2).create_spread_topic("orders", 3) == topic
-        assert await client.describe_spread_topic("orders") == topic
+        described = await client.describe_spread_topic("orders")
+        assert described == replace(topic, next_position=1, ordered_ends=(1, 1, 1)), "an answer to a creation has none"
         assert [each.name for each in await client.list_spread_topics()] == ["orders"]
         assert (await client.describe_spread_topic("orders", stale=True)).groups == topic.groups
         named = await client.create_spread_topic("bills", 3, groups=[second, first])
         assert named.groups == (second, first, second)
         with pytest.raises(TopicExistsError, match="exists with the groups"):
             await client.create_spread_topic("bills", 3, groups=[first])
+
+
+def retentions(group: Spreading, placed: GroupId) -> list[list[int]]:
+    """Return the retention of the streams of a group, on each node that has the group open."""
+    hosted = [node.groups.get(placed) for node in group.nodes.values()]
+    return [[each["retain_bytes"] for each in one.machine.query(TopicsQuery())] for one in hosted if one is not None]
+
+
+async def test_the_leaders_of_the_groups_configure_the_streams_of_a_topic(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        first, second = await group.established("s1"), await group.established("s2", nodes=("n3",))
+        topic = await client.create_spread_topic("orders", 3, retain_bytes=1 << 20)
+        await group.have_streams(first, "orders.1", "orders.3")
+        await group.have_streams(second, "orders.2", nodes=("n3",))
+        found = await client.configure_spread_topic("orders", retain_bytes=1 << 21)
+        assert (found.name, found.groups, found.retain_bytes) == ("orders", topic.groups, 1 << 21)
+        assert found.configured > topic.id
+        assert await client.configure_spread_topic("orders", retain_bytes=1 << 21) == found
+        await wait_for(
+            lambda: retentions(group, first) == [[1 << 21] * 2] * 3 and retentions(group, second) == [[1 << 21]],
+            group.journal.tail,
+        )
+        await group.stop("n3")
+        found = await client.configure_spread_topic("orders", retain_bytes=0, retain_seconds=60)
+        assert (found.retain_bytes, found.retain_seconds) == (0, 60.0)
+        await wait_for(lambda: retentions(group, first) == [[0] * 2] * 2, group.journal.tail)
+        await group.run("n3")
+        await wait_for(lambda: retentions(group, second) == [[0]], group.journal.tail)
+        with pytest.raises(UnknownTopicError, match="no spread topic is named 'none'"):
+            await client.configure_spread_topic("none", retain_bytes=1)
+
+
+async def test_a_leader_that_lags_behind_group_0_does_not_bring_an_earlier_retention_back(tmp_path: Path) -> None:
+    """n3 leads the group without group 0, whose newest record it lacks."""
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client("n1", "n2")
+        placed = await group.established("s1")
+        await client.create_spread_topic("orders", 1)
+        await client.configure_spread_topic("orders", retain_bytes=1 << 20)
+        await wait_for(lambda: retentions(group, placed) == [[1 << 20]] * 3, group.journal.tail)
+        node = group.nodes[NodeId("n3")]
+        reading = node.group.reading
+        asked: list[object] = []
+
+        async def unconfirmed(query: object, *, stale: bool) -> tuple[object, float]:
+            asked.append(query)
+            assert not stale, "its own state may be old"
+            raise NoQuorumError("no leader has confirmed the index", remedy="try again")
+
+        with patched(type(reading), query=lambda self, query, **more: unconfirmed(query, **more)):
+            leader = group.leader_of(placed)
+            assert leader is not None
+            if leader is not node:
+                await leader.groups[placed].transfer_leadership("n3")
+            await wait_for(lambda: group.leader_of(placed) is node, group.journal.tail)
+            topic = node.machine.query(SpreadTopicQuery("orders"))
+            node.machine._state.spread.topics["orders"] = replace(topic, retain_bytes=1)  # type: ignore[attr-defined]
+            node.stream_topics.look()
+            await wait_for(lambda: asked, group.journal.tail)
+            node.machine._state.spread.topics["orders"] = topic  # type: ignore[attr-defined]
+        assert retentions(group, placed) == [[1 << 20]] * 3
 
 
 async def test_a_client_of_an_earlier_release_sees_no_spread_topic(tmp_path: Path) -> None:

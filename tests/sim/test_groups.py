@@ -46,12 +46,11 @@ class PlacedWorld(World):
         swarm: Swarm,
         number: int,
         *,
-        cancels: bool = False,
-        streams: int = 0,
         machine: Callable[[NodeId], StateMachine] | None = None,
+        **more: Any,
     ) -> None:
         super().__init__(seed, swarm, machine=machine)
-        self.placed = PlacedGroups(self, number, cancels=cancels, streams=streams)
+        self.placed = PlacedGroups(self, number, **{"cancels": False, **more})
         self.writers, self.placer = self.placed.writers, self.placed.placer
         for member in self.members:
             self.bring_up(member)

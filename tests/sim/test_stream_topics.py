@@ -59,8 +59,8 @@ def test_the_streams_are_created_wherever_a_leader_dies(death: int, is_of_group_
 
 
 @pytest.mark.parametrize("seed", [6, 11])
-def test_streams_are_created_under_faults_and_lost_disks(seed: int) -> None:
-    world = PlacedWorld(seed, PLACED, number=2, streams=8)
+def test_streams_are_created_and_configured_under_faults_and_lost_disks(seed: int) -> None:
+    world = PlacedWorld(seed, PLACED, number=2, streams=8, changes=True)
     try:
         faults = Faults(world, world.loop.entropy("faults"))
         faults.start()

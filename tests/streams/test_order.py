@@ -469,3 +469,17 @@ def test_an_order_beyond_the_committed_records_is_damage(log: Log) -> None:
     whole[0] = msgpack.packb([section, header])
     with pytest.raises(CorruptionError, match="beyond its committed records"):
         Streams().prepare(whole)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3)), min_size=1, max_size=6), st.integers(1, 40))
+def test_the_first_record_from_a_global_position_on_is_found(lengths: list[tuple[int, int]], position: int) -> None:
+    """Each run has a length, and the number of positions that other streams have before it."""
+    runs, local, free = [], 1, 1
+    for version, (length, before) in enumerate(lengths, 1):
+        runs.append(GlobalRun(version, GlobalPosition(free + before), Position(local), length))
+        local, free = local + length, free + before + length
+    found = StreamMap()
+    found.extend(runs)
+    own = {run.local + at: run.position + at for run in runs for at in range(run.length)}
+    assert found.first_from(position) == min((each for each in own if own[each] >= position), default=local)
+    assert StreamMap().end == 1

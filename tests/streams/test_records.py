@@ -12,9 +12,9 @@ from viewstamp.wire.archive_requests import ConfigureArchive
 from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, PlaceGroup, RequestBody, TrimTopic
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
-from viewstamp.wire.spread_requests import CreateSpreadTopic
+from viewstamp.wire.spread_requests import ConfigureSpreadTopic, CreateSpreadTopic, TrimSpreadTopic
 
-OTHERS = (PlaceGroup, CreateSpreadTopic, ConfigureArchive, SpreadActorOverGroups)
+OTHERS = (PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, ConfigureArchive, SpreadActorOverGroups)
 """Records with other fields, or with known fields only: ``test_placement.py``, ``test_spread.py``,
 ``test_spread_actors.py`` and ``test_archive_settings.py`` have them."""
 RECORDS = [row for row in REQUESTS.values() if row.record is not None and row not in OTHERS]

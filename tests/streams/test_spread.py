@@ -15,7 +15,7 @@ from tests.streams.log import Log, command, create_topic, pieces, restored
 from tests.streams.test_placement import cancel, established, hosted, place, placed
 from tests.streams.test_tokens import READER, create
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import GroupId
+from viewstamp.ids import GroupId, Position, Stream
 from viewstamp.node.state_machine import (
     Answered,
     AuditQuery,
@@ -29,7 +29,15 @@ from viewstamp.node.state_machine import (
 from viewstamp.streams import Streams, spread
 from viewstamp.streams.spread import ALL_STREAMS_MAX, SPREAD_STREAMS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.spreading import SLOTS, encode_spread, slot_ranges, stream_name
+from viewstamp.wire.ordering import StreamReport, encode_order
+from viewstamp.wire.spreading import (
+    SLOTS,
+    encode_configure_spread,
+    encode_spread,
+    encode_trim_spread,
+    slot_ranges,
+    stream_name,
+)
 
 
 @pytest.fixture
@@ -65,6 +73,8 @@ def test_a_spread_topic_has_a_group_for_each_stream_and_its_id_is_the_index_of_i
             "groups": [first, second, first],
             "slots": 4096,
             "ranges": [[0, 1], [1365, 2], [2730, 3]],
+            "configured": 0,
+            "first_position": 1,
         }
     }
     (topic,) = topics(log)
@@ -277,6 +287,118 @@ def test_an_image_that_breaks_an_invariant_is_damage(log: Log, image: object) ->
     whole[0] = msgpack.packb(["state", header])
     with pytest.raises(CorruptionError):
         Streams().prepare(whole)
+
+
+# Changes.
+
+
+def configure(since: int, **settings: Any) -> Batch:
+    return encode_configure_spread("orders", since=since, **settings)
+
+
+def test_a_spread_topic_is_configured_and_a_late_copy_does_not_undo_a_later_change(log: Log) -> None:
+    log.run(spread_over("orders", established(log, "s1"), retain_bytes=7))
+    index = log.next_index
+    before = topics(log)[0].describe()
+    assert log.run(configure(0, retain_bytes=9)) == {"topic": {**before, "retain_bytes": 9, "configured": index}}
+    copy = log.propose(configure(0, retain_bytes=9))
+    assert isinstance(copy, Answered), "it changes nothing, so it is not written"
+    log.run(configure(index, retain_seconds=60))
+    (topic,) = topics(log)
+    assert (topic.retain_bytes, topic.retain_seconds, topic.configured) == (9, 60.0, index + 1)
+    log.run(configure(index + 1, retain_bytes=0))
+    for attempt in (log.propose, log.enter):
+        with pytest.raises(RequestError, match=rf"was configured at index {index + 2}, after this request was made"):
+            attempt(configure(0, retain_bytes=9))
+    assert topics(log)[0].retain_bytes == 0
+
+
+def test_a_configuration_that_is_none_is_refused(log: Log) -> None:
+    log.run(spread_over("orders", established(log, "s1")))
+    for record, why in (
+        (encode_configure_spread("bills", since=0, retain_bytes=1), "no spread topic is named 'bills'"),
+        (configure(0, retain_bytes=-1), "cannot keep -1 bytes"),
+        (configure(0, retain_seconds=1e99), "cannot keep records for"),
+        (command(Kind.CONFIGURE_SPREAD, name="orders", retain_bytes=1), "whose since is None"),
+        (command(Kind.CONFIGURE_SPREAD, name=7, since=0), "whose name is 7"),
+    ):
+        for attempt in (log.propose, log.enter):
+            with pytest.raises((RequestError, UnknownTopicError), match=why):
+                attempt(record)
+    with pytest.raises(OutdatedCodeError, match="'weight', which this release does not know"):
+        log.enter(command(Kind.CONFIGURE_SPREAD, name="orders", retain_bytes=1, since=0, weight=1))
+
+
+def test_a_snapshot_has_the_configuration_and_older_releases_can_read_one_without_it(log: Log) -> None:
+    log.run(spread_over("orders", established(log, "s1")))
+    before = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    log = Log(restored(log.machine), first_index=log.next_index)
+    log.run(configure(0, retain_bytes=9))
+    whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    versions = [msgpack.unpackb(each[0])[1][0] for each in (before, whole)]
+    assert versions == [7, 11]
+    other = restored(log.machine)
+    assert other.query(SpreadTopicsQuery()) == topics(log)
+    assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
+    _, header = msgpack.unpackb(whole[0])
+    for changes in ({"configured": 1}, {"configured": "9"}, {"weight": 9}, {}, 7):
+        header[9][0][6] = changes
+        with pytest.raises(CorruptionError):
+            Streams().prepare([msgpack.packb(["state", header]), *whole[1:]])
+
+
+def ordered(log: Log, group: int, *ends: int) -> None:
+    """Order the streams of the topic up to these ends."""
+    reports = [
+        StreamReport(Stream(GroupId(group), stream_name("orders", number)), Position(end), Position(1))
+        for number, end in enumerate(ends, 1)
+    ]
+    log.run(encode_order([each for each in reports if each.end > 1]))
+
+
+def test_a_spread_topic_is_trimmed_to_a_global_position_and_never_back(log: Log) -> None:
+    group = established(log, "s1")
+    log.run(spread_over("orders", group, group))
+    for attempt in (log.propose, log.enter):
+        with pytest.raises(RequestError, match="end at global position 0, so it cannot be trimmed to 2"):
+            attempt(encode_trim_spread("orders", 2))
+    ordered(log, group, 4, 3)
+    for attempt in (log.propose, log.enter):
+        with pytest.raises(RequestError, match="end at global position 5, so it cannot be trimmed to 7"):
+            attempt(encode_trim_spread("orders", 7))
+    assert isinstance(log.propose(encode_trim_spread("orders", 1)), Answered)
+    assert log.run(encode_trim_spread("orders", 4))["topic"]["first_position"] == 4  # type: ignore[index]
+    for earlier in (4, 2):
+        assert isinstance(log.propose(encode_trim_spread("orders", earlier)), Answered)
+        log.enter(encode_trim_spread("orders", earlier))
+        assert topics(log)[0].first_position == 4
+    log.run(encode_trim_spread("orders", 6))
+    (topic,) = topics(log)
+    assert (topic.first_position, topic.configured, topic.has_change(Kind.TRIM_SPREAD)) == (6, 0, True)
+    whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    other = Streams()
+    other.adopt(other.prepare(whole))
+    assert other.query(SpreadTopicsQuery()) == [topic]
+    assert other.digest() == log.machine.digest()
+    _, header = msgpack.unpackb(whole[0])
+    for position in (7, 1, "6", 1 << 63):
+        header[9][0][6] = {"first_position": position}
+        with pytest.raises(CorruptionError):
+            Streams().prepare([msgpack.packb(["state", header]), *whole[1:]])
+
+
+def test_a_trim_that_is_none_is_refused(log: Log) -> None:
+    log.run(spread_over("orders", established(log, "s1")))
+    for record, why in (
+        (encode_trim_spread("bills", 1), "no spread topic is named 'bills'"),
+        (encode_trim_spread("orders", -1), "whose position is -1"),
+        (command(Kind.TRIM_SPREAD, name="orders"), "whose position is None"),
+    ):
+        for attempt in (log.propose, log.enter):
+            with pytest.raises((RequestError, UnknownTopicError), match=why):
+                attempt(record)
+    with pytest.raises(OutdatedCodeError, match="'weight', which this release does not know"):
+        log.enter(command(Kind.TRIM_SPREAD, name="orders", position=1, weight=1))
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3, 7, 256])

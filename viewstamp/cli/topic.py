@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -154,30 +155,59 @@ def configure(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the retention and the archive of a topic. An option that is not given stays as it is."""
+    """Change the retention and the archive of a topic. An option that is not given stays as it is.
+
+    Of a topic with streams the retention is that of each stream. The command returns when all of them have it.
+    """
     archiving = _archiving(archive, archive_after, archive_delay, delete_after)
     if retain_bytes is None and retain_age is None and not archiving:
         raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age or --archive")
-    info = find_cluster(directory, cluster).ask(
-        lambda client: client.configure_topic(
-            name, retain_bytes=retain_bytes, retain_seconds=retain_age, timeout=timeout, **archiving
-        ),
+    info, streams = find_cluster(directory, cluster).ask(
+        lambda client: _configure(client, name, retain_bytes, retain_age, archiving, timeout)
     )
-    _print([info], output)
+    _print_described(info, streams, output)
 
 
 @app.command()
 def trim(
     name: Annotated[str, typer.Argument(metavar="TOPIC")],
-    position: Annotated[int, typer.Argument(metavar="POSITION", min=1, help="The first position to keep.")],
+    position: Annotated[
+        int | None, typer.Argument(metavar="POSITION", min=1, help="The first position to keep.", show_default=False)
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option("--before", metavar="POSITION", min=1, help="The same as the argument POSITION.")
+    ] = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Delete all records of a topic before a position, permanently. Disk space is freed in whole segments."""
-    info = find_cluster(directory, cluster).ask(lambda client: client.trim_topic(name, position, timeout=timeout))
-    _print([info], output)
+    """Delete all records of a topic before a position, permanently. Disk space is freed in whole segments.
+
+    Of a topic with streams it is a global position. The leaders of the groups then trim their streams.
+    """
+    given = [each for each in (position, before) if each is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("give one first position to keep, as POSITION or by --before")
+
+    async def trim(client: Client) -> TopicInfo | SpreadTopicInfo:
+        try:
+            return await client.trim_topic(name, given[0], timeout=timeout)
+        except UnknownTopicError as error:
+            try:
+                return await client.trim_spread_topic(name, given[0], timeout=timeout)
+            except UnknownTopicError:
+                raise error from None
+
+    info = find_cluster(directory, cluster).ask(trim)
+    from viewstamp.client.results import SpreadTopicInfo
+
+    if not isinstance(info, SpreadTopicInfo):
+        _print([info], output)
+    elif output is Output.JSON:
+        print_json(_described_spread(info))
+    else:
+        print(f"topic {info.name} is trimmed to global position {info.first_position}")
 
 
 @app.command("list")
@@ -220,22 +250,35 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one topic: its positions, size, retention and archive; of one with streams these of each."""
+    info, streams = find_cluster(directory, cluster).ask(lambda client: describe_any(client, name, timeout))
+    archivist: dict[str, Any] = {}
+    if getattr(info, "archive", None) is not None:
+        archivist = find_cluster(directory, cluster).ask(lambda client: archivist_of(client, timeout))
+    _print_described(info, streams, output, archivist)
+
+
+def _print_described(
+    info: TopicInfo | SpreadTopicInfo,
+    streams: Sequence[TopicInfo],
+    output: Output,
+    archivist: dict[str, Any] | None = None,
+) -> None:
+    """Print one topic with its archive, or a spread topic with its streams."""
     from viewstamp.client.results import SpreadTopicInfo
 
-    info, streams = find_cluster(directory, cluster).ask(lambda client: describe_any(client, name, timeout))
     if not isinstance(info, SpreadTopicInfo):
-        archivist: dict[str, Any] = {}
-        if info.archive is not None:
-            archivist = find_cluster(directory, cluster).ask(lambda client: archivist_of(client, timeout))
         if output is Output.JSON:
             print_json({**_described(info), **({"archivist": archivist} if archivist else {})})
             return
         _print([info], output)
-        if info.archived is not None:
+        if info.archived is not None and archivist is not None:
             print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
-        positions = [{"stream": number, "group": info.group_of(number), **each} for number, each in described.items()]
+        positions = [
+            {"stream": number, "group": info.group_of(number), **each, "follows": _follows(streams[number - 1], info)}
+            for number, each in described.items()
+        ]
         print_json(
             {
                 **_described_spread(info),
@@ -251,9 +294,13 @@ def describe(
             place = str(number), str(info.group_of(number))
             rows.append((*place, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
-        print(f"records 1 to {info.next_position - 1} of {info.name} have a position; waiting ones get theirs soon")
+        given = f"records {info.first_position} to {info.next_position - 1} of {info.name}"
+        print(f"{given} have a position; waiting ones get theirs soon")
         if info.age_seconds:
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
+        for number, each in enumerate(streams, 1):
+            if not _follows(each, info):
+                print(f"stream {number} does not keep {_kept(info)} yet: the leader of its group has to configure it")
 
 
 def _waiting(info: SpreadTopicInfo, stream: Mapping[str, Any]) -> int:
@@ -278,6 +325,47 @@ async def _create_spread(
                 remedy="give the same command again: it waits again",
             ) from error
     return topic
+
+
+async def _configure(
+    client: Client,
+    name: str,
+    retain_bytes: int | None,
+    retain_seconds: float | None,
+    archiving: dict[str, Any],
+    timeout: float,
+) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
+    """Change the retention of a topic; of a spread topic wait until each stream has it. Raises UnavailableError."""
+    settings: dict[str, Any] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds, "timeout": timeout}
+    deadline = time.monotonic() + timeout
+    try:
+        return await client.configure_topic(name, **settings, **archiving), []
+    except UnknownTopicError as error:
+        if archiving:
+            raise
+        try:
+            topic = await client.configure_spread_topic(name, **settings)
+        except UnknownTopicError:
+            raise error from None
+    for stream in range(1, topic.streams + 1):
+        while True:
+            left = max(LOOK_SECONDS, deadline - time.monotonic())
+            info = await client.describe_stream(name, stream, timeout=left)
+            if _follows(info, topic):
+                break
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"topic {name!r} is configured, and its stream {stream} in group {topic.group_of(stream)} does not"
+                    f" have the retention yet",
+                    remedy="give the same command again: it waits again",
+                )
+            await asyncio.sleep(LOOK_SECONDS)
+    return await describe_any(client, name, timeout)
+
+
+def _follows(stream: TopicInfo, topic: SpreadTopicInfo) -> bool:
+    """Return whether a stream has the retention of its topic."""
+    return (stream.retain_bytes, stream.retain_seconds) == (topic.retain_bytes, topic.retain_seconds)
 
 
 async def describe_any(
@@ -319,6 +407,7 @@ def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
         "slots": topic.slots,
         "retain_bytes": topic.retain_bytes,
         "retain_seconds": topic.retain_seconds,
+        "first_position": topic.first_position,
     }
 
 

@@ -249,6 +249,8 @@ class BaseClient:
     list_groups = _By("_admin", Admin.list_groups)
     balance_leaders = _By("_balance", Balance.balance_leaders)
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
+    configure_spread_topic = _By("_spread_topics", SpreadTopicCalls.configure_spread_topic)
+    trim_spread_topic = _By("_spread_topics", SpreadTopicCalls.trim_spread_topic)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
     archive_topic = _By("_archive", ArchiveCalls.archive_topic)

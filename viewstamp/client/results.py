@@ -303,6 +303,8 @@ class SpreadTopicInfo:
       ranges: (first slot, stream), by the first slot: a range ends where the next one begins.
       retain_bytes: the oldest records of a stream are trimmed when it is larger than this; 0 = never.
       retain_seconds: records older than this are trimmed; 0 = never.
+      configured: the index of the record that has changed its retention last; 0 = none has.
+      first_position: the global position of the first record that was not trimmed by :meth:`trim_spread_topic`.
       age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
       next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
@@ -316,6 +318,8 @@ class SpreadTopicInfo:
     ranges: tuple[tuple[int, int], ...]
     retain_bytes: int
     retain_seconds: float
+    configured: Index = Index(0)
+    first_position: int = 1
     age_seconds: float = 0.0
     next_position: int = 0
     ordered_ends: tuple[int, ...] = ()
@@ -640,6 +644,8 @@ def spread_topic_info(
         ranges=tuple((first, stream) for first, stream in topic["ranges"]),
         retain_bytes=topic["retain_bytes"],
         retain_seconds=topic["retain_seconds"],
+        configured=Index(topic.get("configured", 0)),  # A release before sends neither.
+        first_position=topic.get("first_position", 1),
         age_seconds=age,
         next_position=(order or {}).get("next_position", 0),
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),

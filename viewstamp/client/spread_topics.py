@@ -9,13 +9,19 @@ from viewstamp.client.checks import as_whole
 from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.router import Router
 from viewstamp.wire.names import check_topic
-from viewstamp.wire.spread_requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
+from viewstamp.wire.spread_requests import (
+    ConfigureSpreadTopic,
+    CreateSpreadTopic,
+    DescribeSpreadTopic,
+    ListSpreadTopics,
+    TrimSpreadTopic,
+)
 
 __all__ = ["SpreadTopicCalls"]
 
 
 class SpreadTopicCalls:
-    """Creates and describes spread topics, in group 0."""
+    """Creates, configures, trims and describes spread topics, in group 0."""
 
     def __init__(self, router: Router, admin: Admin) -> None:
         self._router = router
@@ -65,6 +71,59 @@ class SpreadTopicCalls:
             retain_seconds=retain_seconds,
         )
         frame = await self._admin.ask_leader(request, "the topic is not created", timeout=timeout)
+        return spread_topic_info(frame.body["topic"])
+
+    async def configure_spread_topic(
+        self,
+        name: str,
+        *,
+        retain_bytes: int | None = None,
+        retain_seconds: float | None = None,
+        timeout: float | None = None,
+    ) -> SpreadTopicInfo:
+        """Change the retention of each stream of a spread topic; None = unchanged.
+
+        Returns when the record of it is committed. The leader of each group then configures its streams, which trims
+        the records beyond the new limits: see :meth:`describe_stream`. The limits are those of each stream, so the
+        topic keeps up to ``retain_bytes`` times the number of its streams. The same call again is harmless.
+        Cancelled: the retention may be changed all the same.
+
+        Example::
+
+            topic = await client.configure_spread_topic("parcels", retain_bytes=64 * 2**20)
+
+        Raises:
+          UnknownTopicError: no spread topic has this name.
+          RequestError: the retention is not allowed, another call has changed it meanwhile, or a member runs a release
+            without such changes.
+          UnavailableError: not changed; there is no leader, or a member does not answer before the first such change.
+          OutcomeUnknownError: it may have been changed (``token`` is None); call again.
+        """
+        if retain_bytes is not None:
+            as_whole(retain_bytes, "retain_bytes")
+        deadline = self._router.deadline(timeout)
+        before = await self.describe_spread_topic(name, timeout=self._router.left(deadline))
+        request = ConfigureSpreadTopic(
+            name=name, retain_bytes=retain_bytes, retain_seconds=retain_seconds, since=before.configured
+        )
+        frame = await self._admin.ask_leader(request, "the topic is not changed", deadline=deadline)
+        return spread_topic_info(frame.body["topic"])
+
+    async def trim_spread_topic(self, name: str, before: int, *, timeout: float | None = None) -> SpreadTopicInfo:
+        """Delete all records of a spread topic below the global position ``before``, for good.
+
+        Returns when the record of it is committed. The leader of each group then trims its streams, as soon as they
+        know the global positions of their records. It does nothing if these records are deleted already, so the same
+        call again is harmless. Cancelled: the records may be deleted all the same.
+
+        Raises:
+          UnknownTopicError: no spread topic has this name.
+          RequestError: the position is beyond the ordered records of the topic, or a member runs a release without
+            such changes.
+          UnavailableError, OutcomeUnknownError: as for :meth:`configure_spread_topic`; the same call again is harmless.
+        """
+        request = TrimSpreadTopic(name=check_topic(name), position=as_whole(before, "the global position to trim to"))
+        frame = await self._admin.ask_leader(request, "the topic is not trimmed", timeout=timeout)
         return spread_topic_info(frame.body["topic"])
 
     async def describe_spread_topic(

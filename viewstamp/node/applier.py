@@ -28,6 +28,8 @@ Answer = Callable[[Result | ViewstampError], None]
 
 _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
+_SPREADING = frozenset({Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD})
+"""Records about topics with streams, which other groups follow."""
 _CHAINS_KEPT = 8192
 """Batches whose chains are kept. Older reports of other members are not compared, because the next report can be."""
 
@@ -118,7 +120,7 @@ class Applier:
         if batch.kind is Kind.MEMBERSHIP:
             membership = Membership.decode(batch.values()[0])
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
-        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind is Kind.SPREAD_TOPIC:
+        elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind in _SPREADING:
             self.placements += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:

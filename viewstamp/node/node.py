@@ -109,8 +109,13 @@ class Node:
             log=self._logger,
         )
         """Reports and orders the records of streams."""
-        self.stream_topics = StreamTopics(self.group, self.groups, self._logger)
-        """Creates the streams that are missing in the groups which this node leads."""
+        self.stream_topics = StreamTopics(
+            self.group,
+            self.groups,
+            on_failed=lambda error: self.on_failed(GROUP_0, Failure("stream topics", error)),
+            log=self._logger,
+        )
+        """Creates and configures the streams of the groups which this node leads."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
         self._run_store = run_store
@@ -190,7 +195,7 @@ class Node:
 
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
-        self.stream_topics.stop()
+        await self.stream_topics.stop()
         await self.archive_rounds.stop()
         await self.archivist.stop()
         await self.archived.stop()

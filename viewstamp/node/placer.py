@@ -1,4 +1,4 @@
-"""The placer: the steps of the leader of group 0 before it places a group, or creates a spread topic, by a record.
+"""The placer: the steps of the leader of group 0 before it writes a record about a group or a spread topic.
 
 The rules of the records are in ``streams/placement.py`` and ``streams/spread.py``. Of a group:
 
@@ -18,7 +18,8 @@ A spread topic takes the same steps without the founders. In their place the gro
 applied state. Another leader may choose others for a second copy, but it finds the topic in step 1, or when its record
 is applied. A release before spread topics would stop at the record, so the probe asks for that kind of record. It is
 made before the first topic only, because afterwards a member of such a release has stopped already, and a member that
-is down must not prevent another topic.
+is down must not prevent another topic. A change of a spread topic takes these steps too, with a probe before the first
+change of its kind.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
@@ -57,9 +58,16 @@ from viewstamp.wire.frame import Frame
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
+from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
-from viewstamp.wire.spread_requests import CreateSpreadTopic, DescribeSpreadTopic, ListSpreadTopics
-from viewstamp.wire.spreading import encode_spread
+from viewstamp.wire.spread_requests import (
+    ConfigureSpreadTopic,
+    CreateSpreadTopic,
+    DescribeSpreadTopic,
+    ListSpreadTopics,
+    TrimSpreadTopic,
+)
+from viewstamp.wire.spreading import encode_configure_spread, encode_spread, encode_trim_spread
 
 __all__ = ["Placer"]
 
@@ -68,6 +76,7 @@ _PROBES_MAX = 3
 _NO_GROUP = "no group was placed"
 _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
+_NO_CHANGE = "the topic was not changed"
 
 
 class Placer:
@@ -141,6 +150,29 @@ class Placer:
             if group.membership.addresses == membership.addresses:
                 return record
         raise _changing(_NO_TOPIC)
+
+    async def prepare_change(self, record: Batch) -> Batch | SpreadTopic:
+        """Return the record to propose, which changes a spread topic, or the topic if it would change nothing.
+
+        Changes nothing; cancellable.
+
+        Raises:
+          UnknownTopicError, RequestError: the record would be refused, or a member is of an older release.
+          NotLeaderError, NoQuorumError, UnavailableError: as :meth:`prepare`.
+        """
+        group = self._group
+        self._check_leading()
+        topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
+        for _ in range(_PROBES_MAX):
+            membership = group.membership
+            if (found := group.machine.query(SpreadingQuery(record))) is not None:
+                return found
+            if any(topic.has_change(record.kind) for topic in topics):
+                return record
+            await self._probe(membership, record.kind, _NO_CHANGE)
+            if group.membership.addresses == membership.addresses:
+                return record
+        raise _changing(_NO_CHANGE)
 
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread already. Changes nothing; cancellable.
@@ -296,7 +328,7 @@ async def _place_group(caller: Caller, request: int, asked: PlaceGroup) -> None:
 def _propose_or_answer(
     caller: Caller,
     request: int,
-    asked: PlaceGroup | CreateSpreadTopic | SpreadActorOverGroups,
+    asked: RequestBody,
     name: str,
     prepared: Batch | PlacedGroup | SpreadTopic | SpreadActor,
 ) -> None:
@@ -320,6 +352,28 @@ async def _create_spread_topic(caller: Caller, request: int, asked: CreateSpread
     """Propose the record that the node has prepared. The leader checks the caller again when it admits the record."""
     check_group_0(caller)
     prepared = await caller.service.placer.prepare_topic(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(ConfigureSpreadTopic)
+async def _configure_spread_topic(caller: Caller, request: int, asked: ConfigureSpreadTopic) -> None:
+    check_group_0(caller)
+    record = encode_configure_spread(
+        check_new_topic(asked.name),
+        since=asked.since,
+        retain_bytes=asked.retain_bytes,
+        retain_seconds=asked.retain_seconds,
+        by=name_of_caller(caller),
+    )
+    prepared = await caller.service.placer.prepare_change(record)
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(TrimSpreadTopic)
+async def _trim_spread_topic(caller: Caller, request: int, asked: TrimSpreadTopic) -> None:
+    check_group_0(caller)
+    record = encode_trim_spread(check_new_topic(asked.name), asked.position, by=name_of_caller(caller))
+    prepared = await caller.service.placer.prepare_change(record)
     _propose_or_answer(caller, request, asked, "topic", prepared)
 
 

@@ -218,6 +218,10 @@ class PlacingService(Protocol):
         """Return the record to propose, or the topic that exists. Raises as ``Placer.prepare_topic``."""
         ...
 
+    async def prepare_change(self, record: Batch) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic if it changes nothing. Raises as ``Placer.prepare_change``."""
+        ...
+
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread. Raises as ``Placer.prepare_actor``."""
         ...

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from viewstamp.ids import (
+    GlobalPosition,
     GroupId,
     Index,
     NodeId,
@@ -24,7 +25,7 @@ from viewstamp.ids import (
 )
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.value_class import value_class
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import GlobalRun, StreamReport
 from viewstamp.wire.spreading import slot_ranges, stream_name
 
@@ -43,6 +44,7 @@ __all__ = [
     "CancelledGroupsQuery",
     "CommandResults",
     "CommitEffectQuery",
+    "FirstFromQuery",
     "FirstPositionQuery",
     "FreeGroupsQuery",
     "GlobalPositionQuery",
@@ -144,6 +146,7 @@ Admission = Accepted | Answered | Waiting
 
 
 AnswerT = TypeVar("AnswerT", covariant=True)
+_FIRST = GlobalPosition(1)
 
 
 class Query(Generic[AnswerT]):
@@ -247,9 +250,11 @@ class SpreadTopic:
     Attributes:
       id: the index of the record that created it.
       name: its name; no topic of group 0 has the same one.
-      retain_bytes, retain_seconds: the retention of each stream when it is created; 0 = everything.
+      retain_bytes, retain_seconds: the retention of each stream; 0 = everything.
       slots: the number of slots, into which the keys of its records fall.
       groups: the group of each stream, by its number.
+      configured: the index of the record that has changed its retention last; 0 = none has.
+      first_position: the first global position that no TRIM_SPREAD has trimmed.
     """
 
     id: Index
@@ -258,6 +263,8 @@ class SpreadTopic:
     retain_seconds: float
     slots: int
     groups: tuple[GroupId, ...]
+    configured: Index = Index(0)
+    first_position: GlobalPosition = _FIRST
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -269,7 +276,13 @@ class SpreadTopic:
             "groups": list(self.groups),
             "slots": self.slots,
             "ranges": [list(each) for each in slot_ranges(self.slots, len(self.groups))],
+            "configured": self.configured,
+            "first_position": self.first_position,
         }
+
+    def has_change(self, kind: Kind) -> bool:
+        """Return whether a record of this kind has changed the topic. Then all members can read such records."""
+        return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0
 
     def streams_of(self, group: GroupId) -> list[str]:
         """Return the names of its streams in a group."""
@@ -297,7 +310,10 @@ class FreeGroupsQuery(Query[list[GroupId]]):
 
 @value_class(kw_only=False)
 class SpreadingQuery(Query[SpreadTopic | None]):
-    """The topic that a SPREAD_TOPIC finds; None = it would create one. Raises RequestError if it would be refused."""
+    """The topic if a record about a spread topic would change nothing; None = it would.
+
+    Raises RequestError if it would be refused.
+    """
 
     record: Batch
 
@@ -338,6 +354,17 @@ class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
 
     group: GroupId
     topic: str
+    position: int
+
+
+@value_class(kw_only=False)
+class FirstFromQuery(Query[Position]):
+    """The local position of the first record of a stream of this group with a global one from ``position`` on.
+
+    If the map of the group has no such record, the end of the map.
+    """
+
+    stream: str
     position: int
 
 

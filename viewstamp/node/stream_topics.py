@@ -1,4 +1,7 @@
-"""The streams of spread topics: the leader of a group creates those that group 0 has and the group lacks.
+"""The streams of spread topics: the leader of a group brings those of its group in step with the topics of group 0.
+
+It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention of the topic.
+If it was trimmed to a global position, it trims each stream to its first record from there on.
 
 A stream is a topic in the state of its group. Only the leader of the group creates it, by a CREATE_TOPIC that it
 proposes itself, from the applied state of group 0 on its node. Clients must not, because a forged or old request would
@@ -15,83 +18,175 @@ create a stream that group 0 does not have.
 | the clock jumps | nothing depends on it |
 
 So nothing here is remembered: each look compares the two states again.
+
+A retention that was replaced must not come back, because it may delete records that the newer one keeps. So a leader
+configures a stream only after a linearizable read of group 0 that it began while it led in the present term. If an
+earlier leader has given the stream a newer retention, then the record of group 0 about it was committed before this
+term, so the read has it. A creation needs no such read, because a new stream has no records: if the leader's state of
+group 0 is old, the stream is configured afterwards.
+
+| event | effect |
+| --- | --- |
+| group 0 has no majority | no stream is configured; tried again every 0.5 s |
+| the leader changes between the read and the record | the record is refused, or precedes those of the next leader |
+| the topic is configured again between the read and the record | both reach the streams, in this order |
+| the stream was created with an earlier retention | it is configured, once its creation is applied |
+
+A trim needs no such read, because the position of a topic never falls. The leader looks up the global position in the
+map of its group. If all records of the map are below it, it trims up to the end of the map, because later records of
+the topic have higher positions than earlier ones of the same stream, but may be below it too. So it looks again every
+0.5 s while group 0 has runs of the stream that the map lacks. A record without a run in the map is never trimmed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import msgpack
 
 from viewstamp.errors import UnknownTopicError, ViewstampError
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GROUP_0, GroupId
+from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import Result, SpreadTopicsQuery, TopicQuery
+from viewstamp.node.state_machine import (
+    FirstFromQuery,
+    MissingRunsQuery,
+    Result,
+    SpreadTopic,
+    SpreadTopicsQuery,
+    StreamReportsQuery,
+    TopicQuery,
+)
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["StreamTopics"]
 
 _REPEAT_SECONDS = 0.5
+_DONE = {Kind.CREATE_TOPIC: "created", Kind.CONFIGURE_TOPIC: "configured", Kind.TRIM_TOPIC: "trimmed"}
 
 
 class StreamTopics:
-    """Creates the streams that are missing in the groups which this node leads.
+    """Creates, configures and trims the streams of the groups which this node leads.
 
     Invariants:
       * a stream is proposed only while it is in the applied state of group 0, and missing in that of its group
+      * a stream is configured only after a linearizable read of group 0 in the present term of its leader
+      * a stream is trimmed only up to the end of its map, and keeps all records from the topic's first position on
+      * a stream has at most one record without an answer
     """
 
-    def __init__(self, group: Group, hosted: Mapping[GroupId, Group], log: Logger) -> None:
+    def __init__(
+        self,
+        group: Group,
+        hosted: Mapping[GroupId, Group],
+        *,
+        on_failed: Callable[[BaseException], None],
+        log: Logger,
+    ) -> None:
         """Prepare; nothing is proposed before :meth:`look`.
 
         Args:
           group: group 0 of this node.
           hosted: all groups of this node.
+          on_failed: called if the configuring itself has failed, which ends the node.
           log: the logger of the node.
         """
         self._group = group
         self._hosted = hosted
+        self._on_failed = on_failed
         self._logger = log
         self._proposed: set[tuple[GroupId, str]] = set()
         """The streams whose record is not answered yet."""
         self._again: asyncio.TimerHandle | None = None
+        self._configuring: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     def look(self) -> None:
         """Propose what is missing. Called after each change of a role and of the state of group 0. Never awaits."""
         if self._is_stopping or self._group.parts is None:
             return
-        topics = self._group.machine.query(SpreadTopicsQuery())
-        for group in self._hosted.values() if topics else ():
-            if group.id == GROUP_0 or group.replica is None or not group.replica.is_leading:
-                continue
-            for topic in topics:
-                for stream in topic.streams_of(group.id):
-                    if (group.id, stream) not in self._proposed and _is_missing(group, stream):
-                        self._propose(group, stream, _record(stream, topic.retain_bytes, topic.retain_seconds))
+        for group, topic, stream in self._streams(self._group.machine.query(SpreadTopicsQuery())):
+            settings = _settings_of(group, stream)
+            if settings is None:
+                self._propose(group, stream, _record(Kind.CREATE_TOPIC, stream, topic))
+            elif _differs(settings, topic) and self._configuring is None:
+                self._configuring = asyncio.get_running_loop().create_task(self._configure())
+            elif topic.first_position > 1:
+                self._trim(group, topic, stream, settings["first_position"])
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Propose nothing more. Idempotent."""
         self._is_stopping = True
         if self._again is not None:
             self._again.cancel()
+        if self._configuring is not None:
+            self._configuring.cancel()
+            await asyncio.wait([self._configuring])
+
+    def _streams(self, topics: list[SpreadTopic]) -> Iterator[tuple[Group, SpreadTopic, str]]:
+        """Yield the streams of the groups that this node leads, without those whose record is not answered."""
+        for group in list(self._hosted.values()) if topics else ():
+            if group.id == GROUP_0 or group.replica is None or not group.replica.is_leading:
+                continue
+            for topic in topics:
+                for stream in topic.streams_of(group.id):
+                    if (group.id, stream) not in self._proposed:
+                        yield group, topic, stream
+
+    def _trim(self, group: Group, topic: SpreadTopic, stream: str, first_position: int) -> None:
+        """Trim a stream to its first record from the first global position of its topic on, as far as that is known."""
+        position = group.machine.query(FirstFromQuery(stream, topic.first_position))
+        if position > first_position:
+            record = msgpack.packb({"name": stream, "position": position})
+            self._propose(group, stream, build_batch([record], kind=Kind.TRIM_TOPIC))
+            return
+        reports = group.machine.query(StreamReportsQuery(group.id))
+        mapped = next((each.mapped for each in reports if each.stream.name == stream), Position(1))
+        if self._group.machine.query(MissingRunsQuery(Stream(group.id, stream), mapped, 1)):
+            self._repeat()
+
+    async def _configure(self) -> None:
+        """Give streams the retention of their topics; the root of its task."""
+        try:
+            terms = {group.id: _leading_term(group) for group in self._hosted.values()}
+            try:
+                topics, _ = await self._group.reading.query(SpreadTopicsQuery(), stale=False)
+            except ViewstampError:
+                self._repeat()
+                return
+            finally:
+                self._configuring = None
+            for group, topic, stream in self._streams(topics):
+                settings = _settings_of(group, stream)
+                if terms.get(group.id, 0) == _leading_term(group) and settings and _differs(settings, topic):
+                    self._propose(group, stream, _record(Kind.CONFIGURE_TOPIC, stream, topic))
+                elif settings is None or _differs(settings, topic):
+                    self._repeat()  # A leader, a topic or a stream has changed during the read.
+        except Exception as error:
+            self._on_failed(error)
 
     def _propose(self, group: Group, stream: str, record: Batch) -> None:
         self._proposed.add((group.id, stream))
         try:
-            group.propose(record, partial(self._on_answer, group.id, stream))
+            group.propose(record, partial(self._on_answer, group.id, stream, record.kind))
         except ViewstampError as error:
-            self._on_answer(group.id, stream, error)
+            self._on_answer(group.id, stream, record.kind, error)
 
-    def _on_answer(self, group: GroupId, stream: str, answer: Result | ViewstampError) -> None:
+    def _on_answer(self, group: GroupId, stream: str, kind: Kind, answer: Result | ViewstampError) -> None:
         self._proposed.discard((group, stream))
-        if not isinstance(answer, ViewstampError):
-            self._logger.info("= stream created", group=group, stream=stream)
+        done = _DONE[kind]
+        if isinstance(answer, ViewstampError):
+            self._logger.warning(f"! stream not {done}", group=group, stream=stream, error=str(answer))
+            self._repeat()
             return
-        self._logger.warning("! stream not created", group=group, stream=stream, error=str(answer))
+        self._logger.info(f"= stream {done}", group=group, stream=stream)
+        if not self._is_stopping:  # Its topic may have been configured meanwhile.
+            asyncio.get_running_loop().call_soon(self.look)
+
+    def _repeat(self) -> None:
         if self._again is None and not self._is_stopping:
             self._again = asyncio.get_running_loop().call_later(_REPEAT_SECONDS, self._look_again)
 
@@ -100,15 +195,26 @@ class StreamTopics:
         self.look()
 
 
-def _is_missing(group: Group, stream: str) -> bool:
-    """Return whether the applied state of a group lacks a topic."""
+def _leading_term(group: Group) -> int:
+    """Return the term in which this node leads a group, and has applied everything of earlier ones; 0 = it does not."""
+    replica = group.replica
+    return replica.raft.core.term if replica is not None and replica.is_leading else 0
+
+
+def _settings_of(group: Group, stream: str) -> dict[str, Any] | None:
+    """Return a topic as the applied state of a group has it; None = the group lacks it."""
     try:
-        group.machine.query(TopicQuery(stream))
+        return group.machine.query(TopicQuery(stream))
     except UnknownTopicError:
-        return True
-    return False
+        return None
 
 
-def _record(stream: str, retain_bytes: int, retain_seconds: float) -> Batch:
-    settings = {"name": stream, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds}
-    return build_batch([msgpack.packb(settings)], kind=Kind.CREATE_TOPIC)
+def _differs(settings: Mapping[str, Any], topic: SpreadTopic) -> bool:
+    """Return whether a stream has to be configured. A topic that never was leaves its streams as they are."""
+    kept = settings["retain_bytes"], settings["retain_seconds"]
+    return topic.configured > 0 and kept != (topic.retain_bytes, topic.retain_seconds)
+
+
+def _record(kind: Kind, stream: str, topic: SpreadTopic) -> Batch:
+    settings = {"name": stream, "retain_bytes": topic.retain_bytes, "retain_seconds": topic.retain_seconds}
+    return build_batch([msgpack.packb(settings)], kind=kind)

@@ -11,6 +11,8 @@ a client may create a topic whose records are spread over streams of these group
 | GroupsAgree | ... and the same state as the other members of the group |
 | StreamsAreCreated | at the end each member has the spread topic, with the groups that were acknowledged, and each \
 member of a group has exactly the streams of that group |
+| StreamsFollow | at the end each of these streams has the retention of the topic, which a client has changed, and \
+begins at the record to which a client has trimmed the topic |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -35,7 +37,15 @@ from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, SpreadTopicsQuery, TopicsQuery
+from viewstamp.node.state_machine import (
+    FirstFromQuery,
+    GroupsQuery,
+    PlacedGroup,
+    Result,
+    SpreadTopicsQuery,
+    TopicQuery,
+    TopicsQuery,
+)
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
@@ -47,7 +57,7 @@ from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.spreading import stream_name
+from viewstamp.wire.spreading import stream_name, topic_of
 
 __all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
 
@@ -60,6 +70,10 @@ _SPREAD = "spread"
 """The name of the spread topic."""
 _APART = f"{_SPREAD}.apart"
 """The name of a second one, with one stream, because each topic has global positions of its own."""
+_RETAIN_BYTES = 1 << 40
+_TRIMS_MAX = 10
+_TRIM_SECONDS = 0.3
+_TRIM_MAX = 40
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -67,7 +81,7 @@ _GROUP_DOWN_SECONDS = 1.0
 class PlacedGroups:
     """The groups that are placed while a world runs: each is watched by checkers, written to and read."""
 
-    def __init__(self, world: World, number: int, *, cancels: bool, streams: int = 0) -> None:
+    def __init__(self, world: World, number: int, *, cancels: bool, streams: int = 0, changes: bool = False) -> None:
         """Prepare; see :class:`GroupPlacer`."""
         self.writers = GroupWriters(world)
         self.placer = GroupPlacer(
@@ -78,6 +92,7 @@ class PlacedGroups:
             on_gone=world.forget,
             cancels=cancels,
             streams=streams,
+            changes=changes,
         )
         self.ordered = OrderedStreams(world, lambda: self.placer.streams, writes=streams > 0)
         self._world = world
@@ -103,6 +118,7 @@ class PlacedGroups:
             and are_settled
             and not self.leftovers
             and not self.placer.missing_streams
+            and not self.placer.unlike_streams
             and self.ordered.is_complete
         )
 
@@ -306,6 +322,7 @@ class GroupPlacer:
         on_gone: Callable[[GroupId], None],
         cancels: bool = False,
         streams: int = 0,
+        changes: bool = False,
     ) -> None:
         """Prepare.
 
@@ -317,6 +334,7 @@ class GroupPlacer:
           on_gone: called with each of them whose cancellation was acknowledged.
           cancels: whether to cancel each group once, as soon as it is placed.
           streams: of the topic that is created when all groups are placed; 0 = none.
+          changes: whether to change this topic afterwards.
         """
         self.spread: SpreadTopicInfo | None = None
         """The spread topic whose creation was acknowledged."""
@@ -334,6 +352,7 @@ class GroupPlacer:
         self._on_gone = on_gone
         self._cancels = cancels
         self._streams = streams
+        self._changes = changes
         self._process = cluster.loop.process("group-placer")
         self._recorded: dict[tuple[GroupId, NodeId], str] = {}
         """The disks on record, as any member has applied them."""
@@ -403,6 +422,32 @@ class GroupPlacer:
                     if self.spread is None:
                         self.spread = await client.create_spread_topic(_SPREAD, self._streams)
                     self.apart = await client.create_spread_topic(_APART, 1)
+            if self._changes and self.spread is not None:
+                await self._configure(client)
+                await self._trim(client)
+                while True:  # A trim may have an outcome that is not known.
+                    await asyncio.sleep(_PAUSE_SECONDS)
+                    with contextlib.suppress(*PASSING):
+                        self.spread = await client.describe_spread_topic(_SPREAD)
+                        break
+
+    async def _configure(self, client: Client) -> None:
+        """Change the retention of the topic some times, to limits that no stream reaches."""
+        entropy = self._cluster.loop.entropy("spread-changes")
+        for _ in range(entropy.randrange(3)):
+            wanted = _RETAIN_BYTES + entropy.randrange(4)
+            while self.spread is None or self.spread.retain_bytes != wanted:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                with contextlib.suppress(*PASSING):
+                    self.spread = await client.configure_spread_topic(_SPREAD, retain_bytes=wanted)
+
+    async def _trim(self, client: Client) -> None:
+        """Trim the topic to a global position, as soon as there are so many records."""
+        entropy = self._cluster.loop.entropy("spread-trims")
+        for _ in range(entropy.randrange(_TRIMS_MAX)):
+            await asyncio.sleep(_TRIM_SECONDS)
+            with contextlib.suppress(*PASSING, RequestError):  # There are fewer records.
+                self.spread = await client.trim_spread_topic(_SPREAD, entropy.randrange(1, _TRIM_MAX))
 
     async def _place_one(self, client: Client, stream: str) -> GroupId:
         """Place a group with one stream, however often the request fails."""
@@ -437,8 +482,16 @@ class GroupPlacer:
                 topics = [(each.name, each.groups) for each in member.machine.query(SpreadTopicsQuery())]
                 if topics != [(topic.name, topic.groups) for topic in self.topics]:
                     raise Violation("StreamsAreCreated", f"{member.name} has {topics}, acknowledged: {self.topics}")
+                kept = [each.retain_bytes for each in member.machine.query(SpreadTopicsQuery())]
+                if self.spread is not None and kept[:1] != [self.spread.retain_bytes]:
+                    raise Violation("StreamsFollow", f"{member.name} keeps {kept}, acknowledged was {self.spread}")
+                firsts = [each.first_position for each in member.machine.query(SpreadTopicsQuery())]
+                if self.spread is not None and firsts[:1] != [self.spread.first_position]:
+                    raise Violation("StreamsFollow", f"{member.name} begins at {firsts}, acknowledged: {self.spread}")
         if wrong := self.missing_streams:
             raise Violation("StreamsAreCreated", wrong)
+        if wrong := self.unlike_streams:
+            raise Violation("StreamsFollow", wrong)
 
     @property
     def streams(self) -> list[Stream]:
@@ -464,6 +517,26 @@ class GroupPlacer:
                 found = {name for name in _topics(hosted) if name.startswith(f"{_SPREAD}.")} if hosted else wanted
                 if found != wanted:
                     return f"{member.name} has the streams {sorted(found)} in group {group}, not {sorted(wanted)}"
+        return ""
+
+    @property
+    def unlike_streams(self) -> str:
+        """Return a stream of a member that has not followed the acknowledged topic; "" = there is none."""
+        spread = self.spread
+        if spread is None or not (spread.configured or spread.first_position > 1):
+            return ""
+        for stream in self.streams:
+            if topic_of(stream.name) != _SPREAD:
+                continue
+            for member in self._cluster.members:
+                hosted = member.group(stream.group)
+                if hosted is None:
+                    continue
+                topic = hosted.machine.query(TopicQuery(stream.name))
+                if topic["retain_bytes"] != spread.retain_bytes:
+                    return f"{member.name} keeps {topic['retain_bytes']} bytes of {stream}, not {spread.retain_bytes}"
+                if topic["first_position"] != hosted.machine.query(FirstFromQuery(stream.name, spread.first_position)):
+                    return f"{stream} begins at {topic['first_position']} on {member.name}, not at {spread}"
         return ""
 
     async def _look(self) -> None:

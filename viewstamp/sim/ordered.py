@@ -6,7 +6,7 @@ the process of the member may die. It takes another session when an outcome is u
 | invariant | sentence |
 | --- | --- |
 | OrderStable | all members have the same run of each ORDER, whenever they are asked |
-| GlobalTiles | at the end the records of each topic have the global positions from 1 on, each one once |
+| GlobalTiles | at the end the kept records of each topic have the global positions from its first one on, each once |
 | OrderOnlyCommitted | ... and the order of a stream ends where its records end, on each member |
 | OrderKeepsStreamOrder | ... and the records of a stream have rising positions |
 | MapIsComplete | ... which the group of the stream knows, because group 0 has forgotten them |
@@ -26,10 +26,11 @@ from viewstamp.node.state_machine import (
     MissingRunsQuery,
     OrderStatusQuery,
     Result,
+    SpreadTopicQuery,
     StreamReportsQuery,
     TopicQuery,
 )
-from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.ordering import GlobalRun
@@ -168,6 +169,7 @@ class OrderedStreams:
         self.look()
         places: dict[tuple[str, GlobalPosition], tuple[Stream, int]] = {}
         totals: dict[str, int] = {}
+        kept: dict[str, int] = {}
         for stream in self._streams():
             found = set(self._ends(stream))
             end, _ = max(found)
@@ -175,22 +177,31 @@ class OrderedStreams:
                 raise Violation("OrderOnlyCommitted", f"{stream} has the ends and mapped ends {found}")
             topic = topic_of(stream.name)
             totals[topic] = totals.get(topic, 0) + end - 1
+            kept[topic] = max(self._first_position(member, topic) for member in self._cluster.members)
             for hosted in self._hosts(stream):
-                positions = self._positions(hosted, stream, end)
-                places |= {(topic, position): (stream, local) for local, position in enumerate(positions, 1)}
-        if places.keys() != {(topic, position) for topic, total in totals.items() for position in range(1, total + 1)}:
+                first = hosted.machine.query(TopicQuery(stream.name))["first_position"]
+                positions = self._positions(hosted, stream, first, end)
+                places |= {(topic, position): (stream, local) for local, position in enumerate(positions, first)}
+        wanted = {(topic, position) for topic, end in totals.items() for position in range(kept[topic], end + 1)}
+        if places.keys() != wanted:
             raise Violation("GlobalTiles", f"{totals} records have the positions {sorted(places)}")
         for (stream, _), run in self._given.items():
             for offset in range(run.length):
                 place = topic_of(stream.name), GlobalPosition(run.position + offset)
-                if places.get(place) != (stream, run.local + offset):
+                is_kept = place[1] >= kept[place[0]]
+                if is_kept and places.get(place) != (stream, run.local + offset):
                     raise Violation("OrderStable", f"{run} of {stream} was given, and is not there")
         return sum(totals.values())
 
-    def _positions(self, hosted: Group, stream: Stream, end: Position) -> list[GlobalPosition]:
+    @staticmethod
+    def _first_position(member: Member, topic: str) -> int:
+        """Return the first global position of a topic that was not trimmed, as a member has it."""
+        return member.machine.query(SpreadTopicQuery(topic)).first_position if member.is_up else 1
+
+    def _positions(self, hosted: Group, stream: Stream, first: Position, end: Position) -> list[GlobalPosition]:
         """Return the global positions of the records of a stream, as a member of its group knows them."""
         found: list[GlobalPosition] = []
-        for local in range(1, end):
+        for local in range(first, end):
             position = hosted.machine.query(GlobalPositionQuery(stream, local))
             if position is None:
                 raise Violation("MapIsComplete", f"{hosted.me} does not know the position of {local} of {stream}")

@@ -101,7 +101,9 @@ def run_seed(
     workload = Workload(world, world.loop.entropy("workload"))
     faults = Faults(world, world.loop.entropy("faults"))
     placed = (
-        PlacedGroups(world, swarm.placed, cancels=swarm.cancels, streams=2 * swarm.placed) if swarm.placed else None
+        PlacedGroups(world, swarm.placed, cancels=swarm.cancels, streams=2 * swarm.placed, changes=True)
+        if swarm.placed
+        else None
     )
     archives = Archives(world, workload.topics) if swarm.archives else None
     invariant = detail = ""

@@ -133,6 +133,10 @@ Decisions per kind of batch
   SPREAD_TOPIC    | the same topic exists: Answered; RequestError where    | {"topic": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; TopicExistsError: it is another
                   |                                                        | topic, or has other settings
+  TRIM_SPREAD     | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: it is
+                  | would refuse it now; else Accepted                      | beyond the ordered end of the topic
+  CONFIGURE_      | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: it was
+  SPREAD          | would refuse it now; else Accepted                      | configured after the record's ``since``
   SPREAD_ACTOR    | the actor is spread: Answered; RequestError where       | {"actor": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; RequestError: it has an instance,
                   |                                                        | or is spread in another way

@@ -50,6 +50,7 @@ class Ledger:
             Kind.FORK: self._fork,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
+            **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
             Kind.ORDER: self._order,
             Kind.CONTEXT: self._context,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
@@ -183,6 +184,20 @@ class Ledger:
         state.note(batch.kind, topic.id, *topic.groups)
         if is_change:
             state.access.note(batch, "topic create", f"{topic.name}: {len(topic.groups)} streams")
+        return {"topic": topic.describe()}
+
+    def _change_spread(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, changed = state.spread.changed(batch, state.order)
+        if changed is not None:
+            state.spread.topics[topic.name] = topic = changed
+            if batch.kind is Kind.CONFIGURE_SPREAD:
+                kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}"
+                state.access.note(batch, "topic configure", f"{topic.name}: {kept}")
+            else:
+                state.access.note(batch, "topic trim", f"{topic.name} to global position {topic.first_position}")
+        seconds = round(topic.retain_seconds * 1e6)
+        state.note(batch.kind, topic.id, topic.configured, topic.retain_bytes, seconds, topic.first_position)
         return {"topic": topic.describe()}
 
     # The order of streams.

@@ -200,7 +200,16 @@ class Streams:
                 return self._admit_attempt(batch)
             case Kind.COMMIT:
                 return self._admit_commit(view, batch)
-            case Kind.PLACE_GROUP | Kind.HOSTED | Kind.CANCEL_GROUP | Kind.SPREAD_TOPIC | Kind.ORDER | Kind.CONTEXT:
+            case (
+                Kind.PLACE_GROUP
+                | Kind.HOSTED
+                | Kind.CANCEL_GROUP
+                | Kind.SPREAD_TOPIC
+                | Kind.CONFIGURE_SPREAD
+                | Kind.TRIM_SPREAD
+                | Kind.ORDER
+                | Kind.CONTEXT
+            ):
                 settled = self._state.find_settled(batch)
                 if settled is not None:
                     return Answered(settled)

@@ -8,9 +8,18 @@ of its group, which the leader of that group creates (``node/stream_topics.py``)
 | SPREAD_TOPIC | name, retain_bytes, retain_seconds, slots, groups: [group of each stream], are_named: whether the \
 caller has named the groups | the same topic exists | it has other settings, or other groups than those that were \
 named; a topic of group 0 has the name; a group is not established; a stream of this name exists; there are too many |
+| CONFIGURE_SPREAD | name, retain_bytes, retain_seconds: None = unchanged, since: index | the topic has this retention \
+| there is no such topic; or it was configured after ``since`` |
+| TRIM_SPREAD | name, position: the first global position to keep | it was trimmed to this position or a higher one | \
+there is no such topic; or the position is beyond the ordered end of the topic |
 
 The name identifies a request: a second copy finds the topic that the first one has created, whatever groups its leader
 has chosen. There is no removal, so a copy that arrives late changes nothing. The groups of a topic never change.
+
+Retention is that of each stream, so a topic of *n* streams keeps up to *n* times ``retain_bytes``. If each stream had a
+share of a total, records of a stream with many of them would be deleted while others are nearly empty. A
+CONFIGURE_SPREAD names the index of the record that had configured the topic last, as its sender read it. So a copy that
+arrives after another change is refused, and does not undo it. The leaders of the groups configure and trim the streams.
 
 A record with a field that this release does not know raises ``OutdatedCodeError``, as those of ``placement.py``.
 """
@@ -18,12 +27,11 @@ A record with a field that this release does not know raises ``OutdatedCodeError
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import replace
 from typing import Any, NoReturn
 
-import msgpack
-
-from viewstamp.errors import OutdatedCodeError, RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import GroupId, Index, Stream
+from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
+from viewstamp.ids import GlobalPosition, GroupId, Index, Stream
 from viewstamp.node.state_machine import (
     FreeGroupsQuery,
     Query,
@@ -32,12 +40,13 @@ from viewstamp.node.state_machine import (
     SpreadTopicQuery,
     SpreadTopicsQuery,
 )
+from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.spreading import stream_name
-from viewstamp.wire.staged import decode_fields
+from viewstamp.wire.staged import decode_known
 
 __all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_STREAMS_MAX", "SpreadTopics"]
 
@@ -46,7 +55,13 @@ SPREAD_STREAMS_MAX = 256
 ALL_STREAMS_MAX = 4096
 """The most streams of all spread topics. A group can have that many topics, so that each stream can be created."""
 SLOTS_MAX = 65_536
-_FIELDS = frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"})
+_CONFIGURED = "configured"
+_FIRST_POSITION = "first_position"
+_FIELDS = {
+    Kind.SPREAD_TOPIC: frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"}),
+    Kind.CONFIGURE_SPREAD: frozenset({"name", "retain_bytes", "retain_seconds", "since", "by"}),
+    Kind.TRIM_SPREAD: frozenset({"name", "position", "by"}),
+}
 
 
 class SpreadTopics:
@@ -93,8 +108,19 @@ class SpreadTopics:
             if name in names:
                 raise ValueError(f"topic {name!r} exists twice, with streams and without")
 
+    @property
+    def is_changed(self) -> bool:
+        """Return whether any topic was configured or trimmed, which releases before cannot read."""
+        return any(_changes_of(topic) for topic in self.topics.values())
+
+    def check_trimmed(self, order: Order) -> None:
+        """Check, after a state was loaded, that no topic is trimmed beyond its order. Raises ValueError."""
+        for topic in self.topics.values():
+            if topic.first_position > order.next_position(topic.name):
+                raise ValueError(f"topic {topic.name!r} is trimmed to {topic.first_position}, beyond its order")
+
     def find_settled(self, batch: Batch, placements: Placements, names: Container[str]) -> SpreadTopic | None:
-        """Return the topic if a record would change nothing; None = it would be created.
+        """Return the topic if a record would change nothing; None = it would be applied.
 
         Args:
           batch: the record.
@@ -103,7 +129,7 @@ class SpreadTopics:
 
         Raises:
           TopicExistsError: a topic of this name is another one.
-          RequestError: the record would be refused.
+          UnknownTopicError, RequestError: the record would be refused.
           OutdatedCodeError: it has a field that this release does not know.
         """
         wanted, are_named = _decode(batch)
@@ -136,10 +162,54 @@ class SpreadTopics:
         Raises: as :meth:`find_settled`; a RequestError is a replicated refusal.
         """
         topic = self.find_settled(batch, placements, names)
-        if topic is None:
-            topic, _ = _decode(batch)
-            self._add(topic, placements)
+        if topic is not None:
+            return topic
+        topic, _ = _decode(batch)
+        self._add(topic, placements)
         return topic
+
+    def changed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
+        """Return the topic of a CONFIGURE_SPREAD or TRIM_SPREAD, and as it would be; None = unchanged.
+
+        Raises:
+          UnknownTopicError, RequestError: the record would be refused.
+          OutdatedCodeError: it has a field that this release does not know.
+        """
+        return self._configured(batch) if batch.kind is Kind.CONFIGURE_SPREAD else self._trimmed(batch, order)
+
+    def _trimmed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
+        name, position = decode_known(batch, _FIELDS, name=str, position=int)
+        topic = self._named(name)
+        if position <= topic.first_position:
+            return topic, None
+        end = order.next_position(name)
+        if position > end:
+            raise RequestError(
+                f"the ordered records of topic {name!r} end at global position {end - 1}, so it cannot be trimmed to"
+                f" {position}",
+                remedy=f"trim it to {end} at most; records that were appended just now are ordered in a moment",
+            )
+        return topic, replace(topic, first_position=GlobalPosition(position))
+
+    def _configured(self, batch: Batch) -> tuple[SpreadTopic, SpreadTopic | None]:
+        """Return the topic of a CONFIGURE_SPREAD, and as it would be; None = unchanged. Raises as the record."""
+        _, since = decode_known(batch, _FIELDS, name=str, since=int)
+        name, retain_bytes, retain_seconds = decode_settings(batch)
+        topic = self._named(name)
+        wanted = replace(
+            topic,
+            retain_bytes=topic.retain_bytes if retain_bytes is None else retain_bytes,
+            retain_seconds=topic.retain_seconds if retain_seconds is None else retain_seconds,
+        )
+        if wanted == topic:
+            return topic, None
+        if topic.configured != since:
+            raise RequestError(
+                f"topic {name!r} was configured at index {topic.configured}, after this request was made; it keeps"
+                f" retain_bytes {topic.retain_bytes} and retain_seconds {topic.retain_seconds:g}",
+                remedy="look with `viewstamp topic describe`, and give the command again if it is still wanted",
+            )
+        return topic, replace(wanted, configured=Index(batch.first_index))
 
     def answer(self, query: Query[Any], placements: Placements, names: Container[str]) -> object:
         """Return the answer to a query about spread topics. Raises UnknownTopicError, RequestError."""
@@ -195,7 +265,10 @@ class SpreadTopics:
     def image(self) -> list[object]:
         """Return the topics as plain values."""
         return [
-            [each.id, each.name, each.retain_bytes, each.retain_seconds, each.slots, list(each.groups)]
+            [
+                *(each.id, each.name, each.retain_bytes, each.retain_seconds, each.slots, list(each.groups)),
+                *([changes] if (changes := _changes_of(each)) else []),
+            ]
             for each in self.topics.values()
         ]
 
@@ -206,7 +279,7 @@ class SpreadTopics:
         Raises ValueError or TypeError if they break an invariant.
         """
         topics, last = cls(), 0
-        for number, name, retain_bytes, retain_seconds, slots, groups in image:
+        for number, name, retain_bytes, retain_seconds, slots, groups, *changes in image:
             if type(number) is not int or number <= last:
                 raise ValueError(f"spread topic {number!r} after {last}")
             last = number
@@ -217,6 +290,7 @@ class SpreadTopics:
             if not (0 <= retain_bytes <= RETAIN_BYTES_MAX and 0 <= retain_seconds <= RETAIN_SECONDS_MAX):
                 raise ValueError(f"spread topic {number} keeps {retain_bytes} bytes, {retain_seconds} seconds")
             topic = SpreadTopic(Index(number), name, retain_bytes, retain_seconds, slots, tuple(groups))
+            topic = _read_changes(topic, *changes)
             if name in topics.topics:
                 raise ValueError(f"spread topic {name!r} exists twice")
             try:
@@ -226,6 +300,29 @@ class SpreadTopics:
                 raise ValueError(f"spread topic {number}: {error.message}") from error
             topics._add(topic, placements)
         return topics
+
+
+def _changes_of(topic: SpreadTopic) -> dict[str, int]:
+    """Return what was changed since the creation and is not in the image of an unchanged topic; {} = nothing."""
+    changes = {_CONFIGURED: int(topic.configured)} if topic.configured else {}
+    return changes | ({_FIRST_POSITION: int(topic.first_position)} if topic.first_position > 1 else {})
+
+
+def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> SpreadTopic:
+    """Return a topic with the changes of an image. Raises ValueError or TypeError."""
+    if changes is None:
+        return topic
+    if type(changes) is not dict or not changes or not changes.keys() <= {_CONFIGURED, _FIRST_POSITION}:
+        raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
+    if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
+        raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
+    if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:
+        raise ValueError(f"spread topic {topic.id} was changed at {changes}")
+    return replace(
+        topic,
+        configured=Index(changes.get(_CONFIGURED, 0)),
+        first_position=GlobalPosition(changes.get(_FIRST_POSITION, 1)),
+    )
 
 
 def _free_groups(placements: Placements, streams: int) -> list[GroupId]:
@@ -246,14 +343,7 @@ def _free_groups(placements: Placements, streams: int) -> list[GroupId]:
 
 def _decode(batch: Batch) -> tuple[SpreadTopic, bool]:
     """Return the topic of a record, and whether its groups are named. Raises RequestError, OutdatedCodeError."""
-    _, slots, groups, are_named = decode_fields(batch, name=str, slots=int, groups=list, are_named=bool)
-    unknown = msgpack.unpackb(batch.values()[0]).keys() - _FIELDS
-    if unknown or batch.count != 1:
-        found = ", ".join(sorted(map(brief_repr, unknown))) or f"{batch.count} records"
-        raise OutdatedCodeError(
-            f"a {batch.kind.name} has {found}, which this release does not know",
-            remedy="upgrade this node and start it again",
-        )
+    _, slots, groups, are_named = decode_known(batch, _FIELDS, name=str, slots=int, groups=list, are_named=bool)
     name, retain_bytes, retain_seconds = decode_settings(batch)
     topic = SpreadTopic(Index(batch.first_index), name, retain_bytes or 0, retain_seconds or 0.0, slots, tuple(groups))
     _check_shape(topic)

@@ -14,6 +14,7 @@ from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, Unnee
 from viewstamp.node.order_queries import CoverQuery, OrderTailQuery, TopicOrderQuery
 from viewstamp.node.state_machine import (
     ArchiveQuery,
+    FirstFromQuery,
     FreeGroupsQuery,
     GlobalPositionQuery,
     GlobalRecordQuery,
@@ -255,6 +256,11 @@ class State:
                 return bool(self.archiving)
             case OrphansQuery(ids):
                 return self.runs.orphans(ids, self.end)
+            case SpreadingQuery(record) if record.kind is not Kind.SPREAD_TOPIC:
+                topic, changed = self.spread.changed(record, self.order)
+                return topic if changed is None else None
+            case FirstFromQuery(name, position):
+                return self.maps.first_from(name, position)
             case SpreadTopicsQuery() | SpreadTopicQuery() | FreeGroupsQuery() | SpreadingQuery():
                 return self.spread.answer(query, self.placements, self.names)
             case StreamReportsQuery(group):
@@ -294,6 +300,9 @@ class State:
             return None if self.order.check(batch, self.spread.by_stream) else self.order.describe()
         if batch.kind is Kind.CONTEXT:
             return None if self.maps.check(batch, self.names) else {}
+        if batch.kind in (Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD):
+            present, changed = self.spread.changed(batch, self.order)
+            return {"topic": present.describe()} if changed is None else None
         if batch.kind is Kind.SPREAD_TOPIC:
             topic = self.spread.find_settled(batch, self.placements, self.names)
             return {"topic": topic.describe()} if topic is not None else None
@@ -426,6 +435,7 @@ class State:
             state.maps = StreamMaps.from_image(image[9][1])
         if len(image) > 10:
             state.spread_actors = SpreadActors.from_image(image[10], state.placements)
+        state.spread.check_trimmed(state.order)
         return state
 
 

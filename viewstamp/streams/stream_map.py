@@ -145,6 +145,13 @@ class StreamMap:
             return None
         return Position(self._locals[at] + position - self._positions[at])
 
+    def first_from(self, position: int) -> Position:
+        """Return the local position of the first record with a global one from ``position`` on, or else the end."""
+        at = max(bisect_right(self._positions, position) - 1, 0)
+        if position >= self._positions[at] + self._lengths[at]:
+            return Position(self._locals[at + 1]) if at + 1 < len(self) else self.end
+        return Position(self._locals[at] + max(position - self._positions[at], 0))
+
     def find_global(self, local: int) -> GlobalPosition | None:
         """Return the global position of a record; None as in :meth:`find_local`."""
         at = bisect_right(self._locals, local) - 1
@@ -207,6 +214,11 @@ class StreamMaps:
         """Return the end of the map of a stream."""
         found = self._maps.get(name)
         return found.end if found is not None else Position(1)
+
+    def first_from(self, name: str, position: int) -> Position:
+        """Return the first local position of a stream whose global one is not below ``position``, or its map's end."""
+        found = self._maps.get(name)
+        return found.first_from(position) if found is not None else Position(1)
 
     def find(self, group: GroupId, topic: str, position: int) -> tuple[Stream, Position] | None:
         """Return the stream of ``group``, which is this one, and the local position of a global one; None = unknown.

@@ -358,6 +358,8 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CANCEL_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
+    FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
+    FrameKind.TRIM_SPREAD: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {
         "topic": _is_spread,
         "applied_index": _is_int,

@@ -125,6 +125,8 @@ class Kind(IntEnum):
     ORDER = 29
     CONTEXT = 30
     CONFIGURE_ARCHIVE = 31
+    CONFIGURE_SPREAD = 32
+    TRIM_SPREAD = 33
     SPREAD_ACTOR = 34
 
 

@@ -9,8 +9,16 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
 
-__all__ = ["CreateSpreadTopic", "DescribeSpreadTopic", "ListSpreadTopics", "ReadOrdered"]
+__all__ = [
+    "ConfigureSpreadTopic",
+    "CreateSpreadTopic",
+    "DescribeSpreadTopic",
+    "ListSpreadTopics",
+    "ReadOrdered",
+    "TrimSpreadTopic",
+]
 
+_ADMINISTER = Need(Right.ADMINISTER)
 _POSITION = Range(1, remedy="positions begin at 1")
 _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
@@ -25,7 +33,9 @@ class CreateSpreadTopic(RequestBody):
     groups. The leaders of the groups create the streams afterwards.
 
     OK: ``topic`` = {id, name, retain_bytes, retain_seconds, groups (the group of each stream, from stream 1 on), slots
-    (their number), ranges (a list of [first slot, stream], by the first slot)}. Stream *n* is the topic ``name.n`` on a
+    (their number), ranges (a list of [first slot, stream], by the first slot), configured (the index of the record that
+    has changed its retention last, 0 = none), first_position (the first global position that was not trimmed by a
+    TrimSpreadTopic)}. Stream *n* is the topic ``name.n`` on a
     connection to its group.
     """
 
@@ -35,6 +45,32 @@ class CreateSpreadTopic(RequestBody):
     """The groups of the streams, in turns, at most one for each stream; [] = those with the fewest streams."""
     retain_bytes: int | None = None
     retain_seconds: float | None = None
+
+
+@request(FrameKind.CONFIGURE_SPREAD, needs=_ADMINISTER, record=Kind.CONFIGURE_SPREAD)
+class ConfigureSpreadTopic(RequestBody):
+    """Change the retention of each stream of a spread topic; None = unchanged. OK: as CreateSpreadTopic.
+
+    It changes nothing if the topic has this retention. It is refused if the topic was configured after ``since``, so
+    that a late copy does not undo a later change. The leaders of the groups configure the streams afterwards.
+    """
+
+    name: str
+    retain_bytes: int | None
+    retain_seconds: float | None
+    since: int
+    """``configured`` of the topic, as the client read it before it sent the first copy."""
+
+
+@request(FrameKind.TRIM_SPREAD, needs=_ADMINISTER, record=Kind.TRIM_SPREAD)
+class TrimSpreadTopic(RequestBody):
+    """Drop the records of a spread topic below the global position ``position``. OK: as CreateSpreadTopic.
+
+    It changes nothing if they were dropped before. The leaders of the groups trim the streams afterwards.
+    """
+
+    name: str
+    position: int
 
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))

@@ -1,4 +1,4 @@
-"""Spread topics: the names of their streams, the slots of their records, and the record that creates one. Pure.
+"""Spread topics: the names of their streams, the slots of their records, and the records about them. Pure.
 
 A record falls into a slot by its key, and the *ranges* of the topic assign each slot to a stream. Members and clients
 use the same functions, because a record that is sent to another stream is out of the order of its key.
@@ -13,7 +13,16 @@ from crc32c import crc32c
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["SLOTS", "encode_spread", "slot_of", "slot_ranges", "stream_name", "topic_of"]
+__all__ = [
+    "SLOTS",
+    "encode_configure_spread",
+    "encode_spread",
+    "encode_trim_spread",
+    "slot_of",
+    "slot_ranges",
+    "stream_name",
+    "topic_of",
+]
 
 SLOTS = 4096
 """The number of slots of a new spread topic."""
@@ -72,3 +81,25 @@ def encode_spread(
         "are_named": are_named,
     }
     return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.SPREAD_TOPIC)
+
+
+def encode_configure_spread(
+    name: str, *, since: int, retain_bytes: int | None = None, retain_seconds: float | None = None, by: str = ""
+) -> Batch:
+    """Return the record that changes the retention of a spread topic.
+
+    Args:
+      name: its name.
+      since: ``configured`` of the topic as the caller read it before it sent the request.
+      retain_bytes: the retention of each stream; 0 = everything, None = unchanged.
+      retain_seconds: the same in seconds of log time.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds, "since": since}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CONFIGURE_SPREAD)
+
+
+def encode_trim_spread(name: str, position: int, *, by: str = "") -> Batch:
+    """Return the record that trims a spread topic to the first global position to keep; ``by`` as above."""
+    fields: dict[str, object] = {"name": name, "position": position}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.TRIM_SPREAD)
