@@ -128,7 +128,7 @@ async def test_records_that_are_archived_while_processes_are_killed_are_all_read
 
         tasks = [asyncio.create_task(append()), asyncio.create_task(archive())]
         try:
-            for kill in range(6 if not SOAK else 40):
+            for kill in range(4 if not SOAK else 40):
                 await asyncio.sleep(entropy.uniform(0.3, 1.5))
                 victim = (
                     (await eventually(lambda: leader_of(client))) if kill % 2 == 0 else entropy.choice(cluster.names)

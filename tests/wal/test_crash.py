@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import math
+import os
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -134,6 +135,8 @@ async def reset_and_go_on(wal: Wal, control: ControlFile, journal: Journal) -> N
 
 INTERVAL = replace(SMALL, sync_seconds=0.004, idle_seconds=0.05)
 BOUNDED = replace(SMALL, bytes_max=4 * SMALL.segment_bytes)
+POWER_CUTS = 6 if os.environ.get("VIEWSTAMP_SOAK") else 3
+"""Random outcomes of a power cut at each call."""
 SCRIPTS = [
     (append_and_roll, SMALL),
     (truncate_within_a_group, SMALL),
@@ -237,7 +240,7 @@ def test_a_crash_at_any_disk_call_leaves_every_acknowledged_batch(
     while died:
         call += 1
         disk, journal, died, durable_before = crashed_at(call, script, options)
-        for seed in range(1 if end == "killed" else 6):
+        for seed in range(1 if end == "killed" else POWER_CUTS):
             entropy = random.Random(f"{call} {seed}")
             after = SimulatedDisk()
             after.volume = copy.deepcopy(disk.volume)

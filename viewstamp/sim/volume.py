@@ -405,6 +405,7 @@ class Volume:
 
     Invariants:
       * ``_names`` is the visible state; ``_durable_names`` after all ``_changes``, in order, gives the same
+      * ``_made_by`` has exactly the names in ``_changes``, because a change needs the earlier ones of its names
     """
 
     def __init__(self) -> None:
@@ -551,13 +552,15 @@ class Volume:
         """Return the files in a directory, by name, if any power cut now would leave the name as it is."""
         found = self._listed.get((directory, True))
         if found is None:
-            unsure = {name for change in self._changes for name in change.names}
-            certain = {path: inode for path, inode in self._durable_names.items() if path not in unsure}
+            certain = {path: inode for path, inode in self._durable_names.items() if path not in self._made_by}
             found = self._listed[directory, True] = _within(directory, certain)
         return found
 
     def possible(self, path: str) -> list[Inode]:
         """Return every file that may have this name after a power cut now."""
+        if path not in self._made_by:
+            durable = self._durable_names.get(path)
+            return [] if durable is None else [durable]
         changed = [change.names[path] for change in self._changes if path in change.names]
         return [inode for inode in (self._durable_names.get(path), *changed) if inode is not None]
 
