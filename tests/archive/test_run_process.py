@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -210,18 +211,20 @@ def test_a_call_that_hangs_is_ended_by_rest_and_close(store: RunProcess, tmp_pat
 def test_processes_that_do_not_end_are_two_at_most(store: RunProcess) -> None:
     """As a process that waits for a disk in the kernel: SIGKILL has no effect before the disk answers."""
     processes = []
-    with patched(subprocess.Popen, kill=lambda self: None):
-        for _ in range(2):
-            store.wake()
-            processes.append(process_of(store))
-            processes[-1].send_signal(signal.SIGSTOP)
-            eventually(lambda: is_paused(processes[-1].pid))
-            store.rest()
-        with pytest.raises(UnavailableError, match=r"2 processes .* have not ended yet"):
-            store.wake()
-    for process in processes:
-        process.kill()
-        process.wait(group.PATIENCE_SECONDS)
+    try:
+        with patched(subprocess.Popen, kill=lambda self: None):
+            for _ in range(2):
+                store.wake()
+                processes.append(process_of(store))
+                processes[-1].send_signal(signal.SIGSTOP)
+                eventually(lambda: is_paused(processes[-1].pid))
+                store.rest()
+            with pytest.raises(UnavailableError, match=r"2 processes .* have not ended yet"):
+                store.wake()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(group.PATIENCE_SECONDS)
     store.wake()
 
 
@@ -278,6 +281,7 @@ def test_the_process_ends_with_a_node_that_is_killed(tmp_path: Path, state: str)
         process_group=0,
     )
     assert node.stdout is not None
+    pid, mark = 0, None
     try:
         pid = int(node.stdout.readline())
         mark = start_mark(pid)
@@ -287,7 +291,10 @@ def test_the_process_ends_with_a_node_that_is_killed(tmp_path: Path, state: str)
         node.wait(group.PATIENCE_SECONDS)
         eventually(lambda: start_mark(pid) != mark)
     finally:
-        os.killpg(node.pid, signal.SIGKILL) if state == "forks" else node.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(node.pid, signal.SIGKILL)
+        if mark is not None and start_mark(pid) == mark:  # It is in a session of its own.
+            os.kill(pid, signal.SIGKILL)
         node.wait(group.PATIENCE_SECONDS)
         node.stdout.close()
 
