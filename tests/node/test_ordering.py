@@ -13,7 +13,7 @@ from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_stream_topics import Spreading
-from viewstamp.errors import FrameError, RequestError, UnknownTopicError, ViewstampError
+from viewstamp.errors import FrameError, RequestError, TrimmedError, UnknownTopicError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node import Node
 from viewstamp.node.ordering import Ordering
@@ -236,6 +236,10 @@ async def test_a_topic_is_trimmed_to_a_global_position_in_each_of_its_streams(tm
         await wait_for(lambda: first_positions(group, one) == [4, 4], group.journal.tail)
         await group.run("n3")
         await wait_for(lambda: first_positions(group, two) == [3], group.journal.tail)
+        with pytest.raises(TrimmedError) as trimmed:
+            await anext(client.read("orders", 5))
+        assert trimmed.value.first == 6
+        assert [record.position async for record in client.read("orders", 6)] == [6, 7, 8]
         await client.trim_spread_topic("orders", 9)
         await wait_for(lambda: first_positions(group, two) == [6], group.journal.tail)
         await group.append(one, 1)
