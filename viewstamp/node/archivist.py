@@ -83,6 +83,7 @@ _TIDY_SECONDS = 3600.0
 _IDLE_SECONDS = 10.0
 """Time without a job after which the store frees what its calls need."""
 _JOBS_MAX = 32
+_NOTHING = "nothing was archived"
 _UNPREPARED = "until then the log keeps the records"
 
 ResultT = TypeVar("ResultT")
@@ -264,8 +265,8 @@ class Archivist:
           NotLeaderError: ask the leader. RequestError: a member runs an older release, or acknowledges before it syncs.
           UnavailableError: a member does not answer.
         """
-        self._check_leading()
-        await self._probe(Kind.CONFIGURE_ARCHIVE)
+        self._check_leading("nothing was changed")
+        await self._probe(Kind.CONFIGURE_ARCHIVE, "nothing was changed")
 
     async def stop(self) -> None:
         """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""
@@ -343,13 +344,13 @@ class Archivist:
         assert replica is not None, "a replayed group has one"
         return replica
 
-    def _check_leading(self) -> None:
+    def _check_leading(self, consequence: str = _NOTHING) -> None:
         """Check that this node leads, and acknowledges only what is synced."""
         replica = self._replica
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
         if self._group.options.is_interval:
-            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"})
+            raise _refusing({self._group.me: "acknowledges before it syncs ([wal] durability)"}, consequence)
 
     def check_store(self) -> None:
         """Raise RequestError if no store is configured on this node."""
@@ -383,19 +384,19 @@ class Archivist:
         if not self._leads(term):
             raise not_leader(self._replica.raft.core)
 
-    async def _probe(self, kind: Kind = Kind.FORGET_RUN) -> None:
+    async def _probe(self, kind: Kind = Kind.FORGET_RUN, consequence: str = _NOTHING) -> None:
         """Check that all other members can read records about the archive, up to ``kind``, before the first one."""
         options = self._group.options
         members = self._group.membership.addresses
         others = {node: address for node, address in members.items() if name_of(node) != options.node}
         unfit = await find_unfit(self._network, options.cluster, others, kind)
         if unfit.refusing:
-            raise _refusing(unfit.refusing)
+            raise _refusing(unfit.refusing, consequence)
         if unfit.silent:
             raise UnavailableError(
-                "a member of the cluster does not answer, so its release is unknown; nothing was archived:"
+                f"a member of the cluster does not answer, so its release is unknown; {consequence}:"
                 f" {_listed(unfit.silent)}",
-                remedy="start it, or remove it: `viewstamp members remove`; then archive again",
+                remedy="start it, or remove it: `viewstamp members remove`; then try again",
             )
 
     # Jobs.
@@ -617,10 +618,10 @@ class Archivist:
             await in_thread(pieces.close)
 
 
-def _refusing(members: dict[NodeId, str]) -> RequestError:
+def _refusing(members: dict[NodeId, str], consequence: str) -> RequestError:
     return RequestError(
-        f"a member of the cluster cannot take part; nothing was archived: {_listed(members)}",
-        remedy='run this release on every member, with [wal] durability = "sync"; then archive again',
+        f"a member of the cluster cannot take part; {consequence}: {_listed(members)}",
+        remedy='run this release on every member, with [wal] durability = "sync"; then try again',
     )
 
 

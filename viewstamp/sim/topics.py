@@ -7,7 +7,7 @@ import itertools
 import math
 
 from viewstamp.client.aio import Client
-from viewstamp.errors import OutcomeUnknownError, StorageFullError, UnavailableError
+from viewstamp.errors import OutcomeUnknownError, StorageFullError, TopicExistsError, UnavailableError
 from viewstamp.ids import Position
 from viewstamp.sim.history import ReadFrom, Recorder
 from viewstamp.sim.swarm import Swarm
@@ -59,6 +59,10 @@ class Topics:
         while True:
             try:
                 await client.create_topic(topic, retain_bytes=self._swarm.retain_bytes)
+                return
+            except TopicExistsError:
+                if not self._swarm.archive_settings:  # The operator of the archive changes the retention, too.
+                    raise
                 return
             except PASSING:
                 await asyncio.sleep(0.1)
