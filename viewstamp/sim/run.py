@@ -35,6 +35,7 @@ _GROUPS_CHANCE = 0.3
 """The share of seeds with placed groups, of those with a drawn swarm that allows them: one of eight of all."""
 _ARCHIVES_CHANCE = 0.25
 """The share of seeds with an archive, of those with a drawn swarm that allows it: one of seven of all."""
+_SETTLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +180,8 @@ def _run(
         ),
     )
     check_advances(world)
+    # The leader may have written a record meanwhile, for example because an archive delay has ended.
+    loop.run_until(lambda: world.has_settled, seconds=_SETTLE_SECONDS)
     loop.check()
     if placed is not None:
         placed.check()
