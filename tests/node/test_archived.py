@@ -203,6 +203,18 @@ async def stage(client: Client) -> None:
     await sink.commit(0, [await attempt.seal()])
 
 
+async def test_records_behind_a_topic_that_was_archived_as_a_whole_are_read_and_archived(tmp_path: Path) -> None:
+    """The topic has no entry for them in its sparse map, and its last entry is at an index that the log has deleted."""
+    source = Source(tmp_path)
+    async with archived_group(tmp_path, lambda _: source) as group:
+        client = group.client()
+        assert first_index(group) > 1
+        await client.append("orders", b"behind")
+        assert (await read(client))[-1].value == b"behind"
+        end = await client.archive_topic("orders", delay=0.0)
+        assert end == len(await read(client)) + 1
+
+
 async def test_a_row_group_that_many_read_at_once_is_loaded_once(tmp_path: Path) -> None:
     source = Source(tmp_path)
     async with archived_group(tmp_path, lambda _: source) as group:

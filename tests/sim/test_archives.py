@@ -51,6 +51,15 @@ def test_topics_with_settings_archive_themselves_and_delete_only_what_is_archive
         assert run_seed(2, swarm=swarm).invariant == "DeletedWasArchived"
 
 
+@pytest.mark.parametrize("seed", [8, 11])
+def test_a_reader_gets_each_record_once_where_the_log_divides_them_otherwise_than_a_run(seed: int) -> None:
+    """Of seed 8 a reader got records twice. Of seed 11 a replay failed, because the log lacked archived records."""
+    swarm = replace(SMALL, sinks=1, actors=3, value_bytes_max=200, driver_seconds=1000.0, seconds=8.0)
+    verdict = run_seed(seed, swarm=replace(swarm, pause_seconds=0.15))
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.archive_drops >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "is_bucket"), [(4, False), (6, True)])
 def test_no_fault_of_the_store_or_of_a_node_loses_an_archived_record(seed: int, is_bucket: bool) -> None:

@@ -11,9 +11,10 @@ from viewstamp.client.connection import NodeConnection
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
-from viewstamp.errors import PeerError, RequestError, TrimmedError
-from viewstamp.ids import Position, TopicId
-from viewstamp.wire.batch import Batch, Kind, Record
+from viewstamp.errors import FrameError, PeerError, RequestError, TrimmedError
+from viewstamp.ids import Index, Position, TopicId
+from viewstamp.wire.batch import Batch, Kind, Record, build_columns
+from viewstamp.wire.columns import slice_columns
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import DescribeTopic, ReadTopic
 from viewstamp.wire.schema import RequestBody
@@ -146,7 +147,11 @@ class TopicReader:
         self._is_begun = True
 
     async def _fetch(self, position: Position) -> list[Batch]:
-        """Return the batches from the one that has ``position`` on; [] = there is none yet, if the reader follows."""
+        """Return the batches from ``position`` on; [] = there is none yet, if the reader follows.
+
+        The first batch of an answer may begin before it. Two nodes, and the log and the archive of one node, divide
+        the same records into different batches.
+        """
         wait = self._options.follow_wait if self._follow else 0.0
         request = ReadTopic(
             topic=self._topic_id,
@@ -170,8 +175,28 @@ class TopicReader:
             if batch.topic != self._topic_id or batch.kind not in (Kind.RECORDS, Kind.STAGED):
                 raise PeerError(f"{node.address} sent {batch!r}, which has no records of topic {self._topic_id}")
             expected = Position(batch.first_position + batch.count)
+        if batches and batches[0].first_position < position:
+            batches[0] = _from(batches[0], position)
         self.applied_index = max(self.applied_index, int(frame.body["applied_index"]))
         return batches
 
     async def _ask(self, request: RequestBody, *, wait: float) -> tuple[NodeConnection, Frame]:
         return await self._router.ask_any(request, seconds=self._options.timeout + wait, wait=wait, node=self._node)
+
+
+def _from(batch: Batch, position: Position) -> Batch:
+    """Return the records of a batch from a position on, as a batch. Raises FrameError if its layout is invalid."""
+    skip = position - batch.first_position
+    try:
+        columns = slice_columns(batch.columns(), skip, batch.count)
+    except (ValueError, IndexError, OverflowError) as error:
+        raise FrameError(f"{batch!r} has an invalid layout: {error}") from error
+    rest = build_columns(columns, topic=batch.topic)
+    rest.stamp(
+        term=batch.term,
+        first_index=Index(batch.first_index + skip),
+        previous_term=batch.previous_term,
+        log_time=batch.log_time,
+        first_position=position,
+    )
+    return rest

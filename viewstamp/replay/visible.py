@@ -359,12 +359,19 @@ class _Planner:
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
         away: list[VisibleItem] = []
+        holes: dict[int, int] = {}
+        """By topic, the end of the last archived item that the log lacks. Staged records are in the log long before
+        the records that precede them, so the log may still have those; without a gap only what follows can be shown."""
+        for item in itertools.chain(below, plan):
+            end = item.first_position + item.count
+            if item.place == _NOWHERE and first[item.topic] < end <= archived[item.topic]:
+                holes[item.topic] = max(end, holes.get(item.topic, 0))
         kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:
                 continue
-            if item.place == _NOWHERE:
+            if item.place == _NOWHERE or item.first_position < holes.get(item.topic, 0):
                 if item.first_position + item.count > archived[item.topic]:
                     raise self._lost[item.topic, item.first_position]
                 away.append(item)
@@ -389,8 +396,8 @@ class _Planner:
         self._find(
             "archived",
             self._chain.replicas[0].directory,
-            f"{what}: the log has deleted them, and they are in committed runs of the archive, whose files are not read"
-            " here",
+            f"{what}: the log has deleted them, or records behind them, and they are in committed runs of the archive,"
+            " whose files are not read here",
         )
 
     def _batch(self, place: int) -> Batch:

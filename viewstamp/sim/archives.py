@@ -12,6 +12,7 @@ only |
 committed run, and has read the whole object of each such run since its start, when it was intact |
 | KeptIsReadable | a read from a member returns the record at the position that was asked for, and the following ones \
 in order, or an error: that the member cannot say now, or that the object is damaged while a fault has damaged one |
+| EveryMemberReads | when the faults have ended, each member returns every kept record within the minute |
 | NothingLeft | when the faults have ended, and it was tidied up, the store has the objects of the committed runs, and \
 nothing else; each of these runs has kept records |
 
@@ -22,7 +23,7 @@ and in the end with the answers to the clients. The store has three more invaria
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from viewstamp.archive.run_file import run_name
@@ -84,6 +85,7 @@ class Archives:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
         self._is_clean = False
+        self._is_quiet: Callable[[], bool] = lambda: False
         self._ids: dict[int, tuple[int, int, int]] = {}
         self.runs: set[int] = set()
         """The runs that were committed."""
@@ -112,9 +114,10 @@ class Archives:
 
         self._world.loop.after_event = after_each
 
-    def stop(self) -> None:
-        """End the faults of the store; the operator tidies up, and ends."""
+    def stop(self, is_quiet: Callable[[], bool]) -> None:
+        """End the faults of the store; the operator tidies up when ``is_quiet``, because trims go on until then."""
         self._is_over = True
+        self._is_quiet = is_quiet
         self.faults.stop()
         self.store.calm()
 
@@ -188,11 +191,26 @@ class Archives:
                 await client.configure_topic(topic, archive=False, retain_bytes=0)
 
     async def _tidy(self, client: Client) -> None:
+        is_quiet = self._is_quiet()
+        if is_quiet:
+            for member in self._world.members:
+                for topic in self._topics.names:
+                    await self._read_all(client, topic, member.name)
         for topic in self._topics.names:
             with suppress(UnknownTopicError):
                 await client.archive_topic(topic, 1)
         await client.find_orphans(remove=True)
-        self._is_clean = not self.store.late and not await client.find_orphans() and not self._left()
+        self._is_clean = is_quiet and not self.store.late and not await client.find_orphans() and not self._left()
+
+    async def _read_all(self, client: Client, topic: str, node: str) -> None:
+        """Read a topic from a member, from its first record on. Raises as the client's calls."""
+        at = 0
+        with suppress(UnknownTopicError, RequestError):  # It has not joined yet, or the topic is trimmed meanwhile.
+            async for record in client.read(topic, node=node):
+                if at and record.position != at:
+                    raise self._violation("KeptIsReadable", f"{node} returns {record.position} of {topic} for {at}")
+                self._topics.observed.note(topic, record.position, record.value, record.timestamp)
+                at = record.position + 1
 
     async def _check_some_run(self, client: Client) -> None:
         runs = [run.id for run in await client.list_runs() if run.state == "committed"]
@@ -229,6 +247,9 @@ class Archives:
             swarm = self._world.swarm
             if not (swarm.retain_bytes or swarm.trim_chance or swarm.archive_settings):
                 raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} trimmed: {error}") from error
+        except RequestError as error:
+            if "no node is named" not in error.message:  # It was removed, or has not joined yet.
+                raise
         except CorruptionError as error:
             if not self._was_damaged(began):
                 raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} damaged: {error}") from error
@@ -397,12 +418,16 @@ class Archives:
 def archived_batches(archives: Archives, member: Member, topic: str, begin: Index) -> list[Batch]:
     """Return the batches of the runs of a topic that were in the member's log before ``begin``."""
     found = member.machine.query(ArchiveQuery(topic))
+    runs = [run for run in found.runs if run.state == "committed" and run.end > found.first_position]
+    # Staged records are in the log before those around them, so a run may be there in part.
+    last = max((number for number, run in enumerate(runs) if run.first_index < begin), default=-1)
+    # The map of the topic may name an index that the log has deleted, for a record that it still has.
+    while 0 <= last < len(runs) - 1 and member.machine.query(LocationQuery(found.id, runs[last].end))[0] < begin:
+        last += 1
+    if last < 0 and runs and member.machine.query(LocationQuery(found.id, found.first_position))[0] < begin:
+        last = len(runs) - 1
     batches: list[Batch] = []
-    for run in found.runs:
-        if run.state != "committed" or run.end <= found.first_position:
-            continue
-        if member.machine.query(LocationQuery(found.id, max(run.first, found.first_position)))[0] >= begin:
-            break
+    for run in runs[: last + 1]:
         opened = archives.open(run)
         for group in opened.footer.groups:
             batches += Batch.decode_all(opened.load(Position(group.first)).data)

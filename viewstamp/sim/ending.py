@@ -53,9 +53,14 @@ def contents_of(member: Member, archives: Archives | None = None) -> dict[str, K
             kept.values.extend(batch.values()[gone:])
             kept.times.extend([batch.log_time] * (batch.count - gone))
         for batch in batches:
-            if batch.first_index < index:
-                continue
+            if batch.first_index < index or first > topic["last_position"]:
+                continue  # All records are archived in the second case.
             for found in _made_visible(batch, topic["id"], node.group.wal, node.machine):
+                if isinstance(found, int):
+                    at = Position(at + found)
+                    if at > first:
+                        raise Violation("TopicsAreWhole", f"{member.id} lacks {found} records before {at} of {topic}")
+                    continue
                 if batch.kind is Kind.RECORDS and found.first_position != at:
                     raise Violation(
                         "PositionsHaveNoGap", f"{member.id}: {found!r} at {found.first_position} after {at - 1}"
@@ -85,15 +90,23 @@ def _batches(wal: Wal, begin: int) -> list[Batch]:
     return batches
 
 
-def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch]:
-    """Return the batches of a topic that become visible with ``batch``: itself, or the batches that it commits."""
+def _made_visible(batch: Batch, topic: int, wal: Wal, machine: StateMachine) -> list[Batch | int]:
+    """Return the batches of a topic that become visible with ``batch``: itself, or the batches that it commits.
+
+    Of a committed batch that the log has deleted, because it is archived, the number of its records.
+    """
     if batch.kind is Kind.RECORDS:
         return [batch] if batch.topic == topic else []
     if batch.kind is not Kind.COMMIT or not machine.query(CommitEffectQuery(index=batch.first_index)):
         return []
     entries = [entry for _, entries in decode_commit(batch).parts for entry in entries_of(entries)]
-    found = [wal.read(Index(entry.index), 1)[0] for entry in entries if entry.topic == topic]
-    for entry, each in zip((entry for entry in entries if entry.topic == topic), found, strict=True):
+    entries = [entry for entry in entries if entry.topic == topic]
+    found: list[Batch | int] = [
+        wal.read(Index(entry.index), 1)[0] if entry.index >= wal.first_index else entry.count for entry in entries
+    ]
+    for entry, each in zip(entries, found, strict=True):
+        if isinstance(each, int):
+            continue
         if (each.kind, each.first_index, each.topic, each.count) != (Kind.STAGED, entry.index, topic, entry.count):
             raise Violation("CommitsAreTrue", f"{batch!r} names {entry}, in the log is {each!r}")
     return found

@@ -165,7 +165,7 @@ def _run(
     if placed is not None:
         placed.stop()
     if archives is not None:
-        archives.stop()
+        archives.stop(lambda: workload.is_done)
     # A session that lost acknowledged batches cannot go on, so its client waits for ever.
     check_liveness(
         world,

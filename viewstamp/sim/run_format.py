@@ -23,11 +23,14 @@ from viewstamp.archive.store import ObjectFile
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.wire.batch import Batch, Columns, build_columns
+from viewstamp.wire.columns import slice_columns
 
 __all__ = ["SimpleRuns"]
 
 _PART_RECORDS = 8
 """Records after which a part ends: few, so that most runs have several parts."""
+_BATCH_RECORDS = 3
+"""A batch ends at each multiple of this position."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -61,6 +64,14 @@ class _Writer:
         self._digest = _new_digest()
 
     def add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
+        """Add records, as batches that begin at other positions than those of the log, as Parquet's do."""
+        start = 0
+        while start < columns.count:
+            end = min(columns.count, start + _BATCH_RECORDS - (self.end - 1) % _BATCH_RECORDS)
+            self._add(term, Index(first_index + start), log_time, slice_columns(columns, start, end))
+            start = end
+
+    def _add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
         batch = build_columns(columns, topic=self._ids[2])
         batch.stamp(
             term=term,

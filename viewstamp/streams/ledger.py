@@ -217,6 +217,11 @@ class Ledger:
 
     def _archive(self, batch: Batch) -> Answer:
         run = self.state.runs.apply(batch, self.state.topics)
+        topic = self.state.topics[run.topic]
+        if batch.kind is Kind.COMMIT_RUN and run.end == topic.next_position:
+            if self.before_topic is not None:
+                self.before_topic(topic)
+            topic.begin_entry()
         self.state.note(batch.kind, run.id, run.topic, run.first, run.end)
         return {"run": run.describe()}
 

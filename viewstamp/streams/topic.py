@@ -115,6 +115,13 @@ class Topic:
         self._latest = time
         self.next_position += count  # type: ignore[assignment]  # without Position(...), which is a function call
 
+    def begin_entry(self) -> None:
+        """Give the next records an entry of their own in the sparse map, because no log has to keep those before.
+
+        Otherwise the map would find them from an index on that the log has deleted.
+        """
+        self._due_bytes = 0
+
     # Retention.
 
     def configure(self, retain_bytes: int, retain_seconds: float, archive: ArchiveSettings = OFF) -> None:
