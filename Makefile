@@ -36,7 +36,7 @@ DEV_REQUIREMENTS = import tomllib; \
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark docs test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore traces mutants bench bench-spark setup
+.PHONY: help demo demo-spark demo-archive docs test test-core test-wheel test-pythons check fix sim soak soak-power fuzz explore traces mutants bench bench-spark setup
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ demo: $(VENV)/.installed $(VENV)/.flights ## three real nodes, 336,776 records, 
 
 demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records through Spark, exactly once, whatever is killed; and a plot
 	@$(PY) -m viewstamp demo-spark $(ARGS)
+
+demo-archive: $(VENV)/.archive $(VENV)/.plot $(VENV)/.flights ## the same records into an archive, the leader killed meanwhile, the logs dropped, all read back; and a plot
+	@$(PY) -m viewstamp demo-archive $(ARGS)
 
 test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot $(VENV)/.docs ## run the tests (ARGS="tests/wal -k torn")
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
@@ -136,6 +139,11 @@ $(VENV)/.dev: $(VENV)/.installed
 $(VENV)/.spark: $(VENV)/.installed
 	@echo "installing Spark and a Java into $(VENV): about 900 MB, and two minutes, once"
 	@$(PIP) -e ".[spark]"
+	@touch $@
+
+$(VENV)/.archive: $(VENV)/.installed
+	@echo "installing what writes Parquet into $(VENV)"
+	@$(PIP) -e ".[archive]"
 	@touch $@
 
 $(VENV)/.plot: $(VENV)/.installed

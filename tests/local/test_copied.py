@@ -118,6 +118,7 @@ CHANGES = (
 
 LEFT_OUT = {
     "demo-spark": "refuses a directory with a cluster in the same way as demo, and starts a JVM first",
+    "demo-archive": "refuses a directory with a cluster in the same way as demo",
     "bench wal": "writes a file of its own into the directory, and knows no cluster",
 }
 REQUESTS = list(COMMANDS)[: list(COMMANDS).index("cluster status")]

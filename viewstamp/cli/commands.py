@@ -17,6 +17,7 @@ _TLS_HELP: Final = "With --cluster: the authority of a cluster with TLS."
 _COMMANDS: Final = {
     "demo": "demo:demo",
     "demo-spark": "demo:demo_spark",
+    "demo-archive": "demo:demo_archive",
     "cluster": "cluster",
     "members": "members",
     "group": "groups",

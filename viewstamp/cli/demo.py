@@ -1,4 +1,4 @@
-"""``viewstamp demo`` and ``viewstamp demo-spark``: append records, kill nodes meanwhile, prove that none is lost."""
+"""The demos: append records, kill nodes meanwhile, and prove that none is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json, say
 from viewstamp.terminal.show import Show
 
-__all__ = ["demo", "demo_spark"]
+__all__ = ["demo", "demo_archive", "demo_spark"]
 
 NodesOption = Annotated[int, typer.Option("--nodes", metavar="N", min=3, max=9, help="Number of nodes.")]
 KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the data of the cluster, which is stopped.")]
@@ -92,6 +92,38 @@ def demo_spark(
 
     def run(path: str, show: Show) -> Coroutine[Any, Any, _Result]:
         return SparkDemo(path, nodes, picture, show).run()
+
+    return _prove(run, directory, keep=keep, output=output)
+
+
+def demo_archive(
+    input: Annotated[  # noqa: A002 - the name of the option
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Lines to append. [default: flights, or generated lines]"),
+    ] = None,
+    nodes: NodesOption = 3,
+    directory: LocalDirOption = Path(DEFAULT_DIRECTORY),
+    keep: KeepOption = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.png", help="The picture. [default: DIR/demo-archive.png]")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> int:
+    """Archive a data set, kill the leader meanwhile, drop the logs, and prove that each record is read back.
+
+    Takes about a minute. It needs the extra `archive`, and the extra `plot` for the picture.
+    """
+    from viewstamp.demo.archive_run import ArchiveDemo, check_archive_demo
+    from viewstamp.demo.directory import ARCHIVE_PLOT
+    from viewstamp.demo.source import Source
+
+    if input is not None and not input.is_file():
+        raise ConfigError(f"{input} is not a file", remedy="name a file of lines with --input, or leave it out")
+    picture = os.path.abspath(directory / ARCHIVE_PLOT if plot is None else plot)
+    check_archive_demo(picture, in_directory=plot is None)
+
+    def run(path: str, show: Show) -> Coroutine[Any, Any, _Result]:
+        return ArchiveDemo(path, nodes, Source.prepare(path, input, show), picture, show).run()
 
     return _prove(run, directory, keep=keep, output=output)
 

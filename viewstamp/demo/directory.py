@@ -16,11 +16,13 @@ from viewstamp.config.create import node_file
 from viewstamp.errors import ConfigError
 from viewstamp.host.private import make_private_directory
 
-__all__ = ["PLOT", "DemoDirectory", "adopt"]
+__all__ = ["ARCHIVE_PLOT", "PLOT", "DemoDirectory", "adopt"]
 
 MARKER: Final = "demo.json"
 PLOT: Final = "demo-spark.png"
 """The picture of a demo. It stays when the demo ends, and a later demo accepts it in its directory."""
+ARCHIVE_PLOT: Final = "demo-archive.png"
+"""That of the archive demo."""
 
 
 class DemoDirectory:
@@ -41,7 +43,7 @@ class DemoDirectory:
         """
         marker = os.path.join(path, MARKER)
         make_private_directory(path)
-        if set(os.listdir(path)) - {PLOT} and not os.path.exists(marker):
+        if set(os.listdir(path)) - {PLOT, ARCHIVE_PLOT} and not os.path.exists(marker):
             raise ConfigError(
                 f"{path} is not empty, and a demo needs an empty directory",
                 remedy="name another directory with --dir, or delete this one if you do not need its files",
@@ -99,7 +101,7 @@ def _remove(path: str, *, but: str = "") -> None:
     for name in os.listdir(path):
         full = os.path.join(path, name)
         if name != but and re.fullmatch(
-            r"n[0-9]+(\.toml(\.new|\.removed)?)?|cluster\.lock|(flights|lines)\.jsonl|spark|demo\.json", name
+            r"n[0-9]+(\.toml(\.new|\.removed)?)?|cluster\.lock|(flights|lines)\.jsonl|spark|archive|demo\.json", name
         ):
             if os.path.isdir(full):
                 shutil.rmtree(full)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from viewstamp.terminal.bulk import Appended
     from viewstamp.terminal.show import Show
 
-__all__ = ["APPEND_SECONDS", "WAIT_SECONDS", "WATCH_SECONDS", "Demo", "start_reader"]
+__all__ = ["APPEND_SECONDS", "WAIT_SECONDS", "WATCH_SECONDS", "Demo", "disk_bytes", "start_reader"]
 
 KILLS: Final = (1 / 2, 3 / 4)
 WAIT_SECONDS: Final = 60.0
@@ -40,15 +40,20 @@ WATCH_SECONDS: Final = 0.2
 class Demo:
     """One run, from the first process to the last reader. It ends all its processes."""
 
-    def __init__(self, directory: str, nodes: int, source: Source, show: Show) -> None:
+    def __init__(
+        self, directory: str, nodes: int, source: Source, show: Show, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Prepare; ``settings`` are those of the nodes, as for :meth:`LocalCluster.open_or_create`."""
         from viewstamp.demo.result import DemoResult
         from viewstamp.local.cluster import LocalCluster
         from viewstamp.terminal.bulk import Appended
 
         self._source = source
         self._show = show
-        self._cluster: LocalCluster = LocalCluster.open_or_create(directory, nodes)
-        self._result = DemoResult(source=source, nodes=nodes)
+        self._cluster: LocalCluster = LocalCluster.open_or_create(directory, nodes, settings)
+        self._result: DemoResult = DemoResult(source=source, nodes=nodes)
+        self._kills: Sequence[float] = KILLS
+        """At which shares of the lines the leader is killed."""
         self._appended: Appended = Appended()
         self._sent = 0
         self._last_index = 0
@@ -71,13 +76,17 @@ class Demo:
             await self._read_offline()
             self._measure_disk()
         finally:
-            self._show.close()
-            if self._fallen is not None:
-                self._fallen.cancel()
-                await asyncio.gather(self._fallen, return_exceptions=True)
-            for node in self._cluster.nodes.values():
-                await node.kill()
+            await self._end()
         return self._result
+
+    async def _end(self) -> None:
+        """End all processes."""
+        self._show.close()
+        if self._fallen is not None:
+            self._fallen.cancel()
+            await asyncio.gather(self._fallen, return_exceptions=True)
+        for node in self._cluster.nodes.values():
+            await node.kill()
 
     # Appending while nodes are killed.
 
@@ -122,7 +131,7 @@ class Demo:
         from viewstamp.terminal.lines import chunks_of, opened, read_lines
 
         limit = client.record_bytes_max
-        stops = [int(self._source.lines * share) for share in KILLS]
+        stops = [int(self._source.lines * share) for share in self._kills]
         with opened(self._source.path) as descriptor:
             async for chunk in chunks_of(read_lines(descriptor, limit), lambda _: None):
                 at = 0
@@ -236,7 +245,7 @@ class Demo:
         from viewstamp.wal.offline import inspect
 
         nodes = self._cluster.nodes.values()
-        self._result.disk_bytes = sum(_disk_bytes(node.directory) for node in nodes)
+        self._result.disk_bytes = sum(disk_bytes(node.directory) for node in nodes)
         self._result.filesystem = RealDisk().filesystem(self._cluster.directory)
         # A group is one write and one sync.
         groups = sum(entry.kind == "group" for node in nodes for entry in inspect(RealDisk(), node.directory))
@@ -249,7 +258,8 @@ def start_reader(command: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
 
 
-def _disk_bytes(directory: str) -> int:
+def disk_bytes(directory: str) -> int:
+    """Return the bytes that the files of a directory take on the disk; 0 = there is none."""
     blocks = 0
     for base, _, names in os.walk(directory):
         for name in names:
