@@ -111,6 +111,8 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     lines_file.write_bytes(b"three\nfour\n")
     within = run("append", "orders", str(lines_file), "--stream", "2")
     assert (within["acknowledged"], within["first_position"], within["streams"]) == (2, 3, [2])
+    ordered = run("append", "bills", str(lines_file), "--ordered", "--stream", "2")
+    assert (ordered["first_position"], ordered["first_global_position"], ordered["last_global_position"]) == (1, 1, 2)
     anywhere = run("append", "orders", str(lines_file))
     assert (anywhere["acknowledged"], len(anywhere["streams"])) == (2, 1)
     assert (

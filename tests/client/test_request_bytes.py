@@ -12,8 +12,10 @@ import pytest
 
 from tests.client.cluster import Act, Cluster, Peer
 from tests.client.test_actors import Inventory
+from viewstamp.client.results import Receipt
 from viewstamp.client.sinks import Attempt
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
+from viewstamp.ids import Index, Position, Term
 from viewstamp.wire.frame import Frame, FrameKind
 
 RECORD = Path(__file__).with_name("request_bytes.txt")
@@ -124,6 +126,7 @@ async def use_everything(cluster: Cluster) -> None:
     await client.transfer_leadership("n2")
     await client.transfer_leadership()
     for unanswered in (
+        client.find_global_position("parts", Receipt(Position(3), Term(1), Index(1), 1, stream=1), timeout=0.1),
         client.describe_log("n1", timeout=0.1),
         client.describe_log("n1", stale=True, timeout=0.1),
         client.copy_log("n1", 1, 9, bytes_max=1000, timeout=0.1),

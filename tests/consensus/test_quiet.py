@@ -161,6 +161,24 @@ def test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect() -> None:
         assert raft.core.output.messages == before
 
 
+def test_a_leader_sends_its_commit_end_before_the_next_tick_if_a_caller_asks_for_it() -> None:
+    group = settled()
+    group.propose(ONE)
+    group.settle()
+    leader, follower = group[ONE].raft, group[TWO].raft
+    assert leader is not None
+    assert follower is not None
+    end = leader.core.log.commit_end
+    assert end == leader.core.log.end > follower.core.log.commit_end
+    leader.tell_commit_end()
+    ready = leader.ready()
+    assert ready is not None
+    assert [each.commit_end for each in ready.messages if isinstance(each, HeartbeatRequest)] == [end, end]
+    for raft in (leader, follower):
+        raft.tell_commit_end()
+        assert not raft.core.output.messages, "a follower sends none, and a leader does it once"
+
+
 def test_heartbeats_of_a_leader_with_unacknowledged_records_are_not_shared() -> None:
     """They must be lost with its appends, because its followers would otherwise never elect another leader."""
     group = settled()

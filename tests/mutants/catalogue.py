@@ -18,6 +18,7 @@ from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.order_mutants import ORDER_MUTANTS
+from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
@@ -89,6 +90,7 @@ _ALL = {
     **INTERVAL_MUTANTS,
     **BACKUP_MUTANTS,
     **TLS_MUTANTS,
+    **ORDERED_APPEND_MUTANTS,
     **ORDER_MUTANTS,
     **READER_MUTANTS,
     **FORK_MUTANTS,

@@ -1184,6 +1184,20 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "client-sends-messages", Case("tests/node/test_server.py::test_a_client_that_sends_a_peers_message_is_no_peer")
     ),
+    Record("ordered-by-a-report", Case("tests/sim/test_ordered.py::test_the_order_survives_faults_and_lost_disks[6]")),
+    Record("ordered-by-a-guess", Case("tests/sim/test_ordered.py::test_the_records_of_all_streams_are_ordered")),
+    Record(
+        "wait-lost-with-its-leader", Case("tests/sim/test_ordered.py::test_the_order_survives_faults_and_lost_disks[3]")
+    ),
+    Record(
+        "wait-until-the-next-round",
+        Case("tests/sim/test_ordered.py::test_a_caller_that_waits_is_not_kept_until_the_next_round"),
+    ),
+    Record("wait-for-nobody", Case("tests/node/test_ordered_appends.py::test_a_caller_that_goes_is_not_waited_for")),
+    Record(
+        "one-request-for-each-caller",
+        Case("tests/node/test_ordered_appends.py::test_one_request_serves_all_callers_of_a_stream"),
+    ),
     Record(
         "order-takes-shrunk",
         Case("tests/streams/test_order.py::test_any_history_of_reports_leaders_and_snapshots_keeps_the_invariants"),

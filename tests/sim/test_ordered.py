@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from viewstamp.sim.faults import Faults
 from viewstamp.sim.groups import GroupPlacer
 from viewstamp.sim.order_readers import OrderReaders
 from viewstamp.sim.ordered import OrderedStreams
+from viewstamp.sim.ordered_appends import OrderedAppends
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
@@ -31,6 +33,7 @@ class OrderedWorld(World):
         )
         self.ordered = OrderedStreams(self, lambda: self.placer.streams)
         self.readers = OrderReaders(self, lambda: self.placer.topics, readers)
+        self.appends = OrderedAppends(self, lambda: self.placer.streams if self.placer.is_done else [])
         self.damages.on_disk_loss = self.placer.look
         for member in self.members:
             self.bring_up(member)
@@ -38,20 +41,29 @@ class OrderedWorld(World):
         self.ordered.start()
         if readers:
             self.readers.start()
+        self.appends.start()
 
     def _on_seen(self, placed: PlacedGroup) -> None:
         self.watch(placed.id, frozenset(placed.members))
+
+    def has_returned(self, before: Counter[Stream]) -> bool:
+        """Return whether ordered appends to each stream have returned since ``before``."""
+        return all(self.appends.counts[each] >= before[each] + 4 for each in self.placer.streams)
 
     def finish(self) -> int:
         """End all faults, wait until everything is ordered, and check it; return the number of ordered records."""
         self.calm()
         assert self.loop.run_until(lambda: self.placer.is_done, seconds=60.0), self.describe()
+        before = self.appends.counts
         assert self.loop.run_until(lambda: self.ordered.written >= 10, seconds=60.0), self.describe()
+        assert self.loop.run_until(lambda: self.has_returned(before), seconds=60.0), self.describe()
         self.ordered.stop()
+        self.appends.stop()
         check_liveness(
             self,
             lambda: (
                 self.ordered.is_done
+                and self.appends.is_done
                 and all(is_settled(self.members, each) for each in self.placer.placed)
                 and self.ordered.is_complete
                 and self.readers.are_at_the_end
@@ -59,6 +71,7 @@ class OrderedWorld(World):
         )
         self.loop.check()
         records = self.ordered.check()
+        self.appends.check()
         if self.readers.seen:
             assert self.readers.check(self.places()) == records
         return records
@@ -127,7 +140,15 @@ def test_the_order_goes_on_wherever_a_leader_dies(death: int, is_of_group_0: boo
         world.close()
 
 
-@pytest.mark.parametrize("mutant", ["order-skips-a-position", "forget-what-is-ordered", "one-space-for-all-topics"])
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "order-skips-a-position",
+        "forget-what-is-ordered",
+        "one-space-for-all-topics",
+        "ordered-by-a-guess",
+    ],
+)
 def test_a_planted_mistake_is_found(mutant: str) -> None:
     with CATALOGUE[mutant].plant():
         world = OrderedWorld(1, CALM, number=3, readers=0)
@@ -136,3 +157,16 @@ def test_a_planted_mistake_is_found(mutant: str) -> None:
                 world.finish()
         finally:
             world.close()
+
+
+def test_a_caller_that_waits_is_not_kept_until_the_next_round() -> None:
+    """The simulated network takes milliseconds, and a round 0.25 s."""
+    world = OrderedWorld(1, CALM, number=3)
+    try:
+        assert world.loop.run_until(lambda: world.ordered.written >= 4, seconds=60.0)
+        assert world.loop.run_until(lambda: len(world.appends.returned) >= 40, seconds=60.0), world.describe()
+        took = sorted(each.seconds for each in world.appends.returned)
+        assert took[len(took) // 2] < 0.1
+        assert world.finish() >= 10
+    finally:
+        world.close()

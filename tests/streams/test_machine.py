@@ -31,7 +31,7 @@ from viewstamp.errors import (
 from viewstamp.ids import GROUP_0, GlobalPosition, GroupId, Index, NodeId, Position, Sequence, Stream, Term
 from viewstamp.node.actor_owners import ActorSpreadingQuery, OwnedQuery, SpreadActorsQuery
 from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
-from viewstamp.node.order_queries import CoverQuery, OrderTail, OrderTailQuery, TopicOrderQuery
+from viewstamp.node.order_queries import CoverQuery, OrderedRunsQuery, OrderTail, OrderTailQuery, TopicOrderQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -438,6 +438,7 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         OrderStatusQuery(),
         FirstFromQuery("bills.1", 1),
         MissingRunsQuery(stream, Position(1), 9),
+        OrderedRunsQuery(stream, 1, 9),
         GlobalPositionQuery(stream, 1),
         GlobalRecordQuery(group, "bills", 1),
         TopicOrderQuery("bills"),

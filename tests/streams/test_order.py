@@ -17,7 +17,13 @@ from tests.streams.order_history import BrokenOrderError, OrderHistory, copied
 from tests.streams.test_placement import established
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
 from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
-from viewstamp.node.state_machine import Answered, MissingRunsQuery, MovedStreamsQuery, StreamReportsQuery
+from viewstamp.node.order_queries import OrderedRunsQuery
+from viewstamp.node.state_machine import (
+    Answered,
+    MissingRunsQuery,
+    MovedStreamsQuery,
+    StreamReportsQuery,
+)
 from viewstamp.streams import Streams, order
 from viewstamp.streams.order import Order
 from viewstamp.streams.stream_map import StreamMap, StreamMaps
@@ -160,6 +166,23 @@ def test_a_stream_whose_leader_writes_no_context_is_ordered_to_a_limit() -> None
         state.apply(encode_order([report(A, 4, 2)]), TOPICS)
         state.apply(encode_order([report(A, 4)]), TOPICS)
         assert state.ordered_end(A) == 4
+
+
+def test_the_runs_from_a_record_on_are_known_in_group_0_or_in_its_stream(log: Log) -> None:
+    ordered(log)
+    log.run(encode_context("orders", [run(1, 1, 1, 1), run(2, 7, 2, 1)]))
+    of_stream = Stream(GroupId(7), "orders")
+    for local, known in ((1, [run(1, 1, 1, 1), run(2, 7, 2, 1)]), (2, [run(2, 7, 2, 1)]), (3, [])):
+        assert log.machine.query(OrderedRunsQuery(of_stream, local, 9)) == known
+    assert log.machine.query(OrderedRunsQuery(of_stream, 1, 1)) == [run(1, 1, 1, 1)]
+    (stream,) = spread(log, "t")
+    assert log.machine.query(OrderedRunsQuery(stream, 1, 9)) == []
+    log.run(encode_order([report(stream, 3)]))
+    log.run(encode_order([report(stream, 5)]))
+    for local, known in ((2, [run(1, 1, 1, 2), run(2, 3, 3, 2)]), (4, [run(2, 3, 3, 2)]), (5, [])):
+        assert log.machine.query(OrderedRunsQuery(stream, local, 9)) == known
+    log.run(encode_order([report(stream, 5, 3)]))
+    assert log.machine.query(OrderedRunsQuery(stream, 2, 9)) == [], "its stream has it"
 
 
 def test_a_leader_that_lags_behind_group_0_gets_no_runs() -> None:

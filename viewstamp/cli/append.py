@@ -44,6 +44,10 @@ def append(
             "--stream", metavar="N", min=1, help="The stream of a topic with streams. [default: one after the other]"
         ),
     ] = None,
+    ordered: Annotated[
+        bool,
+        typer.Option("--ordered", help="Keep the order of the lines over all streams, and show global positions."),
+    ] = False,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -56,7 +60,8 @@ def append(
     With --expected-position each record follows directly after the one before. If another writer comes between, no
     further record is appended, and the exit code is 5.
 
-    Of a topic with streams, the order of the lines is kept within each stream. With --stream it is kept for all.
+    Of a topic with streams, the order of the lines is kept within each stream. With --stream it is kept for all, and
+    with --ordered also over several streams, which takes longer.
     """
     target = find_cluster(directory, cluster)
     appended = Appended()
@@ -68,6 +73,7 @@ def append(
                     raw=raw,
                     expected_position=expected_position,
                     stream=stream,
+                    ordered=ordered,
                     timeout=timeout,
                     advance=advance,
                 )
@@ -92,6 +98,7 @@ async def _append(
     raw: bool,
     expected_position: int | None,
     stream: int | None,
+    ordered: bool,
     timeout: float,
     advance: Callable[[int], None],
 ) -> None:
@@ -110,7 +117,11 @@ async def _append(
         else:
             chunks = chunks_of(read_lines(descriptor, limit), advance)
         await append_chunks(
-            client, topic, chunks, appended, timeout=timeout, expected_position=expected_position, stream=stream
+            *(client, topic, chunks, appended),
+            timeout=timeout,
+            expected_position=expected_position,
+            stream=stream,
+            ordered=ordered,
         )
 
 
@@ -147,11 +158,23 @@ def _print(topic: str, appended: Appended, output: Output) -> None:
                 "durability": appended.durability,
                 "unknown": appended.unknown,
                 **({"streams": streams} if streams else {}),
+                **(
+                    {
+                        "first_global_position": appended.first_global_position,
+                        "last_global_position": appended.last_global_position,
+                    }
+                    if appended.last_global_position
+                    else {}
+                ),
             }
         )
         return
     first, last = appended.first_position, appended.last_position
+    ordered = appended.last_global_position is not None
+    if ordered:
+        first, last = appended.first_global_position, appended.last_global_position
     where = "" if first is None else f": position {first:,}" if first == last else f": positions {first:,} to {last:,}"
+    where = where.replace(": ", ": global ", 1) if ordered and streams else where
     within = f", stream{'s' * (len(streams) > 1)} {', '.join(map(str, streams))}" if streams else ""
     unknown = f"; {appended.unknown:,} more may or may not have been appended" if appended.unknown else ""
     count = f"{appended.acknowledged:,} record{'s' * (appended.acknowledged != 1)}"

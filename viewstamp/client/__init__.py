@@ -43,6 +43,8 @@ How appends to a spread topic are sent
     gathered. The stream is chosen before the record joins a batch, and never changes.
   * The first append to a topic waits until a node has said whether it is spread. Appends that wait keep their order.
   * A node that does not know the stream yet is asked again, because group 0 has it.
+  * An ordered append is the same append. Afterwards the leader of the group is asked for the global position
+    (``global_positions.py``), in one request for all callers of a stream.
 
 How calls of actors are sent
   * A command is a record of topic 0. Commands of all actors share batches, the session and the rules for retries, so a

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from viewstamp.client.batches import Headers, OpenBatch, record_size
 from viewstamp.client.checks import as_bytes, as_headers, read_receipt, read_results
-from viewstamp.client.results import DURABILITY, Decided, Outcome, receipts_of, result_or_error
+from viewstamp.client.results import DURABILITY, Decided, Outcome, Receipt, receipts_of, result_or_error
 from viewstamp.client.router import Router
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.send_queue import Ticket
@@ -107,6 +107,13 @@ class Appends:
         Raises: as ``TopicAppends.append``.
         """
         return await self._sender.answer(ticket)
+
+    def token_of(self, ticket: Ticket, receipt: Receipt, count: int) -> OutcomeToken:
+        """Return the token of records that are durable; ``receipt`` is that of the first one."""
+        batch = ticket.batch
+        assert batch is not None, "it was sent"
+        assert batch.receipt is not None, "and acknowledged"
+        return self._sender.session.token(batch, receipt.position - batch.receipt.first_position, count)
 
     def abandon(self, ticket: Ticket) -> None:
         """Give up an append. If it was not sent, it never is."""

@@ -96,8 +96,10 @@ class OpenBatch(Generic[WaiterT]):
         "keys",
         "lane",
         "parts",
+        "receipt",
         "results",
         "sent",
+        "session",
         "tick",
         "topic",
         "values",
@@ -138,6 +140,10 @@ class OpenBatch(Generic[WaiterT]):
         """The batches into which it was divided."""
         self.sent: InFlightBatch[WaiterT] | None = None
         """Set when the batch gets its sequence; from then on it may be in the log."""
+        self.session = SessionId(0)
+        """The session in which it was sent; 0 until it is built."""
+        self.receipt: BatchReceipt | None = None
+        """Where it is in the log, once its callers have their receipts."""
         self.results: list[bytes] | None = None
         """The packed result of each applied command; None = not kept. Callers decode them."""
         self.watchers: list[WaiterT] = []
@@ -145,6 +151,7 @@ class OpenBatch(Generic[WaiterT]):
 
     def build(self, session: SessionId, sequence: Sequence) -> Buffer:
         """Return the encoded batch, and drop the records. From now on it may be in the log."""
+        self.session = session
         if self.columns is not None:
             self.count = self.columns.count
             buffer = build_columns(

@@ -12,6 +12,7 @@ from viewstamp.client.archive_calls import ArchiveCalls
 from viewstamp.client.balance import Balance
 from viewstamp.client.checks import Staleness
 from viewstamp.client.connection import parse_addresses
+from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
 from viewstamp.client.links import Links
@@ -79,6 +80,7 @@ class BaseClient:
     | ``Sender`` | the session: batches, sequences, timeouts of appends |
     | ``Appends`` | appends and their outcomes |
     | ``TopicAppends``, ``StreamRoutes`` | the appends of the client, to the group and the stream of each record |
+    | ``GlobalPositions`` | the wait of ordered appends |
     | ``ActorCalls`` | calls of actors, in the group of each instance |
     | ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
     """
@@ -121,9 +123,10 @@ class BaseClient:
         home = self._groups.group_0
         self._pool, self._router, self._sender = home.pool, home.router, home.sender
         self._routes = StreamRoutes(runtime, options, home, entropy)
-        self._appends = TopicAppends(runtime, self._groups, self._routes)
-        self._actors = ActorCalls(runtime, options, self._groups)
         self._streams = StreamCalls(runtime, options, self._groups)
+        self._positions = GlobalPositions(runtime, options, self._groups, self._streams)
+        self._appends = TopicAppends(runtime, self._groups, self._routes, self._positions)
+        self._actors = ActorCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
@@ -149,6 +152,7 @@ class BaseClient:
     append = _By("_appends", TopicAppends.append)
     append_many = _By("_appends", TopicAppends.append_many)
     outcome = _By("_groups", Groups.outcome)
+    find_global_position = _By("_positions", GlobalPositions.find_global_position)
 
     @overload
     def actor(

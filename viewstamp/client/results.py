@@ -70,6 +70,8 @@ class Receipt(NamedTuple):
         example "majority, synced".
       stream: the stream of a spread topic, from 1; 0 = the topic has no streams. Terms and indices of different streams
         may be equal.
+      global_position: the record's place in its topic over all streams, from 1, without gaps; None = the append was not
+        ordered. For a topic without streams it is ``position``.
     """
 
     position: Position
@@ -78,6 +80,7 @@ class Receipt(NamedTuple):
     timestamp: int
     durability: str = DURABILITY
     stream: int = 0
+    global_position: int | None = None
 
     @property
     def viewstamp(self) -> Viewstamp:

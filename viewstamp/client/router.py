@@ -153,9 +153,16 @@ class Router:
                 return connection, frame
 
     async def ask_leader(
-        self, request: RequestBody, timeout: float | None = None, *, deadline: float | None = None
+        self,
+        request: RequestBody,
+        timeout: float | None = None,
+        *,
+        deadline: float | None = None,
+        wait: float = 0.0,
     ) -> Frame:
         """Send a request to the leader, and to each later one, until one answers. The request must be idempotent.
+
+        ``wait``: the seconds for which the request allows a node to hold its answer.
 
         The request is not sent any more when the time that is left is shorter than the node's quickest answer so far.
         It could only time out, and then the caller would not know whether it was carried out. At least half of the time
@@ -183,7 +190,7 @@ class Router:
             except TimeoutError:
                 why = f"no leader has answered: {reason or leader.finder.last_error or 'none was found'}"
                 raise self.pool.unanswered(why, is_unknown=is_doubtful) from reason
-            question = connection.put(request, timeout=min(self._options.silence, seconds))
+            question = connection.put(request, timeout=min(self._options.silence + wait, seconds), wait=wait)
             try:
                 frame = await connection.answer_to(question)
             except TimeoutError:

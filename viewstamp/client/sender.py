@@ -126,6 +126,7 @@ class Sender:
         """Complete the futures of batches. For a plain batch this is one loop over its futures."""
         for batch, receipt, error in completions:
             results = batch.results
+            batch.receipt = receipt
             if receipt is None or (results is None and batch.topic == COMMANDS):
                 for offset, size, waiter in batch.spans():
                     if not waiter.done():
@@ -149,7 +150,7 @@ class Sender:
                 for single in batch.waiters:
                     assert single is not None, "only groups have records without a waiter"
                     if not single.done():
-                        single.set_result(new_tuple(Receipt, (position, term, index, log_time, durability, 0)))
+                        single.set_result(new_tuple(Receipt, (position, term, index, log_time, durability, 0, None)))
                     position += 1
                     index += 1
             for watcher in batch.watchers:

@@ -514,7 +514,7 @@ class Session(Generic[WaiterT]):
         """Return the token for ``outcome`` of records in a batch that was sent."""
         assert batch.sent is not None, "a batch that was not sent has no outcome"
         return OutcomeToken(
-            session=self.id,
+            session=batch.session,
             sequence=batch.sent.sequence,
             topic=batch.topic,
             offset=offset,

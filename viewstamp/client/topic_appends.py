@@ -5,6 +5,8 @@
 | order of the records of one client | within each stream; so for all records with the same key |
 | a receipt | has ``stream``, and the position in it |
 | an atomic append | only if all its records have the same stream (``stream_choice.py``) |
+| an ordered append | returns when the records have global positions too (``global_positions.py``). One that begins \
+after another one of the topic has returned has higher ones, also in another stream |
 | once | by the session of the group. A batch belongs to one stream before it is numbered, and is never divided |
 """
 
@@ -17,11 +19,13 @@ from typing import Any
 from viewstamp.client.appends import Records
 from viewstamp.client.batches import RECORD_COST
 from viewstamp.client.checks import as_whole, check_topic
+from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import Receipt
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.stream_routes import Begun, StreamRoutes
 from viewstamp.errors import OutcomeUnknownError, RequestError
+from viewstamp.ids import Stream
 
 __all__ = ["TopicAppends"]
 
@@ -29,10 +33,11 @@ __all__ = ["TopicAppends"]
 class TopicAppends:
     """Appends records to topics by their names."""
 
-    def __init__(self, runtime: Runtime, groups: Groups, routes: StreamRoutes) -> None:
+    def __init__(self, runtime: Runtime, groups: Groups, routes: StreamRoutes, positions: GlobalPositions) -> None:
         self._runtime = runtime
         self._groups = groups
         self._routes = routes
+        self._positions = positions
         self._home = groups.group_0
         self._sender = self._home.sender
         self._queue = self._sender.queue
@@ -47,6 +52,7 @@ class TopicAppends:
         headers: Mapping[str, bytes] | None = None,
         expected_position: int | None = None,
         stream: int | None = None,
+        ordered: bool = False,
         timeout: float | None = None,
     ) -> Receipt:
         """Append one record to a topic. Returns its receipt when the record is on the disks of a majority.
@@ -70,6 +76,9 @@ class TopicAppends:
             shares no batch. Of a spread topic it is a position of ``stream``.
           stream: the stream of a spread topic, from 1 on; None = that of the key, or for a record without a key the one
             for which a batch is being gathered.
+          ordered: return when the record has its place in the order of all streams of the topic too, and have it in
+            ``receipt.global_position``. An ordered append that begins after another one has returned has a higher
+            global position. It takes some milliseconds longer. Of a topic without streams it is the position.
           timeout: seconds from now; None = the client's default.
 
         Raises:
@@ -77,7 +86,9 @@ class TopicAppends:
             Raised only after the conflicting record, or the rejection, is committed, so that a new leader cannot undo
             it.
           UnavailableError: nothing was written; append again.
-          OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``.
+          OutcomeUnknownError: it may have been written, or may still be; ask with ``outcome(error.token)``. If of an
+            ordered append only the global position is not known yet, the message says that the record is durable; see
+            ``find_global_position``.
           UnknownTopicError, RecordTooLargeError, RequestError: this record is wrong; other records are not affected.
           StorageFullError: nothing was written; the disk or the log of the leader is full.
         """
@@ -89,6 +100,7 @@ class TopicAppends:
             and headers is None
             and expected_position is None
             and stream is None
+            and not ordered
             and type(value) is bytes
             and not self._queue.tickets
         ):
@@ -110,6 +122,7 @@ class TopicAppends:
             atomic=False,
             expected_position=expected_position,
             stream=stream,
+            ordered=ordered,
         )
         return receipt
 
@@ -122,6 +135,7 @@ class TopicAppends:
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         expected_position: int | None = None,
         stream: int | None = None,
+        ordered: bool = False,
         timeout: float | None = None,
     ) -> list[Receipt]:
         """Append records atomically: all or none, at consecutive positions. Returns their receipts in order.
@@ -139,6 +153,7 @@ class TopicAppends:
           headers: one mapping or None for each value.
           expected_position: the position of the first record; None = the topic's next position.
           stream: as for :meth:`append`. Of a spread topic, all keys have to belong to one stream.
+          ordered: as for :meth:`append`. The global positions are consecutive.
           timeout: seconds from now; None = the client's default.
 
         Raises:
@@ -159,6 +174,7 @@ class TopicAppends:
             atomic=True,
             expected_position=expected_position,
             stream=stream,
+            ordered=ordered,
         )
         return receipts
 
@@ -171,6 +187,7 @@ class TopicAppends:
         atomic: bool,
         expected_position: int | None,
         stream: int | None,
+        ordered: bool,
     ) -> Any:
         """Append with all checks, when the route of the topic is known."""
         runtime = self._runtime
@@ -184,11 +201,11 @@ class TopicAppends:
         def begin(timeout: float | None) -> Begun:
             return self._begin(topic, records, timeout, atomic, expected_position or 0, stream)
 
+        seconds = self._home.router.seconds(timeout)
+        deadline = runtime.time() + seconds
         if self._routes.knows(topic):
             begun = begin(timeout)
         else:
-            seconds = self._home.router.seconds(timeout)
-            deadline = runtime.time() + seconds
             begun = await self._routes.begin(topic, lambda: begin(max(deadline - runtime.time(), 1e-3)), seconds)
         try:
             answer: Receipt | list[Receipt] = await begun.parts.appends.end(begun.ticket)
@@ -196,11 +213,19 @@ class TopicAppends:
             if begun.stream and error.token is not None:
                 error.token = replace(error.token, stream=begun.stream)
             raise
-        if not begun.stream:
+        if not begun.stream and not ordered:
             return answer
-        if isinstance(answer, list):
-            return [receipt._replace(stream=begun.stream) for receipt in answer]
-        return answer._replace(stream=begun.stream)
+        receipts = answer if isinstance(answer, list) else [answer]
+        if begun.stream:
+            receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
+            if ordered:
+                token = begun.parts.appends.token_of(begun.ticket, receipts[0], len(receipts))
+                of_stream = Stream(begun.parts.group, begun.ticket.name)
+                token = replace(token, stream=begun.stream)
+                receipts = await self._positions.order(of_stream, receipts, token, deadline)
+        else:
+            receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
+        return receipts if isinstance(answer, list) else receipts[0]
 
     def _begin(
         self,

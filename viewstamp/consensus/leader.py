@@ -112,7 +112,7 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
             if progress.probed_from and progress.in_flight and progress.ticks_in_state > patience:
                 progress.probe(progress.probed_from)
             # If no append will carry the commit end, it is sent at the next tick, because members apply only up to it.
-            if is_due or (progress.sent_commit_end < core.log.commit_end and progress.next_end == core.log.end):
+            if is_due or _lacks_commit_end(core, progress):
                 send_heartbeat(core, leading, member, progress)
         elif is_due if progress.state is ProgressState.ASKING else progress.ticks_in_state > patience:
             _ask(core, member, progress)
@@ -290,6 +290,18 @@ def send_heartbeats(core: Core, leading: Leading) -> None:
     _begin_heartbeats(core, leading)
     for member, progress in leading.progress.items():
         send_heartbeat(core, leading, member, progress)
+
+
+def send_commit_end(core: Core, leading: Leading) -> None:
+    """Send the commit end to the members that would have it at the next tick."""
+    for member, progress in leading.progress.items():
+        if progress.state is ProgressState.REPLICATING and _lacks_commit_end(core, progress):
+            send_heartbeat(core, leading, member, progress)
+
+
+def _lacks_commit_end(core: Core, progress: Progress) -> bool:
+    """Return whether no append will carry the commit end to a member."""
+    return progress.sent_commit_end < core.log.commit_end and progress.next_end == core.log.end
 
 
 def send_heartbeat(core: Core, leading: Leading, member: NodeId, progress: Progress) -> None:

@@ -416,15 +416,15 @@ class Group:
         else:
             parts.peers.report_hosted(core.leader, group, incarnation)
 
-    def report_streams(self, group: GroupId, reports: Sequence[StreamReport]) -> None:
+    def report_streams(self, group: GroupId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
         """Send the ends of streams of another group to the leader of this one; it may be lost, so it is repeated."""
         core = self.parts.raft.core if self.parts is not None else None
         if self.parts is None or core is None or core.leader is None:
             return
         if core.leader == core.me:
-            self._node.take_streams(name_of(core.me), reports)
+            self._node.take_streams(name_of(core.me), reports, is_awaited=is_awaited)
         else:
-            self.parts.peers.report_streams(core.leader, group, reports)
+            self.parts.peers.report_streams(core.leader, group, reports, is_awaited=is_awaited)
 
     def take_report(self, source: NodeId, incarnation: str, asked: PeerReport) -> None:
         """Take a member's report about another group; it may be dropped. Raises LostDiskError, FrameError."""
@@ -435,7 +435,8 @@ class Group:
             batch = encode_hosted(GroupId(asked.group), name_of(source), asked.incarnation)
             parts.ref.maybe_tell(Proposal(batch, _ignore))
         elif self.id == GROUP_0:
-            self._node.take_streams(name_of(source), read_reports(GroupId(asked.group), asked.ends))
+            reports = read_reports(GroupId(asked.group), asked.ends)
+            self._node.take_streams(name_of(source), reports, is_awaited=asked.is_awaited)
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it when the change is committed. If cancelled, the change goes on.

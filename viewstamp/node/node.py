@@ -27,6 +27,7 @@ from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.hosting import Hosting, MachineFactory
 from viewstamp.node.options import NodeOptions
+from viewstamp.node.order_waits import OrderWaits
 from viewstamp.node.ordering import Ordering
 from viewstamp.node.parts import CurrentTerm
 from viewstamp.node.placer import Placer
@@ -101,11 +102,14 @@ class Node:
             log=self._logger,
         )
         """Opens the groups that are placed on this node."""
+        self.order_waits = OrderWaits(self.group, self.groups)
+        """The callers that wait for global positions."""
         self.ordering = Ordering(
             self.group,
             host.network,
             hosted=self.groups,
             on_failed=lambda error: self.on_failed(GROUP_0, Failure("ordering", error)),
+            waits=self.order_waits,
             log=self._logger,
         )
         """Reports and orders the records of streams."""
@@ -314,9 +318,9 @@ class Node:
         self.ordering.on_placement()
         self.stream_topics.look()
 
-    def take_streams(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
+    def take_streams(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
         """Take reports about streams; as ``NodeControl.take_streams``."""
-        self.ordering.take(source, reports)
+        self.ordering.take(source, reports, is_awaited=is_awaited)
 
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.

@@ -12,7 +12,7 @@ from viewstamp.ids import GlobalPosition, Position, Stream, TopicId
 from viewstamp.node.state_machine import Query
 from viewstamp.wire.ordering import GlobalRun
 
-__all__ = ["Cover", "CoverQuery", "OrderTail", "OrderTailQuery", "TopicOrderQuery"]
+__all__ = ["Cover", "CoverQuery", "OrderTail", "OrderTailQuery", "OrderedRunsQuery", "TopicOrderQuery"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +100,15 @@ class CoverQuery(Query[Cover | None]):
     position: GlobalPosition
     tail: OrderTail
     runs_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedRunsQuery(Query[list[GlobalRun]]):
+    """The first ``count_max`` known runs with the records of a stream from ``local`` on, in any group's state.
+
+    [] = the record at ``local`` has no global position that is known there.
+    """
+
+    stream: Stream
+    local: int
+    count_max: int

@@ -3,6 +3,8 @@
 The rules are in ``streams/order.py`` and ``streams/stream_map.py``; both are asked as queries. A round is made every
 0.25 s. It decides by applied states only, so everything in it is committed, and remembers nothing that is not known
 again after a restart.
+A caller that waits for a global position (``order_waits.py``) hastens it: the reports of its group are sent, and ORDER
+is appended, at once. While an ORDER is on its way the reports gather for the next one.
 
 | this node leads | in a round it |
 | --- | --- |
@@ -12,7 +14,7 @@ group 0; every second it appends a CONTEXT with the runs that a stream's log lac
 
 | event | effect |
 | --- | --- |
-| a report is lost, or its receiver does not lead, or dies | it is made again in the next round |
+| a report is lost, or its receiver does not lead, or dies | it is made again in the next round, also for callers |
 | it is late or doubled | no effect, because a report is true for ever |
 | the leader of a group changes | the next one reports, perhaps less: no effect |
 | an ORDER or a CONTEXT is cut from a log, or refused because the log is full | the next round makes it again |
@@ -31,14 +33,16 @@ it. A node in interval mode neither reports nor orders, because a committed reco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId, NodeId, Position, Stream, name_of
 from viewstamp.node.group import Group
+from viewstamp.node.order_waits import OrderWaits, is_leading
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.state_machine import (
     GroupsQuery,
@@ -78,6 +82,7 @@ class Ordering:
         *,
         hosted: Mapping[GroupId, Group],
         on_failed: Callable[[BaseException], None],
+        waits: OrderWaits,
         log: Logger,
     ) -> None:
         """Prepare.
@@ -87,6 +92,7 @@ class Ordering:
           network: for the probe of members.
           hosted: all groups that are open here.
           on_failed: called if the ordering itself has failed, which ends the node.
+          waits: the callers that wait here for global positions.
           log: the logger of the node.
         """
         self._group = group
@@ -94,13 +100,16 @@ class Ordering:
         self._hosted = hosted
         self._on_failed = on_failed
         self._logger = log
-        self._task: asyncio.Task[None] | None = None
+        self._waits = waits
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
         self._rounds = 0
         self._reports: dict[Stream, StreamReport] = {}
         """The newest reports, while this node leads group 0."""
         self._is_ordering = False
         """Whether an ORDER has no answer yet."""
+        self._is_awaited = False
+        """Whether a caller waits for what ``_reports`` would order."""
         self._mapping: set[Stream] = set()
         """The streams of which a CONTEXT has no answer yet."""
         self._settled: dict[GroupId, tuple[object, ...]] = {}
@@ -115,36 +124,55 @@ class Ordering:
 
     def on_placement(self) -> None:
         """Begin with the rounds if there is a placed group. Never awaits."""
-        if self._task is not None or self._is_stopping or self._group.parts is None:
+        if self._tasks or self._is_stopping or self._group.parts is None:
             return
         if self._group.machine.query(GroupsQuery()):
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._guard(work)) for work in (self._make_rounds, self._hasten)]
 
     async def stop(self) -> None:
         """End the rounds, and begin none again. Idempotent."""
         self._is_stopping = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _run(self) -> None:
-        """Make rounds; the root of the task."""
+    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Work for ever; the root of a task."""
         try:
-            while True:
-                await asyncio.sleep(_ROUND_SECONDS)
-                self._rounds += 1
-                if self._group.parts is None or self._group.options.is_interval:
-                    continue
-                for hosted in list(self._hosted.values()):
-                    if hosted is not self._group and _leads(hosted):
-                        self._look(hosted)
-                if _leads(self._group):
-                    await self._order()
-                else:
-                    self._reports.clear()
-                    self._probed = None
+            await work()
         except Exception as error:
             self._on_failed(error)
+
+    async def _make_rounds(self) -> None:
+        while True:
+            await asyncio.sleep(_ROUND_SECONDS)
+            self._rounds += 1
+            if not self._is_able:
+                continue
+            for hosted in list(self._hosted.values()):
+                if hosted is not self._group and is_leading(hosted):
+                    self._look(hosted)
+            if is_leading(self._group):
+                await self._order()
+            else:
+                self._reports.clear()
+                self._is_awaited = False
+                self._probed = None
+
+    async def _hasten(self) -> None:
+        """Report and order between the rounds, whenever a caller has begun to wait."""
+        while True:
+            for hosted in await self._waits.hurried():
+                if self._is_able and is_leading(hosted):
+                    self._report(hosted)
+            if self._is_able and self._is_awaited and is_leading(self._group):
+                await self._order()
+
+    @property
+    def _is_able(self) -> bool:
+        return self._group.parts is not None and not self._group.options.is_interval
 
     # A leader of streams.
 
@@ -155,10 +183,7 @@ class Ordering:
         if self._settled.get(hosted.id) == place:
             return
         reports = hosted.machine.query(StreamReportsQuery(hosted.id))
-        moved = order.query(MovedStreamsQuery(reports))
-        if moved:
-            self._group.report_streams(hosted.id, moved[:ENTRIES_MAX])
-        is_settled = not moved
+        is_settled = not self._report(hosted, reports)
         for report in reports:
             runs = order.query(MissingRunsQuery(report.stream, report.mapped, _CONTEXT_RUNS))
             if runs:
@@ -167,6 +192,16 @@ class Ordering:
                     self._propose_context(hosted, report.stream, encode_context(report.stream.name, runs))
         if is_settled:
             self._settled[hosted.id] = place
+
+    def _report(self, hosted: Group, reports: Sequence[StreamReport] | None = None) -> bool:
+        """Report what has moved in a group; return whether anything has."""
+        if reports is None:
+            reports = hosted.machine.query(StreamReportsQuery(hosted.id))
+        moved = self._group.machine.query(MovedStreamsQuery(reports))
+        if moved:
+            is_awaited = self._waits.is_awaited(hosted.id)
+            self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=is_awaited)
+        return bool(moved)
 
     def _propose_context(self, hosted: Group, stream: Stream, record: Batch) -> None:
         if stream in self._mapping:
@@ -190,9 +225,9 @@ class Ordering:
 
     # The leader of group 0.
 
-    def take(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
+    def take(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool = False) -> None:
         """Take reports of the node ``source`` about streams of one group; dropped if it may not make them."""
-        if not reports or not _leads(self._group) or not self._may_report(source, reports[0].stream.group):
+        if not reports or not is_leading(self._group) or not self._may_report(source, reports[0].stream.group):
             return
         for report in reports:
             known = self._reports.get(report.stream)
@@ -202,6 +237,9 @@ class Ordering:
             end = max(report.end, known.end if known is not None else Position(1))
             mapped = max(report.mapped, known.mapped if known is not None else Position(1))
             self._reports[report.stream] = StreamReport(report.stream, end, mapped)
+        if is_awaited:
+            self._is_awaited = True
+            self._waits.hurry()
 
     def _may_report(self, source: NodeId, group: GroupId) -> bool:
         hosted = self._hosted.get(group)
@@ -215,12 +253,17 @@ class Ordering:
             return
         moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
         self._reports = {report.stream: report for report in moved}
-        if not moved or not await self._is_readable():
+        if not moved or not await self._is_readable() or self._is_ordering:
             return
+        is_awaited, self._is_awaited = self._is_awaited, len(moved) > ENTRIES_MAX
 
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
             self._note_refusal("ORDER", result)
+            if self._is_awaited:
+                self._waits.hurry()
+            elif is_awaited and (replica := self._group.replica) is not None:
+                replica.tell_commit_end()  # Members apply up to it, and no append carries it to them soon.
 
         with suppress(ViewstampError):
             self._is_ordering = True
@@ -246,10 +289,4 @@ class Ordering:
                 self._logger.warning("! streams are not ordered", unfit=reasons)
             return False
         self._probed = addresses
-        return _leads(self._group)
-
-
-def _leads(group: Group) -> bool:
-    """Return whether this node leads the group, and its applied state has everything of earlier terms."""
-    replica = group.replica
-    return replica is not None and replica.is_leading and not group.failed.done()
+        return is_leading(self._group)

@@ -67,8 +67,11 @@ class NodeControl(Protocol):
         """Report a change of role, term, leader, lifecycle or membership in a group."""
         ...
 
-    def take_streams(self, source: NodeId, reports: Sequence[StreamReport]) -> None:
-        """Take reports about streams of one group, which the node ``source`` has sent, if this node leads group 0."""
+    def take_streams(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
+        """Take reports about streams of one group, which the node ``source`` has sent, if this node leads group 0.
+
+        ``is_awaited``: a caller waits for the global positions.
+        """
         ...
 
     def on_placement(self) -> None:

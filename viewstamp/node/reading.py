@@ -119,6 +119,10 @@ class Reading:
         age = await self._freshen(stale, max_staleness)
         return self._machine.query(query), age
 
+    async def wait_further(self) -> None:
+        """Wait until a further batch has been applied here. Raises TimeoutError if none is for a long time."""
+        await self._wait_applied(self._applier.applied_end)
+
     async def wait_readable(self, topic: TopicId, position: Position, *, applied_index: Index, wait: float) -> None:
         """Wait until ``applied_index`` has been applied here, and up to ``wait`` seconds for ``position`` to exist."""
         await self._wait_applied(applied_index)
@@ -126,7 +130,7 @@ class Reading:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     while self._last_position(topic) < position:
-                        await self._wait_applied(self._applier.applied_end)
+                        await self.wait_further()
 
     async def wait_applied_with(self, other: Reading, seconds: float) -> None:
         """Wait until this group or that of ``other`` applies a further record, at most so many seconds."""
@@ -183,7 +187,7 @@ class Reading:
                     before = following
                     found, following = self._machine.query(ActorChangesQuery(actor, key, following))
                     if not found and following == before:
-                        await self._wait_applied(self._applier.applied_end)
+                        await self.wait_further()
                     elif not found:
                         await asyncio.sleep(0)  # Lets other tasks run: the search skips other actors' changes.
         return found, following

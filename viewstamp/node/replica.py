@@ -87,19 +87,25 @@ class _Beat:
 
 
 @value_class(kw_only=False)
+class _CommitEnd:
+    """The members learn the commit end now."""
+
+
+@value_class(kw_only=False)
 class _GoOn:
     """There is more to apply, or to ask for."""
 
 
 _TICK = _Tick()
 _BEAT = _Beat()
+_COMMIT_END = _CommitEnd()
 _GO_ON = _GoOn()
 
 _UPKEEP_SECONDS = 1.0
 """Interval in which a leader calls ``StateMachine.upkeep``."""
 
 
-class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
+class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
     """One member's replica of the log.
 
     Invariants:
@@ -162,7 +168,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
         """``Applier.placements`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
-        self._unhandled: list[Item | _Durable | _Tick | _Beat | _GoOn] = []
+        self._unhandled: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn] = []
         """Messages that are never handled, because their turn failed or this replica ends; see :meth:`on_stop`."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -173,7 +179,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
         self._put, self._put_quietly, self._maybe_tell = ref.put, ref.put_quietly, ref.maybe_tell
         self._ticker.plan(1)
 
-    def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _GoOn]) -> None:
+    def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
         self.space.turn_bytes = 0
         has_ticked, has_beaten, is_resting, rest = False, False, self._ticker.is_resting, iter(messages)
@@ -217,6 +223,8 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
                     case _Beat():
                         has_beaten = True
                         self.raft.beat()
+                    case _CommitEnd():
+                        self.raft.tell_commit_end()
                     case _GoOn():
                         pass
         except Exception:
@@ -260,7 +268,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
         if known != self._known:
             self._on_change(known)
 
-    def on_dropped(self, messages: list[Item | _Durable | _Tick | _Beat | _GoOn]) -> None:
+    def on_dropped(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]) -> None:
         """Keep the messages that arrived too late, for :meth:`on_stop`, which has the cause."""
         self._unhandled += messages
 
@@ -330,6 +338,10 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _GoOn]):
     def beat(self) -> None:
         """Send the heartbeats of this leader in its next turn, if it is idle. Never awaits."""
         self.ref.put(_BEAT)
+
+    def tell_commit_end(self) -> None:
+        """Send the commit end in the next turn to members that would wait for it until the next tick. Never awaits."""
+        self.ref.put(_COMMIT_END)
 
     def _on_message(self, item: FromPeer) -> None:
         message = item.message

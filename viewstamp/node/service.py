@@ -16,7 +16,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.interfaces import Lock
-from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId
+from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, Stream
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import Membered, outcome_fields, result_fields
 from viewstamp.node.budget import Appending
@@ -35,6 +35,7 @@ from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.handshake import Hello
+from viewstamp.wire.ordering import GlobalRun
 from viewstamp.wire.requests import (
     AbortAttempts,
     AppendBatch,
@@ -79,6 +80,7 @@ __all__ = [
     "Caller",
     "GroupService",
     "Limits",
+    "OrderingService",
     "PlacingService",
     "Service",
     "at_once",
@@ -106,6 +108,11 @@ class Limits:
 
 class GroupService(Appending, Membered, Protocol):
     """The requests that one group of a node answers."""
+
+    @property
+    def id(self) -> GroupId:
+        """Return the id of the group."""
+        ...
 
     def propose(
         self, batch: Batch, answer: Callable[[Result | ViewstampError], None], caller: Credentials | None = None
@@ -227,8 +234,21 @@ class PlacingService(Protocol):
         ...
 
 
+class OrderingService(Protocol):
+    """The order of streams."""
+
+    async def wait(self, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
+        """Return the runs with the records of a stream from ``position`` on. Raises as ``OrderWaits.wait``."""
+        ...
+
+
 class Service(Protocol):
     """The calls of the server to its node."""
+
+    @property
+    def order_waits(self) -> OrderingService:
+        """Return the part that waits for global positions."""
+        ...
 
     @property
     def archivist(self) -> ArchivingService:

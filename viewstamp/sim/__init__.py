@@ -25,6 +25,7 @@ completely.
 | ``sinks`` | drivers that write to sinks as Spark does, and a reader of the topics |
 | ``groups`` | other groups than 0: placed, written to and read while a run has faults, and compared |
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
+| ``ordered_appends`` | clients that wait for the global positions of their records, and the invariants of these |
 | ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
 | ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |
 | ``order_readers`` | readers of these streams in their order, which are compared |

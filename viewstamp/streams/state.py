@@ -11,7 +11,7 @@ from crc32c import crc32c
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, Stream, TopicId
 from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
-from viewstamp.node.order_queries import CoverQuery, OrderTailQuery, TopicOrderQuery
+from viewstamp.node.order_queries import CoverQuery, OrderedRunsQuery, OrderTailQuery, TopicOrderQuery
 from viewstamp.node.state_machine import (
     ArchiveQuery,
     FirstFromQuery,
@@ -286,6 +286,9 @@ class State:
                 return cover(self.named(name), self.maps.get(name), tail, first, runs_max)
             case MissingRunsQuery(stream, mapped, count_max):
                 return self.order.missing(stream, mapped, count_max)
+            case OrderedRunsQuery(stream, local, count_max):
+                known = self.order.missing(stream, Position(local), count_max)
+                return known or self.maps.runs_at(stream.name, local, count_max)
             case _:
                 return self.placements.answer(query)
 

@@ -92,6 +92,13 @@ class StreamMap:
             self._lengths.append(run.length)
             self.end = run.end
 
+    def runs_at(self, local: int, count_max: int) -> list[GlobalRun]:
+        """Return the first ``count_max`` runs with the records from a local position on; [] = it is in none of them."""
+        at = bisect_right(self._locals, local) - 1
+        if at < 0 or local >= self.end:
+            return []
+        return [self.run(each) for each in range(at, min(at + count_max, len(self)))]
+
     def image(self) -> list[object]:
         """Return the map as four columns of little-endian numbers of 8 bytes."""
         return [_little(column).tobytes() for column in self._columns]
@@ -234,6 +241,11 @@ class StreamMaps:
         """Return the global position of a record of a stream; None = unknown."""
         found = self._maps.get(name)
         return found.find_global(local) if found is not None else None
+
+    def runs_at(self, name: str, local: int, count_max: int) -> list[GlobalRun]:
+        """Return runs of a stream; as :meth:`StreamMap.runs_at`."""
+        found = self._maps.get(name)
+        return found.runs_at(local, count_max) if found is not None else []
 
     # Images.
 

@@ -32,6 +32,9 @@ class Appended:
     """The durability of the acknowledged records, as the node reports it; None = none was acknowledged."""
     streams: set[int] = field(default_factory=set)
     """The streams of the acknowledged records; empty = the topic has none. Each has its own positions."""
+    first_global_position: int | None = None
+    last_global_position: int | None = None
+    """Of ordered appends, the first and the last place over all streams."""
     unknown: int = 0
     error: BaseException | None = None
     on_receipts: Callable[[list[Receipt]], None] | None = None
@@ -43,6 +46,10 @@ class Appended:
         first, last = receipts[0].position, receipts[-1].position
         self.first_position = first if self.first_position is None else min(first, self.first_position)
         self.last_position = last if self.last_position is None else max(last, self.last_position)
+        places = [each.global_position for each in receipts if each.global_position is not None]
+        if places:
+            self.first_global_position = self.first_global_position or places[0]
+            self.last_global_position = places[-1]
         self.durability = receipts[-1].durability
         self.streams.update(each.stream for each in receipts if each.stream)
         if self.on_receipts is not None:
@@ -58,14 +65,16 @@ async def append_chunks(
     timeout: float,
     expected_position: int | None = None,
     stream: int | None = None,
+    ordered: bool = False,
 ) -> None:
     """Append the chunks in order, several at a time, and count their outcomes in ``appended``.
 
     With an ``expected_position`` one at a time, because after a rejected chunk the next one must not be sent.
+    ``ordered`` also one at a time, so that the order of the chunks is that of their global positions.
     Stops reading at the first failure, which is left in ``appended.error``. If it is cancelled, records that were sent
     and not acknowledged within 2 s are counted as unknown.
     """
-    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None else 1)
+    room = asyncio.Semaphore(CHUNKS_IN_FLIGHT if expected_position is None and not ordered else 1)
     tasks: dict[asyncio.Task[list[Receipt]], int] = {}
 
     def settle(task: asyncio.Task[list[Receipt]]) -> None:
@@ -88,7 +97,12 @@ async def append_chunks(
                     break
                 task = asyncio.create_task(
                     client.append_many(
-                        topic, chunk, timeout=timeout, expected_position=expected_position, stream=stream
+                        topic,
+                        chunk,
+                        timeout=timeout,
+                        expected_position=expected_position,
+                        stream=stream,
+                        ordered=ordered,
                     )
                 )
                 if expected_position is not None:

@@ -14,6 +14,7 @@
 - ``answers``: errors as bytes, and the required content of an OK
 - ``spread_requests``: the requests about spread topics
 - ``archive_requests``: the requests about the archive
+- ``ordered_requests``: the request of ordered appends
 - ``spread_actors``: the slots and the owners of instances of spread actors, and the requests about them
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request

@@ -151,6 +151,7 @@ class FrameKind(IntEnum):
     TRIM_SPREAD = 85
     SPREAD_ACTOR = 88
     LIST_SPREAD_ACTORS = 89
+    WAIT_ORDERED = 90
     OK = 30
     ERROR = 31
 

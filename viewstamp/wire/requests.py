@@ -20,6 +20,7 @@ from typing import Annotated
 
 from viewstamp.wire import (  # their rows belong to the table
     archive_requests,  # noqa: F401
+    ordered_requests,  # noqa: F401
     spread_actors,  # noqa: F401
     spread_requests,  # noqa: F401
 )
@@ -612,11 +613,13 @@ class ReportHosted(RequestBody):
 class ReportStreams(RequestBody):
     """Report the committed ends of streams of a group; has no id and no answer, and is repeated.
 
-    ``ends``: of each stream that has moved, its name, the end of its records and the end of its map.
+    ``ends``: of each stream that has moved, its name, the end of its records and the end of its map. ``is_awaited``: a
+    caller waits for global positions, so they are given at once.
     """
 
     group: int
     ends: list[object]
+    is_awaited: bool = False
 
 
 PeerReport = ReportHosted | ReportStreams

@@ -180,10 +180,12 @@ class PeerPool:
         report = ReportHosted(group=group, incarnation=incarnation)
         self._send_frame(leader, encode_frame(report.kind, report.to_map()))
 
-    def report_streams(self, leader: NodeId, group: GroupId, reports: Sequence[StreamReport]) -> None:
+    def report_streams(
+        self, leader: NodeId, group: GroupId, reports: Sequence[StreamReport], *, is_awaited: bool
+    ) -> None:
         """Send to the leader the committed ends of streams of a group."""
         ends: list[object] = [[report.stream.name, report.end, report.mapped] for report in reports]
-        asked = ReportStreams(group=group, ends=ends)
+        asked = ReportStreams(group=group, ends=ends, is_awaited=is_awaited)
         self._send_frame(leader, encode_frame(asked.kind, asked.to_map()))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:

@@ -1,0 +1,121 @@
+"""Planted mistakes in ordered appends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from tests.mutants.mutants import Mutant, both, patched
+from viewstamp.client.global_positions import GlobalPositions
+from viewstamp.client.router import Router
+from viewstamp.errors import UnavailableError
+from viewstamp.ids import NodeId, Position, Stream
+from viewstamp.node.group import Group
+from viewstamp.node.order_waits import OrderWaits
+from viewstamp.node.ordering import Ordering
+from viewstamp.streams import Streams
+from viewstamp.streams.order import Order
+from viewstamp.wire.frame import Frame
+from viewstamp.wire.ordered_requests import WaitOrdered
+from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_order
+from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.spreading import topic_of
+
+__all__ = ["ORDERED_APPEND_MUTANTS"]
+
+
+def ordered_by_a_report() -> AbstractContextManager[None]:
+    """A caller is answered with the positions that the reports would get, before an ORDER with them is committed."""
+    take, find = Ordering.take, OrderWaits._find
+
+    def keep(self: Ordering, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool = False) -> None:
+        take(self, source, reports, is_awaited=is_awaited)
+        self._waits.__dict__["reports"] = self._reports
+
+    def guess(self: OrderWaits, hosted: Group, stream: Stream, position: int) -> list[GlobalRun]:
+        found, reports = find(self, hosted, stream, position), self.__dict__.get("reports", {})
+        state = cast("Streams", self._group.machine)._state
+        moved = state.order.moved(reports.values(), state.spread.by_stream)
+        if found or not moved:
+            return found
+        planned = Order.from_image(state.order.image(), state.spread.by_stream)
+        planned.apply(encode_order(moved), state.spread.by_stream)
+        runs = planned.missing(stream, Position(position), 256)
+        return runs if runs and runs[0].local <= position else []
+
+    return both(patched(Ordering, take=keep), patched(OrderWaits, _find=guess))
+
+
+def ordered_by_a_guess() -> AbstractContextManager[None]:
+    """A node answers with the next global position that it knows, without an ORDER."""
+    find = OrderWaits._find
+
+    def guess(self: OrderWaits, hosted: Group, stream: Stream, position: int) -> list[GlobalRun]:
+        order = cast("Streams", self._group.machine)._state.order
+        following = order.next_position(topic_of(stream.name))
+        return find(self, hosted, stream, position) or [GlobalRun(1, following, Position(position), 1)]
+
+    return patched(OrderWaits, _find=guess)
+
+
+def wait_lost_with_its_leader() -> AbstractContextManager[None]:
+    """A client does not ask again after its request was lost with a leader."""
+    original, ever = Router.ask_leader, 1e9
+
+    async def ask_leader(self: Router, request: RequestBody, *args: Any, **options: Any) -> Frame:
+        if not isinstance(request, WaitOrdered):
+            return await original(self, request, *args, **options)
+        connection = await self.leader.wait(ever)
+        try:
+            return await connection.ask(request, timeout=ever, wait=ever)
+        except UnavailableError:
+            await self._runtime.sleep(ever)
+            raise
+
+    return patched(Router, ask_leader=ask_leader)
+
+
+def wait_until_the_next_round() -> AbstractContextManager[None]:
+    """Nobody hastens the reports and the ORDER for a caller that waits."""
+    return patched(OrderWaits, hurry=lambda self: None)
+
+
+def wait_for_a_caller_that_has_gone() -> AbstractContextManager[None]:
+    """A caller that goes is counted for ever, so its group is ordered at once for nobody."""
+    original = OrderWaits.wait
+
+    async def wait(self: OrderWaits, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
+        runs = await original(self, stream, position, seconds)
+        self._awaited[stream.group] = 1
+        return runs
+
+    return patched(OrderWaits, wait=wait)
+
+
+def one_request_for_each_caller() -> AbstractContextManager[None]:
+    """An answer serves only the caller for whom the request was sent."""
+    original = GlobalPositions._answer
+
+    def answer(waiting: dict[Any, None], runs: list[Any]) -> None:
+        first = min(waiting, key=lambda each: each.first, default=None)
+        alone = {first: None} if first is not None else {}
+        original(alone, runs)
+        if not alone and first is not None:
+            del waiting[first]
+
+    return patched(GlobalPositions, _answer=staticmethod(answer))
+
+
+ORDERED_APPEND_MUTANTS = {
+    name: Mutant(name, mistake, plant, rule="§7")
+    for name, mistake, plant in (
+        ("ordered-by-a-report", "an ordered append is answered before its ORDER is committed", ordered_by_a_report),
+        ("ordered-by-a-guess", "an ordered append is answered without an ORDER", ordered_by_a_guess),
+        ("wait-lost-with-its-leader", "a client waits for the answer of a dead leader", wait_lost_with_its_leader),
+        ("wait-until-the-next-round", "an ordered append waits for the next round", wait_until_the_next_round),
+        ("wait-for-nobody", "a node waits for a caller that has gone", wait_for_a_caller_that_has_gone),
+        ("one-request-for-each-caller", "each ordered append sends a request", one_request_for_each_caller),
+    )
+}
+"""The mutants by name."""
