@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.ordered_appends import measure_ordered
 from benchmarks.report import print_json, print_table
 from benchmarks.rounds import Usage, usage
 from viewstamp.bench.cluster import WAIT_SECONDS, own_cluster, own_directory
@@ -111,15 +112,38 @@ async def measure_all(counts: list[int], seconds: float, directory: Path) -> lis
     return [await measure(directory / str(count), count, seconds) for count in counts]
 
 
+async def measure_appends(counts: list[int], callers: int, seconds: float, directory: Path) -> list[dict[str, Any]]:
+    """Return the figures of ordered appends for each number of groups."""
+    found = []
+    for count in counts:
+        await place(directory / str(count), count)
+        found.append(await measure_ordered(directory / str(count), count, callers, seconds, _serves))
+    return found
+
+
 def main() -> None:
     """Measure and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--counts", type=lambda text: [int(part) for part in text.split(",")], default=list(_COUNTS))
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each measurement")
+    parser.add_argument("--appends", action="store_true", help="ordered appends, in place of idle groups")
+    parser.add_argument("--callers", type=int, default=256, help="callers of --appends")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     with own_directory(Path("viewstamp-data")) as directory, asyncio.Runner(loop_factory=new_event_loop) as runner:
         found = conditions(directory)
+        if options.appends:
+            counts = [count for count in options.counts if count] if options.counts != list(_COUNTS) else [1, 3]
+            appends = runner.run(measure_appends(counts, options.callers, options.seconds, directory))
+            if options.output == "json":
+                print_json({**found, "appends": appends})
+                return
+            print_table(
+                f"milliseconds in the median with one caller, appends a second with {options.callers} callers",
+                ["groups", "durable", "ordered", "ratio", "durable/s", "ordered/s"],
+                [list(each.values()) for each in appends],
+            )
+            return
         results = runner.run(measure_all(options.counts, options.seconds, directory))
     if options.output == "json":
         print_json({**found, "groups": results})
