@@ -17,7 +17,8 @@ from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json
 from viewstamp.terminal.show import Show
 
-DIRECTORY = Path("viewstamp-data", "soak")
+DIRECTORY = Path("build", "soak")
+"""Not in the default directory of clusters and demos, which have to find it empty."""
 
 
 def main() -> int:

@@ -203,7 +203,8 @@ class StreamsDemo:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now, count = time.monotonic(), self._result.acknowledged
-            self._show.progress(count, self._source.lines, None, (count - count_before) / max(now - before, 1e-6))
+            total, rate = self._source.lines, (count - count_before) / max(now - before, 1e-6)
+            self._show.count(count, total, f"{count:>9,} of {total:,}   {rate:,.0f} records/s")
             before, count_before = now, count
 
     # Reading, in other processes than the writer.
