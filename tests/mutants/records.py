@@ -1134,7 +1134,7 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record(
         "backup-of-a-late-member",
-        Case("tests/sim/test_backups.py::test_a_backup_holds_what_was_acknowledged_and_nothing_else[short logs-2]"),
+        Case("tests/sim/test_backups.py::test_a_backup_holds_what_was_acknowledged_and_nothing_else[short logs-4]"),
     ),
     Record(
         "backup-joins-blindly",

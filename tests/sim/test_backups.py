@@ -60,7 +60,7 @@ KINDS = {
     "members": 0.3,
     "flip": 0.2,
 }
-SEEDS = range(1, 13) if os.environ.get("VIEWSTAMP_SOAK") else [2]
+SEEDS = range(1, 13) if os.environ.get("VIEWSTAMP_SOAK") else [4]
 SWARMS = whole_and_short_logs(KINDS, seconds=6.0)
 
 

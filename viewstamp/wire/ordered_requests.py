@@ -28,4 +28,4 @@ class WaitOrdered(RequestBody):
 
     stream: str
     position: Annotated[int, _POSITION]
-    wait: Annotated[float, _WAIT] = 0.0
+    wait: Annotated[float, _WAIT]

@@ -619,7 +619,7 @@ class ReportStreams(RequestBody):
 
     group: int
     ends: list[object]
-    is_awaited: bool = False
+    is_awaited: bool
 
 
 PeerReport = ReportHosted | ReportStreams
