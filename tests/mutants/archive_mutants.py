@@ -15,6 +15,7 @@ from viewstamp.archive.run_file import RunReader
 from viewstamp.archive.run_process import RunProcess
 from viewstamp.archive.run_store import ReadableRun, RunObjects
 from viewstamp.archive.store import DirectoryObjects, ObjectFile
+from viewstamp.client import reader
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import archived, archivist, log_space
@@ -490,6 +491,16 @@ def archive_needs_room() -> AbstractContextManager[None]:
     return patched(log_space, _URGENT=log_space._URGENT - log_space._RUNS)
 
 
+def read_from_the_batch() -> AbstractContextManager[None]:
+    """A reader that goes from a run to the log gets the whole batch of the log, whose beginning it has read."""
+    return patched(reader, _from=lambda batch, position: batch)
+
+
+def look_below_the_log() -> AbstractContextManager[None]:
+    """The records behind an archived topic are looked for where the log has the last archived ones, or had them."""
+    return patched(Topic, begin_entry=lambda self: None)
+
+
 ARCHIVE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -593,6 +604,8 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("stall-at-one-topic", "a topic that fails holds up the others", stall_at_one_topic, rule="§5a"),
         Mutant("idle-for-ever", "no age ends in an idle log", idle_for_ever, rule="§5a"),
         Mutant("archive-needs-room", "a full log cannot be archived", archive_needs_room, rule="§5a"),
+        Mutant("read-from-the-batch", "a reader gets records of a run again", read_from_the_batch, rule="§5a"),
+        Mutant("look-below-the-log", "records behind a run are not found", look_below_the_log, rule="§5a"),
     )
 }
 """The mutants by name."""

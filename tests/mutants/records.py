@@ -1585,6 +1585,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_archive_rounds.py::test_an_operator_archives_a_topic_whose_records_have_filled_the_log"),
     ),
     Record(
+        "read-from-the-batch",
+        Case(
+            "tests/sim/test_archives.py::test_a_reader_gets_each_record_once_where_the_log_divides_them_otherwise_than_a_run[8]"
+        ),
+    ),
+    Record(
+        "look-below-the-log",
+        Case(
+            "tests/node/test_archived.py::test_records_behind_a_topic_that_was_archived_as_a_whole_are_read_and_archived"
+        ),
+    ),
+    Record(
         "put-unconditionally",
         Case("tests/archive/test_s3_store.py::test_of_two_writers_the_first_to_finish_has_the_name[whole]"),
     ),
