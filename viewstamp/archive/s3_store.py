@@ -241,9 +241,10 @@ class S3Objects:
                     self._attempt(action, end, attempts=attempts)
 
     def _create(self, name: str, digest: hashlib.blake2b, size: int, request: str, **arguments: Any) -> None:
-        """Create an object with one request. If an attempt has had no answer, the next answer does not say who did it.
+        """Create an object with one request.
 
-        The last answer is then compared with the store, outside the limits of one attempt, because the object is large.
+        If an attempt has had no answer, and the next one finds the name taken, this client or another one may have
+        created the object. So it is compared then, outside the limits of one attempt, because it is large.
         """
         count = 0
 

@@ -481,16 +481,7 @@ class Admin:
         ages = (archive_after_seconds, archive_delay_seconds, delete_after_seconds)
         request: RequestBody
         if archive or ages != (None, None, None):
-            request = ConfigureArchive(
-                name=check_topic(name),
-                retain_bytes=retain_bytes,
-                retain_seconds=retain_seconds,
-                is_on=archive,
-                after_seconds=archive_after_seconds,
-                delay_seconds=archive_delay_seconds,
-                delete_seconds=delete_after_seconds,
-                is_new=True,
-            )
+            request = _archive_request(name, retain_bytes, retain_seconds, archive, ages, is_new=True)
         else:
             request = CreateTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
         return await self._change_topic(request, timeout)
@@ -537,15 +528,7 @@ class Admin:
         ages = (archive_after_seconds, archive_delay_seconds, delete_after_seconds)
         request: RequestBody
         if (archive, *ages) != (None, None, None, None):
-            request = ConfigureArchive(
-                name=check_topic(name),
-                retain_bytes=retain_bytes,
-                retain_seconds=retain_seconds,
-                is_on=archive,
-                after_seconds=archive_after_seconds,
-                delay_seconds=archive_delay_seconds,
-                delete_seconds=delete_after_seconds,
-            )
+            request = _archive_request(name, retain_bytes, retain_seconds, archive, ages, is_new=False)
         else:
             request = ConfigureTopic(name=check_topic(name), retain_bytes=retain_bytes, retain_seconds=retain_seconds)
         return await self._change_topic(request, timeout)
@@ -640,3 +623,26 @@ class Admin:
         request = FindTime(name=topic, timestamp=as_whole(timestamp, "the time to look for"))
         frame = await self._router.ask(request, timeout)
         return int(frame.body["position"])
+
+
+def _archive_request(
+    name: str,
+    retain_bytes: int | None,
+    retain_seconds: float | None,
+    archive: bool | None,
+    ages: tuple[float | None, float | None, float | None],
+    *,
+    is_new: bool,
+) -> ConfigureArchive:
+    """Return the request for settings of the archive; ``ages``: of archiving, of the log's copy, of deletion."""
+    after, delay, delete = ages
+    return ConfigureArchive(
+        name=check_topic(name),
+        retain_bytes=retain_bytes,
+        retain_seconds=retain_seconds,
+        is_on=archive,
+        after_seconds=after,
+        delay_seconds=delay,
+        delete_seconds=delete,
+        is_new=is_new,
+    )

@@ -21,7 +21,7 @@ class ArchiveDemoResult(DemoResult):
     """The records in committed runs."""
     runs: int = 0
     damaged_runs: int = 0
-    """Runs that are not committed, or whose file is not what the catalogue has."""
+    """Runs that are not committed, or whose file differs from the catalogue."""
     orphans: int = 0
     """Files that belong to no run, after they were removed."""
     killed_while_writing: str = ""

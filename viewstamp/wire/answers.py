@@ -294,10 +294,6 @@ def _is_run(value: object) -> bool:
     return _is_int(value.get("delay", 0))
 
 
-def _is_ordered(value: object) -> bool:
-    return _is_list_of(value, _is_int) and len(value) == 3  # type: ignore[arg-type]
-
-
 def _is_orphan(value: object) -> bool:
     return _is_list_of(value, _is_int) and len(value) == 2  # type: ignore[arg-type]
 
@@ -371,7 +367,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
         "next_position": lambda value: value is None or _is_int(value),
         "ordered_ends": lambda value: value is None or _is_list_of(value, _is_int),
     },
-    FrameKind.WAIT_ORDERED: {"runs": lambda value: _is_list_of(value, _is_ordered)},
+    FrameKind.WAIT_ORDERED: {"runs": lambda value: _is_list_of(value, _is_run_of_records)},
     FrameKind.LIST_SPREADS: {"topics": lambda value: _is_list_of(value, _is_spread), "age": _is_number},
     FrameKind.READ_ORDERED: {
         "runs": lambda value: _is_list_of(value, _is_run_of_records),
