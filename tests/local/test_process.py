@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from viewstamp.local.process import command_line, start_mark
 
 
@@ -33,3 +35,27 @@ def test_zombie_counts_as_ended() -> None:
     child.wait()
     assert start_mark(child.pid) is None
     os.close(reading)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows a process whose first thread has ended")
+def test_a_process_has_not_ended_while_one_of_its_threads_keeps_its_files_open() -> None:
+    """SIGKILL ends the first thread at once, and a thread that waits for its disk later."""
+    program = (
+        "import ctypes, sys, threading; threading.Thread(target=sys.stdin.read).start();"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        mark = start_mark(child.pid)
+        while _state(child.pid) != "Z":
+            os.sched_yield()
+        assert start_mark(child.pid) == mark is not None
+        child.stdin.close()
+        child.wait()
+        assert start_mark(child.pid) is None
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process's first thread; "Z" = it has ended."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stream:
+        return stream.read().rpartition(")")[2].split()[0]

@@ -32,14 +32,13 @@ _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 def start_mark(pid: int) -> str | None:
     """Return a text that no other process of this number will ever have; None = there is no such process.
 
-    A zombie, which has ended and is not yet reaped by its parent, counts as ended.
+    A process that has ended and is not yet reaped by its parent, a zombie, counts as ended.
     """
     try:
         fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return _start_mark_by_ps(pid) if not os.path.exists("/proc/self/stat") else None
-    state, started = fields[0], fields[19]
-    return None if state in "ZX" else f"{_boot()}-{started}"
+    return None if _has_ended(fields) else f"{_boot()}-{fields[19]}"
 
 
 def is_paused(pid: int) -> bool:
@@ -70,7 +69,7 @@ def processes_of_session(session: int) -> Iterator[int]:
         for name in os.listdir("/proc"):
             with contextlib.suppress(ValueError, OSError):
                 fields = _stat(int(name))
-                if int(fields[3]) == session and fields[0] not in "ZX":
+                if int(fields[3]) == session and not _has_ended(fields):
                     yield int(name)
 
 
@@ -79,6 +78,16 @@ def _stat(pid: int) -> list[str]:
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
         # The name in brackets may itself contain spaces and brackets.
         return stream.read().rpartition(")")[2].split()
+
+
+def _has_ended(fields: list[str]) -> bool:
+    """Return whether all threads of a process have ended.
+
+    The state is that of the first thread only. While another thread still waits for its disk, it keeps the files of
+    the process open and locked.
+    """
+    state, threads = fields[0], int(fields[17])
+    return state == "X" or (state == "Z" and threads <= 1)
 
 
 def _boot() -> str:
