@@ -76,6 +76,8 @@ def test_appended_lines_are_read_back_byte_for_byte(run: Run, tmp_path: Path) ->
     assert [record.get("value") for record in records] == ["one", "", None, "last"]
     assert records[2]["value_base64"] == "Yv8="
     assert run("read", "lines", "--from", "2", "--to", "3") == records[1:3]
+    assert run("read", "lines", "--from", "2", "--limit", "1") == records[1:2]
+    assert run("read", "lines", "--follow", "--limit", "2") == records[:2]
     assert run("topic", "describe", "lines")["last_position"] == 4
     assert run("topic", "list")["topics"][0] == run("topic", "describe", "lines")
 

@@ -56,7 +56,9 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert "no group is established" in refused["message"]
     assert "viewstamp group place" in refused["remedy"]
     first = run("group", "place", "s1", "--timeout", "60")["id"]
-    second = run("group", "place", "s2", "--timeout", "60")["id"]
+    unnamed = run("group", "place", "--timeout", "60")
+    assert unnamed["streams"] == ["group-1"]
+    second = unnamed["id"]
     topic = run("topic", "create", "orders", "--streams", "3", "--retain-bytes", "1MiB", "--timeout", "60")
     assert topic == {
         "name": "orders",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Final
@@ -34,9 +35,12 @@ app = typer.Typer(
 
 @app.command()
 def place(
-    streams: Annotated[
-        list[str], typer.Argument(metavar="STREAM...", help="Names of streams, which no other group has.")
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]", help="A name that no other group has. [default: the next of group-1, group-2, ...]"
+        ),
+    ] = None,
     founders: Annotated[
         str, typer.Option("--founders", metavar="NODE,...", help="Voters of the cluster. [default: all of them]")
     ] = "",
@@ -46,13 +50,17 @@ def place(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Place a group with these streams on nodes. Safe to repeat. An established group cannot be removed yet."""
+    """Place a group on nodes. Safe to repeat. An established group cannot be removed yet.
+
+    The same name again finds the same group. Without a name, a group that is not established yet is found first.
+    """
     deadline = time.monotonic() + timeout
     where = cluster_flag(directory, cluster)
     chosen = [name for name in founders.split(",") if name]
 
     async def ask(client: Client) -> GroupInfo:
-        group = await client.place_group(*streams, founders=chosen, timeout=timeout)
+        chosen_names = names or [_next_name(await client.list_groups(timeout=timeout))]
+        group = await client.place_group(*chosen_names, founders=chosen, timeout=timeout)
         while wait and not group.is_established:
             if time.monotonic() > deadline:
                 raise UnavailableError(
@@ -106,6 +114,15 @@ def list_groups(
     for each in groups:
         if each.missing:
             print(f"group {each.id} waits for {', '.join(each.missing)}")
+
+
+def _next_name(groups: Collection[GroupInfo]) -> str:
+    """Return the first of group-1, group-2, ... that no established group has.
+
+    A repetition of the command after an error so finds the group that the first one has placed.
+    """
+    taken = {name for group in groups if group.is_established for name in group.streams}
+    return next(name for number in itertools.count(1) if (name := f"group-{number}") not in taken)
 
 
 def _cancelled(group: GroupInfo) -> GroupInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from contextlib import aclosing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -52,6 +53,7 @@ def read(
         int | None, typer.Option("--from", metavar="P", min=1, help="First position. [default: the first that is kept]")
     ] = None,
     last: Annotated[int | None, typer.Option("--to", metavar="P", min=1, help="Last position, inclusive.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after N records.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for new records, and print them too.")] = False,
     stream: Annotated[
         int | None,
@@ -83,6 +85,7 @@ def read(
 
     async def copy() -> None:
         printer = RecordPrinter(output, at_once=follow)
+        left = limit or -1  # Without a limit it never becomes 0.
         async with target.connect(timeout) as client:
             end = None if last is None else last + 1
             if stale:
@@ -93,8 +96,12 @@ def read(
                 records = answer.value
             else:
                 records = client.read(topic, start, end=end, follow=follow, node=node, stream=stream)
-            async for record in records:
-                printer.write(record)
+            async with aclosing(records):
+                async for record in records:
+                    printer.write(record)
+                    left -= 1
+                    if not left:
+                        break
         printer.flush()
 
     run_async(copy())

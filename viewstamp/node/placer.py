@@ -211,7 +211,7 @@ class Placer:
         if not groups:
             raise RequestError(
                 f"no group is established, so no actor can be spread; {_NO_ACTOR}",
-                remedy="place groups first: `viewstamp group place STREAM`; see them with `viewstamp group list`",
+                remedy="place groups first: `viewstamp group place`; see them with `viewstamp group list`",
             )
         return encode_spread_actor(asked.name, groups, are_named=bool(asked.groups), by=by)
 

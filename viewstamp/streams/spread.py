@@ -331,7 +331,7 @@ def _free_groups(placements: Placements, streams: int) -> list[GroupId]:
     if not counts:
         raise RequestError(
             "no group is established, so no topic can be spread over streams; no topic was created",
-            remedy="place groups first: `viewstamp group place STREAM`; see them with `viewstamp group list`",
+            remedy="place groups first: `viewstamp group place`; see them with `viewstamp group list`",
         )
     chosen = []
     for _ in range(streams):
