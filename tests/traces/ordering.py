@@ -26,6 +26,7 @@ def follow_order(history: OrderHistory) -> tuple[int, str]:
         "Acks": False,
         "Reads": 0,
         "Seals": False,
+        "Moves": 0,
         "Mut": frozenset[str](),
         "Steps": steps,
     }

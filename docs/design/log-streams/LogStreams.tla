@@ -17,26 +17,28 @@ CONSTANTS
   Streams,      \* number of streams
   MaxRec,       \* records of a stream
   MaxLen,       \* records and CONTEXTs of a stream
-  MaxOrders,    \* ORDER and SEAL records of group 0
+  MaxOrders,    \* records of group 0
   MaxElect,     \* changes of leader of each stream that cut its log
   MaxCut,       \* changes of leader of group 0 that cut its log
   Acks,         \* TRUE: ordered appends are acknowledged
   Reads,        \* number of reads by global position
-  Seals,        \* TRUE: streams may be sealed
+  Seals,        \* TRUE: streams may be sealed without their group, because they are lost
+  Moves,        \* records of a client with one key; if there are any, the stream of the key is sealed by its group
   Mut
 
 VARIABLES
-  slog,         \* stream -> its log: records and CONTEXTs
+  slog,         \* stream -> its log: records, CONTEXTs and SEALs
   scommit,      \* stream -> length of the committed beginning of it
   elected,      \* stream -> changes of leader so far
-  olog,         \* the log of group 0: ORDER and SEAL records
+  olog,         \* the log of group 0: ORDER, CLOSE and SEALED records
   states,       \* the states of group 0 after 0, 1, 2, ... committed records
   cuts,         \* changes of leader of group 0 so far
   placed,       \* what each global position got when it was given: stream, local position, record
   acked,        \* acknowledged ordered appends: record, global position
-  read          \* the records that a reader has read, by global position
+  read,         \* the records that a reader has read, by global position
+  route         \* the stream to which the client sends the records of its key
 
-vars == <<slog, scommit, elected, olog, states, cuts, placed, acked, read>>
+vars == <<slog, scommit, elected, olog, states, cuts, placed, acked, read, route>>
 
 Stream == 1..Streams
 M(mistake) == mistake \in Mut
@@ -63,6 +65,7 @@ MapOf(log) ==
 
 Beginning(s, i) == SubSeq(slog[s], 1, i)
 Committed(s) == Beginning(s, scommit[s])
+Ends(log) == \E i \in 1..Len(log) : log[i].kind = "seal"
 
 Reports(s) ==              \* (end of the records, end of the CONTEXTs) of all beginnings that a leader may know
   LET known == IF M("reportuncommitted") THEN Len(slog[s]) ELSE scommit[s]
@@ -74,7 +77,11 @@ Reports(s) ==              \* (end of the records, end of the CONTEXTs) of all b
 (* Group 0. ORDER holds ends of streams; its runs are computed when it is applied. *)
 
 NoRuns == [s \in Stream |-> 1]
-Empty == [version |-> 0, next |-> 1, ordered |-> NoRuns, history |-> <<>>, forgotten |-> NoRuns, sealed |-> {}]
+Empty == [version |-> 0, next |-> 1, ordered |-> NoRuns, history |-> <<>>, forgotten |-> NoRuns, sealed |-> {},
+          closing |-> {}]
+
+StreamOf(state) == IF 1 \in state.sealed THEN 2 ELSE 1   \* the key of the client; CLOSE gives its slot to stream 2
+
 
 Sum(state, ends, upto) ==  \* records that ORDER gives to the streams before upto
   LET RECURSIVE Of(_)
@@ -92,12 +99,17 @@ RunsOf(state, ends) ==     \* in the fixed order of streams
         n |-> ends[moved[k]] - state.ordered[moved[k]], g |-> state.next + Sum(state, ends, moved[k])]]
 
 Runs(state, record) ==     \* the runs that a record of group 0 makes
-  IF record.kind = "seal" THEN <<>>
+  IF record.kind # "order" THEN <<>>
   ELSE IF M("leadercomputes") THEN record.runs
   ELSE RunsOf(state, Open(state, record.ends))
 
 Apply(state, record) ==
   IF record.kind = "seal" THEN [state EXCEPT !.sealed = @ \cup {record.s}]
+  ELSE IF record.kind = "close" THEN [state EXCEPT !.closing = @ \cup {record.s}]
+  ELSE IF record.kind = "sealed" THEN
+    IF record.s \in state.closing /\ (state.ordered[record.s] = record.end \/ M("sealedbeforeorder"))
+    THEN [state EXCEPT !.sealed = @ \cup {record.s}]
+    ELSE state
   ELSE
     LET runs == Runs(state, record)
         ends == Open(state, record.ends)
@@ -130,12 +142,36 @@ Init ==
   /\ placed = <<>>
   /\ acked = {}
   /\ read = <<>>
+  /\ route = 1
 
 AppendRecord(s) ==         \* before: the acknowledged appends, so that this one has to get a later global position
-  /\ Len(Records(slog[s])) < MaxRec /\ Len(slog[s]) < MaxLen
+  /\ Len(Records(slog[s])) < MaxRec /\ Len(slog[s]) < MaxLen /\ ~Ends(slog[s])
   /\ slog' = [slog EXCEPT ![s] = Append(@,
        [kind |-> "record", id |-> <<s, elected[s], Len(@) + 1>>, before |-> {a.id : a \in acked}])]
-  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read>>
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+
+Sent(n) == \E s \in Stream : \E i \in 1..Len(slog[s]) : slog[s][i].kind = "record" /\ slog[s][i].id = <<0, n, 0>>
+
+AppendKey ==               \* the session admits only the next record that is in no log; a cut one is sent again
+  LET s == route
+      missing == {n \in 1..Moves : ~Sent(n)}
+      n == CHOOSE k \in missing : \A other \in missing : k <= other
+  IN /\ missing # {} /\ Len(slog[s]) < MaxLen /\ (~Ends(slog[s]) \/ M("admitsaftersealed"))
+     /\ slog' = [slog EXCEPT ![s] = Append(@,
+          [kind |-> "record", id |-> <<0, n, 0>>, before |-> {a.id : a \in acked}])]
+     /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+
+MoveKey ==                 \* the client has got "sealed", has the outcome of what it sent, and reads the route somewhere
+  /\ Moves > 0 /\ route = 1 /\ Ends(Committed(1))
+  /\ M("movesearly") \/ \E j \in 1..Len(states) : StreamOf(states[j]) = 2
+  /\ route' = 2
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, read>>
+
+AppendSeal(s) ==           \* the leader of a stream knows a state of group 0 in which the stream is closing
+  /\ Len(slog[s]) < MaxLen /\ ~Ends(slog[s])
+  /\ \E j \in 1..Len(states) : s \in states[j].closing
+  /\ slog' = [slog EXCEPT ![s] = Append(@, [kind |-> "seal"])]
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
 
 AppendContext(s) ==        \* a leader has applied a beginning of its log, and of the log of group 0
   /\ Len(slog[s]) < MaxLen
@@ -143,18 +179,18 @@ AppendContext(s) ==        \* a leader has applied a beginning of its log, and o
        LET runs == SelectSeq(states[j].history, LAMBDA run : run.s = s /\ run.l + run.n > End(MapOf(Beginning(s, i))))
        IN /\ runs # <<>>
           /\ slog' = [slog EXCEPT ![s] = Append(@, [kind |-> "context", runs |-> runs])]
-  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read>>
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
 
 Commit(s) ==
   /\ scommit[s] < Len(slog[s])
   /\ scommit' = [scommit EXCEPT ![s] = @ + 1]
-  /\ UNCHANGED <<slog, elected, olog, states, cuts, placed, acked, read>>
+  /\ UNCHANGED <<slog, elected, olog, states, cuts, placed, acked, read, route>>
 
 Elect(s) ==                \* a new leader does not have some uncommitted entries
   /\ elected[s] < MaxElect
   /\ \E length \in scommit[s]..(Len(slog[s]) - 1) : slog' = [slog EXCEPT ![s] = SubSeq(@, 1, length)]
   /\ elected' = [elected EXCEPT ![s] = @ + 1]
-  /\ UNCHANGED <<scommit, olog, states, cuts, placed, acked, read>>
+  /\ UNCHANGED <<scommit, olog, states, cuts, placed, acked, read, route>>
 
 ProposeFrom(of) ==         \* the leader of group 0, from one report of each stream; nothing is written if nothing has moved
   LET ends == [s \in Stream |-> of[s][1]]
@@ -166,27 +202,41 @@ ProposeFrom(of) ==         \* the leader of group 0, from one report of each str
      /\ olog' = Append(olog,
           [kind |-> "order", ends |-> ends, mapped |-> mapped,
            runs |-> IF M("leadercomputes") THEN RunsOf(Now, ends) ELSE <<>>])
-     /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read>>
+     /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
 
 ProposeOrder == \E of \in [Stream -> UNION {Reports(s) : s \in Stream}] : ProposeFrom(of)
 
 ProposeSeal(s) ==          \* a stream that has lost its majority is sealed where its order ends
   /\ Seals /\ Len(olog) < MaxOrders /\ s \notin Now.sealed
   /\ olog' = Append(olog, [kind |-> "seal", s |-> s])
-  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read>>
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+
+ProposeClose ==
+  /\ Moves > 0 /\ Len(olog) < MaxOrders /\ 1 \notin Now.closing
+  /\ olog' = Append(olog, [kind |-> "close", s |-> 1])
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+
+ProposeSealed(s) ==        \* a report has said that SEAL is committed, and where the stream ends
+  /\ Len(olog) < MaxOrders /\ s \in Now.closing \ Now.sealed
+  /\ \E i \in 0..(IF M("sealuncommitted") THEN Len(slog[s]) ELSE scommit[s]) :
+       LET end == Len(Records(Beginning(s, i))) + 1
+       IN /\ Ends(Beginning(s, i))
+          /\ Now.ordered[s] = end \/ M("sealedbeforeorder")
+          /\ olog' = Append(olog, [kind |-> "sealed", s |-> s, end |-> end])
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
 
 CommitOrder ==
   /\ Len(states) <= Len(olog)
   /\ LET record == olog[Len(states)]
      IN /\ states' = Append(states, Apply(Now, record))
         /\ placed' = placed \o Place(Runs(Now, record))
-  /\ UNCHANGED <<slog, scommit, elected, olog, cuts, acked, read>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, cuts, acked, read, route>>
 
 CutOrders ==               \* a new leader of group 0 does not have some uncommitted records
   /\ cuts < MaxCut
   /\ \E length \in (Len(states) - 1)..(Len(olog) - 1) : olog' = SubSeq(olog, 1, length)
   /\ cuts' = cuts + 1
-  /\ UNCHANGED <<slog, scommit, elected, states, placed, acked, read>>
+  /\ UNCHANGED <<slog, scommit, elected, states, placed, acked, read, route>>
 
 Uncommitted ==             \* the state after all records of group 0, committed or not: only for a mistake
   LET RECURSIVE Of(_, _)
@@ -200,7 +250,7 @@ Acknowledge ==             \* an ordered append gets its answer
      IN \E g \in 1..Len(given) :
           /\ \A a \in acked : a.id # given[g].id
           /\ acked' = acked \cup {[id |-> given[g].id, g |-> g]}
-  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, read>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, read, route>>
 
 Read ==                    \* the next global position, at a member that has any beginnings of all logs
   /\ Len(read) < Reads
@@ -217,10 +267,12 @@ Read ==                    \* the next global position, at a member that has any
              IN \E s \in Stream : \E k \in 1..Len(Known(s)) :
                   /\ Has(s, Known(s)[k], at)
                   /\ read' = Append(read, Records(Beginning(s, i[s]))[Known(s)[k].l + at - Known(s)[k].g].id)
-  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, route>>
 
 Next ==
   \/ \E s \in Stream : AppendRecord(s) \/ AppendContext(s) \/ Commit(s) \/ Elect(s) \/ ProposeSeal(s)
+                         \/ AppendSeal(s) \/ ProposeSealed(s)
+  \/ AppendKey \/ MoveKey \/ ProposeClose
   \/ ProposeOrder \/ CommitOrder \/ CutOrders \/ Acknowledge \/ Read
 
 Spec == Init /\ [][Next]_vars
@@ -268,6 +320,21 @@ MapIsComplete ==           \* what group 0 has forgotten is in the committed CON
 
 SealedStays ==             \* nothing is ordered in a stream behind its seal
   \A i \in 1..Len(states) : \A s \in states[i].sealed : states[i].ordered[s] = Now.ordered[s]
+
+SealEndsTheStream ==       \* no record follows a SEAL
+  \A s \in Stream : \A i, j \in 1..Len(slog[s]) :
+    slog[s][i].kind = "seal" /\ i < j => slog[s][j].kind # "record"
+
+SealedIsOrdered ==         \* each record that a sealed stream ever has committed has its global position
+  Seals \/ \A s \in Now.sealed : Ends(Committed(s)) /\ Now.ordered[s] = Len(Records(slog[s])) + 1
+
+KeyKeepsItsOrder ==        \* the records of one key rise in global position, over the move, and each has only one
+  \A g, h \in 1..Len(placed) :
+    g < h /\ placed[g].id[1] = 0 /\ placed[h].id[1] = 0 => placed[g].id[2] < placed[h].id[2]
+
+KeyIsNotSkipped ==         \* a record of the key is never ordered before an earlier one
+  \A g \in 1..Len(placed) : placed[g].id[1] = 0 =>
+    \A n \in 1..(placed[g].id[2] - 1) : \E h \in 1..(g - 1) : placed[h].id = <<0, n, 0>>
 
 ReaderSeesTheOrder ==
   \A g \in 1..Len(read) : g <= Len(placed) /\ read[g] = placed[g].id

@@ -1,6 +1,6 @@
 #!/bin/sh
 # check.sh NAME ["mistake mistake"]: check LogStreams.tla with TLC, with these mistakes in it, and print the result on one line.
-# Environment: JAR (tla2tools.jar), JAVA (java), and the bounds STREAMS REC LEN ORDERS ELECT CUT ACKS READS SEALS.
+# Environment: JAR (tla2tools.jar), JAVA (java), and the bounds STREAMS REC LEN ORDERS ELECT CUT ACKS READS SEALS MOVES.
 set -eu
 name=$1
 mistakes=$(printf '%s' "${2:-}" | sed 's/[^ ][^ ]*/"&"/g; s/ /, /g')
@@ -19,8 +19,9 @@ CONSTANTS
   Acks = ${ACKS:-FALSE}
   Reads = ${READS:-0}
   Seals = ${SEALS:-FALSE}
+  Moves = ${MOVES:-0}
   Mut = {$mistakes}
-INVARIANTS GlobalTiles OrderOnlyCommitted OrderStable OrderKeepsStreamOrder OrderedIsLinearizable MapIsComplete SealedStays ReaderSeesTheOrder
+INVARIANTS GlobalTiles OrderOnlyCommitted OrderStable OrderKeepsStreamOrder OrderedIsLinearizable MapIsComplete SealedStays ReaderSeesTheOrder SealEndsTheStream SealedIsOrdered KeyKeepsItsOrder KeyIsNotSkipped
 END
 cd "$work"
 "${JAVA:-java}" -Xmx"${MEM:-2g}" -XX:+UseParallelGC -cp "$JAR" tlc2.TLC -deadlock -workers "${WORKERS:-2}" -config run.cfg LogStreams.tla >out.txt 2>&1 || true
