@@ -1644,6 +1644,7 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/spark/test_archived.py::test_a_run_that_was_dropped_after_the_plan_is_an_error_with_its_name"),
     ),
     Record("read-the-whole-run", Case("tests/spark/test_archived.py::test_each_position_of_a_query_is_read_once")),
+    Record("end-with-the-runs", Case("tests/spark/test_archived.py::test_micro_batches_read_runs_and_then_the_log")),
     Record(
         "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
     ),

@@ -111,7 +111,7 @@ def read_dropped_runs_as_empty() -> AbstractContextManager[None]:
 
 def read_the_whole_run() -> AbstractContextManager[None]:
     """A piece of a run is the whole run, so positions are read twice, or although nobody asked for them."""
-    from viewstamp.spark import archived, source
+    from viewstamp.spark import archived
 
     original = archived.divide
 
@@ -119,7 +119,20 @@ def read_the_whole_run() -> AbstractContextManager[None]:
         pieces, rest = original(part, runs)
         return [next(run for run in runs if run.run == piece.run) for piece in pieces], rest
 
-    return patched(source, divide=divide)
+    return patched(archived, divide=divide)
+
+
+def end_with_the_runs() -> AbstractContextManager[None]:
+    """Of a range with runs, the part that is in the log only is left out."""
+    from viewstamp.spark import archived
+
+    original = archived.divide
+
+    def divide(part: Any, runs: Any) -> tuple[list[Any], list[Any]]:
+        pieces, rest = original(part, runs)
+        return pieces, [] if pieces else rest
+
+    return patched(archived, divide=divide)
 
 
 STORE_MUTANTS = {
@@ -141,6 +154,7 @@ STORE_MUTANTS = {
         Mutant("ask-a-silent-store", "each call waits for a store that is away", ask_a_silent_store, rule="§5a"),
         Mutant("dropped-run-is-empty", "a dropped run gives no error", read_dropped_runs_as_empty, rule="§5a"),
         Mutant("read-the-whole-run", "positions are read that are not in the plan", read_the_whole_run, rule="B4 9"),
+        Mutant("end-with-the-runs", "records behind the runs of a query are left out", end_with_the_runs, rule="B4 9"),
         Mutant("repeat-secrets", "an error has the text of the store's answer", repeat_secrets, rule="§5a"),
     )
 }

@@ -1,4 +1,4 @@
-"""The batch source with an archive: archived positions come from the store, the others from the nodes, each once."""
+"""Both sources with an archive: archived positions come from the store, the others from the nodes, each once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
 from tests.archive.s3_server import running_proxy, running_server
 from tests.spark.cluster import RunningCluster, running_cluster
 from viewstamp.archive.s3_store import S3Objects
 from viewstamp.client import Client
-from viewstamp.errors import ConfigError, CorruptionError, TrimmedError, ViewstampError
+from viewstamp.errors import ConfigError, CorruptionError, TrimmedError
 from viewstamp.host.object_url import ObjectUrl
+from viewstamp.spark import archived
 from viewstamp.spark.archived import RunRange, divide
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import BatchReader
+from viewstamp.spark.stream_source import StreamReader
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +77,13 @@ def reader(cluster: RunningCluster, topic: str, archive: object, **options: obje
     return BatchReader(SourceOptions.parse(given, streaming=False))
 
 
-def rows(found: BatchReader, parts: list[TopicRange]) -> list[dict[str, Any]]:
+def stream(cluster: RunningCluster, topic: str, archive: object, **options: object) -> StreamReader:
+    given = {"cluster": cluster.addresses, "topic": topic, "archive": str(archive)}
+    given |= {name: str(value) for name, value in options.items()}
+    return StreamReader(SourceOptions.parse(given, streaming=True))
+
+
+def rows(found: BatchReader | StreamReader, parts: list[TopicRange]) -> list[dict[str, Any]]:
     return [row for part in parts for batch in found.read(part) for row in batch.to_pylist()]
 
 
@@ -256,6 +267,78 @@ def test_a_wrong_place_is_refused_without_repeating_a_secret(value: str) -> None
     assert "password" not in str(raised.value) + raised.value.remedy
 
 
-def test_a_streaming_query_has_no_archive() -> None:
-    with pytest.raises(ViewstampError, match="option archive has no effect on a streaming source"):
-        SourceOptions.parse({"cluster": "h:1", "topic": "t", "archive": "/x"}, streaming=True)
+# Streams.
+
+
+def test_micro_batches_read_runs_and_then_the_log(
+    archiving: RunningCluster, store: Path, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each position is in one of them. A restart has the same rows, whatever was archived meanwhile."""
+    asked = []
+    original = archived.committed_runs
+    monkeypatch.setattr(archived, "committed_runs", lambda *given: asked.append(given[1]) or original(*given))
+    source, at, limit = stream(archiving, orders, store), {"v": 1, orders: 5}, ReadMaxRows(9)
+    planned, kinds = [], []
+    while (end := source.latestOffset(at, limit)) != at:
+        parts = source.partitions(at, end)
+        kinds.append([(type(part), part.start, part.end) for part in parts])
+        planned.append((at, end, rows(source, parts)))
+        at = end
+    assert kinds == [
+        [(RunRange, 5, 11), (RunRange, 11, 14)],
+        [(RunRange, 14, 21), (RunRange, 21, 23)],
+        [(RunRange, 23, 31), (TopicRange, 31, 32)],
+        [(TopicRange, 32, 36)],
+    ]
+    assert asked == [[orders]] * 3, "behind the archived end the catalogue is not needed"
+    assert [row["position"] for _, _, found in planned for row in found] == list(range(5, 36))
+    archiving.run(lambda client: client.archive_topic(orders))
+    restarted = stream(archiving, orders, store)
+    for start, end, found in planned:
+        assert rows(restarted, restarted.partitions(start, end)) == found
+    assert rows(restarted, restarted.partitions(*planned[3][:2])) == planned[3][2]
+    assert [type(part) for part in restarted.partitions(*planned[3][:2])] == [RunRange]
+
+
+def test_a_micro_batch_whose_records_were_deleted_is_an_error(
+    archiving: RunningCluster, store: Path, orders: str
+) -> None:
+    strict, lenient = (stream(archiving, orders, store, failOnDataLoss=each) for each in ("true", "false"))
+    start, end = {"v": 1, orders: 5}, {"v": 1, orders: 25}
+    parts, lenient_parts = strict.partitions(start, end), lenient.partitions(start, end)
+    archiving.run(lambda client: client.trim_topic(orders, 21))
+    archiving.run(lambda client: client.archive_topic(orders))
+    message = f"position 5 of topic {orders} is to be read, but the first .* is 21"
+    for read in (lambda: rows(strict, parts), lambda: strict.partitions(start, end)):
+        with pytest.raises(TrimmedError, match=message):
+            read()
+    assert [row["position"] for row in rows(lenient, lenient_parts)] == [21, 22, 23, 24]
+    assert [row["position"] for row in rows(lenient, lenient.partitions(start, end))] == [21, 22, 23, 24]
+
+
+def test_a_query_that_fails_within_the_archived_part_gives_each_row_once(
+    spark: SparkSession, archiving: RunningCluster, store: Path, orders: str, tmp_path: Path
+) -> None:
+    """Through Spark: its second batch, with records of two runs, fails after its rows were handled."""
+    batches: dict[int, list[int]] = {}
+    runs = []
+
+    def handle(found: DataFrame, batch: int) -> None:
+        places = sorted(row.position for row in found.collect())
+        assert batches.setdefault(batch, places) == places, "a batch that is run again has the same rows"
+        runs.append(batch)
+        if runs == [0, 1]:
+            raise RuntimeError("as if the driver had died")
+
+    def start() -> None:
+        source = spark.readStream.format("viewstamp").options(cluster=archiving.addresses, topic=orders)
+        loaded = source.options(archive=str(store), maxRecordsPerTrigger="14").load().select("position")
+        writer: Any = loaded.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path))
+        assert writer.trigger(availableNow=True).start().awaitTermination(300), "the query does not end"
+
+    with pytest.raises(StreamingQueryException, match="as if the driver had died"):
+        start()
+    archiving.run(lambda client: client.archive_topic(orders))
+    start()
+    assert runs == [0, 1, 1, 2]
+    assert [place for batch in sorted(batches) for place in batches[batch]] == list(range(1, 36))

@@ -1,4 +1,4 @@
-"""Archived records for the batch source: tasks read the files of runs in the store, and not from the nodes.
+"""Archived records for both sources: tasks read the files of runs in the store, and not from the nodes.
 
 The driver plans against the catalogue of runs, which the nodes have, and never against a list of the store: an object
 that is there may be an orphan. Each position of a query is in one piece, of a run or of the log:
@@ -10,6 +10,9 @@ that is there may be an orphan. Each position of a query is in one piece, of a r
 | the object is lost, damaged, or replaced | CorruptionError, because the catalogue still has the run |
 | the store is away | UnavailableError; Spark repeats the task |
 
+A micro-batch that Spark runs again after a restart is planned again, with the catalogue of that time. Its positions are
+those of the checkpoint, and a record is the same in a run and in the log, so the rows are the same.
+
 If a file cannot be read, the task asks the nodes which records the topic has, to tell the second row from the third.
 A task verifies the description of its file, and each row group that it reads.
 """
@@ -17,7 +20,7 @@ A task verifies the description of its file, and each row group that it reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,19 +30,19 @@ from viewstamp.archive.location import open_store
 from viewstamp.archive.run_file import GROUP_BYTES, RunReader, run_name
 from viewstamp.archive.store import ObjectFile, ObjectStore
 from viewstamp.client.aio import Client
-from viewstamp.client.results import RunInfo
+from viewstamp.client.results import RunInfo, TopicInfo
 from viewstamp.errors import CorruptionError, PeerError, UnavailableError
 from viewstamp.ids import ClusterId, RunId
-from viewstamp.spark.blocking_client import blocking_client
+from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, skip
+from viewstamp.spark.ranges import TopicRange, describe, skip, split, task_bytes
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RunRange", "committed_runs", "cut_by_groups", "divide", "read_run"]
+__all__ = ["RunRange", "committed_runs", "cut_by_groups", "divide", "pieces_of", "read_run"]
 
 _FOOTERS_MAX: Final = 64
 """Runs whose descriptions the driver reads, to cut them by row groups. If there are more, each is one piece."""
@@ -60,6 +63,33 @@ class RunRange(TopicRange):
     cluster: str
     size: int
     digest: str
+
+
+def pieces_of(
+    link: BlockingClient, options: SourceOptions, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange]
+) -> list[TopicRange]:
+    """Return ranges in pieces for tasks: of runs, as far as the positions are archived, and of the log.
+
+    Without the option ``archive``, or if no range begins below the archived end of its topic, the catalogue is not
+    asked. So a streaming query pays for it only until it has passed that end.
+
+    Raises: as :func:`committed_runs` and :func:`cut_by_groups`.
+    """
+    archived = [part.topic for part in ranges if part.start < min(part.end, _archived_end(topics[part.topic]))]
+    if not options.archive or not archived:
+        return link.run(split, link.client, topics, ranges, options)
+    # The catalogue is read last: its runs are those of then, and records are archived at most, not unarchived.
+    runs = link.run(committed_runs, link.client, archived)
+    divided = [divide(part, runs.get(part.topic, ())) for part in ranges]
+    pieces = [piece for found, _ in divided for piece in found]
+    pieces = cut_by_groups(options, pieces, task_bytes(topics, ranges, options))
+    rest = [part for _, others in divided for part in others]
+    return link.run(split, link.client, topics, rest, options, pieces)
+
+
+def _archived_end(topic: TopicInfo) -> int:
+    """Return the position behind the last archived record; 1 = there is none."""
+    return topic.archived.last_position + 1 if topic.archived is not None else 1
 
 
 async def committed_runs(client: Client, topics: Sequence[str]) -> dict[str, list[RunRange]]:

@@ -171,7 +171,7 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     """The most records of one task; None = only bytes decide."""
     archive: str = ""
-    """Batch only: the directory or the URL of the archive, from which tasks read archived records; "" = from nodes."""
+    """The directory or the URL of the archive, from which tasks read archived records; "" = from nodes."""
     connect_seconds: int = CONNECT_SECONDS
     """Seconds for which the driver waits for a cluster if all of its addresses refuse connections."""
     tls: TlsFiles | None = None
@@ -191,7 +191,7 @@ class SourceOptions:
         """
         given = _read(options, _SOURCE, "source", table)
         if streaming:
-            batches = ("archive", "endingPosition", "pushFilters")
+            batches = ("endingPosition", "pushFilters")
             _refuse(given, batches, "a streaming source", "leave it out, or use spark.read")
         else:
             triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger")

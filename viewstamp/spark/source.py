@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import PeerError, TrimmedError
-from viewstamp.spark.archived import RunRange, committed_runs, cut_by_groups, divide, read_run
+from viewstamp.spark.archived import RunRange, pieces_of, read_run
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.filters import EVERYTHING, Cut, push
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, split, starting_position, task_bytes
+from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, starting_position
 from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
 from viewstamp.wire.batch import Batch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchReader", "FilteringBatchReader", "batch_reader", "read_range"]
+__all__ = ["BatchReader", "FilteringBatchReader", "batch_reader", "read_part", "read_range"]
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes of one request to the client's loop."""
@@ -59,23 +59,13 @@ class BatchReader(DataSourceReader):
             options = self.options
             link = blocking_client(options.cluster, options.tls, options.token_file)
             link.reach(options.connect_seconds)
-            if not options.archive:
-                return link.run(_plan, link.client, options, self.cut)
             topics, ranges = link.run(_bounds, link.client, options, self.cut)
-            # The catalogue is read last: its runs are those of then, and records are archived at most, not unarchived.
-            runs = link.run(committed_runs, link.client, options.topics)
-            divided = [divide(part, runs[part.topic]) for part in ranges]
-            pieces = [piece for archived, _ in divided for piece in archived]
-            pieces = cut_by_groups(options, pieces, task_bytes(topics, ranges, options))
-            rest = [part for _, others in divided for part in others]
-            return link.run(split, link.client, topics, rest, options, pieces)
+            return pieces_of(link, options, topics, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
-        if isinstance(partition, RunRange):
-            yield from read_run(self.options, partition)
-        elif isinstance(partition, TopicRange):
-            yield from read_range(self.options, partition)
+        if isinstance(partition, TopicRange):
+            yield from read_part(self.options, partition)
 
 
 class FilteringBatchReader(BatchReader):
@@ -85,11 +75,6 @@ class FilteringBatchReader(BatchReader):
         """Keep the conditions that reduce ranges; return those that Spark has to apply."""
         self.cut, rest = push(filters)
         return rest
-
-
-async def _plan(client: Client, options: SourceOptions, cut: Cut) -> list[TopicRange]:
-    topics, ranges = await _bounds(client, options, cut)
-    return await split(client, topics, ranges, options)
 
 
 async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dict[str, TopicInfo], list[TopicRange]]:
@@ -109,6 +94,11 @@ async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dic
             end = min(end, await find_time(client, topic, until))
         ranges.append(TopicRange(topic.name, start, end))
     return topics, ranges
+
+
+def read_part(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the part of a task, from a run or from the nodes. Raises as these do."""
+    return read_run(options, part) if isinstance(part, RunRange) else read_range(options, part)
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:

@@ -29,11 +29,12 @@ from pyspark.sql.streaming.datasource import (
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError
+from viewstamp.spark.archived import pieces_of
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, split, starting_position
+from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, starting_position
 from viewstamp.spark.remedies import remedies
-from viewstamp.spark.source import read_range
+from viewstamp.spark.source import read_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,12 +130,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with remedies():
             link = self._link()
-            return link.run(_plan, link.client, self.options, decode_positions(start), decode_positions(end))
+            found = link.run(_ranges, link.client, self.options, decode_positions(start), decode_positions(end))
+            return pieces_of(link, self.options, *found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition."""
         assert isinstance(partition, TopicRange), f"{partition!r} is not of these partitions"
-        return read_range(self.options, partition)
+        return read_part(self.options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing, because the topic's retention decides how long records are kept, not this query."""
@@ -192,15 +194,15 @@ def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-async def _plan(
+async def _ranges(
     client: Client, options: SourceOptions, start: Mapping[str, int], end: Mapping[str, int]
-) -> list[TopicRange]:
+) -> tuple[dict[str, TopicInfo], list[TopicRange]]:
     topics = await describe(client, [name for name in end if name in start and start[name] < end[name]])
     ranges = []
     for name, topic in topics.items():
         _reached(options, topic, end[name])
         ranges.append(TopicRange(name, _reached(options, topic, start[name]), end[name]))
-    return await split(client, topics, ranges, options)
+    return topics, ranges
 
 
 def _reached(options: SourceOptions, topic: TopicInfo, position: int) -> int:
