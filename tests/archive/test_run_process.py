@@ -33,7 +33,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import ClusterId, Position, RunId
 from viewstamp.local.process import is_paused, start_mark
-from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.batch import build_batch
 
 pytestmark = [pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed"), pytest.mark.slow]

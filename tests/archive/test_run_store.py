@@ -12,7 +12,7 @@ from viewstamp.archive.store import DirectoryObjects
 from viewstamp.errors import FrameError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
-from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.batch import Batch, build_batch
 
 pytestmark = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")

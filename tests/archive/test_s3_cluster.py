@@ -21,7 +21,7 @@ from viewstamp.client.aio import Client
 from viewstamp.errors import ConfigError, CorruptionError, RequestError, UnavailableError
 from viewstamp.host.object_url import ObjectUrl
 from viewstamp.ids import ClusterId, Position
-from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.node.archive_queries import ArchivedRun
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pytest.importorskip("botocore", reason="botocore is not installed")

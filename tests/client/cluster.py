@@ -37,6 +37,7 @@ from viewstamp.host.network import RealNetwork
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId
 from viewstamp.node.actor_owners import SpreadActorsQuery
 from viewstamp.node.changes import parse_change
+from viewstamp.node.placement_queries import GroupsQuery, SpreadTopicQuery, SpreadTopicsQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -45,14 +46,11 @@ from viewstamp.node.state_machine import (
     Answered,
     AuditQuery,
     CommandResults,
-    GroupsQuery,
     InterfaceQuery,
     Placement,
     Result,
     SinkQuery,
     SinksQuery,
-    SpreadTopicQuery,
-    SpreadTopicsQuery,
     TokensQuery,
     TopicQuery,
     TopicsQuery,

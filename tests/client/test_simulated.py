@@ -20,7 +20,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import NodeId
-from viewstamp.node.state_machine import GroupsQuery
+from viewstamp.node.placement_queries import GroupsQuery
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.network import LinkOptions, SimulatedNetwork
 from viewstamp.testing import SimulatedCluster

@@ -19,11 +19,10 @@ from viewstamp.client import reader
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import archived, archivist, log_space
-from viewstamp.node.archive_queries import DueRun, DueRunsQuery
+from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun, DueRun, DueRunsQuery
 from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
 from viewstamp.node.archivist import Archivist
-from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
 from viewstamp.streams import archive_plan, runs, state
 from viewstamp.streams.runs import RunCatalogue, RunRule, RunState, TopicRun
 from viewstamp.streams.state import State

@@ -31,6 +31,7 @@ from viewstamp.node.peers import identity, moved, probe, question
 from viewstamp.node.peers.moved import MovedPeers
 from viewstamp.node.peers.pool import PeerPool
 from viewstamp.node.peers.probe import Unfit
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair import refetch, repair
 from viewstamp.node.repair.refetch import Refetcher
@@ -38,7 +39,6 @@ from viewstamp.node.repair.salvage import SalvagedLog
 from viewstamp.node.repair.scrubber import Scrubber
 from viewstamp.node.snapshots.file import SnapshotMeta, SnapshotWriter
 from viewstamp.node.snapshots.policy import Snapshotter
-from viewstamp.node.state_machine import PlacedGroup
 from viewstamp.node.stream_topics import StreamTopics
 from viewstamp.node.ticker import Ticker
 from viewstamp.wal import budget, scan, verdict

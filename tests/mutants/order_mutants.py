@@ -11,8 +11,10 @@ from tests.mutants.mutants import Mutant, patched
 from viewstamp.client import balance
 from viewstamp.errors import RequestError
 from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position, Stream
+from viewstamp.node.order_queries import FirstFromQuery, StreamReportsQuery
 from viewstamp.node.ordering import Ordering
-from viewstamp.node.state_machine import FirstFromQuery, Query, SpreadTopic, SpreadTopicsQuery, StreamReportsQuery
+from viewstamp.node.placement_queries import SpreadTopic, SpreadTopicsQuery
+from viewstamp.node.state_machine import Query
 from viewstamp.node.stream_topics import StreamTopics, _record
 from viewstamp.streams import order
 from viewstamp.streams.order import Order, _OrderedStream

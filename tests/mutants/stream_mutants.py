@@ -12,7 +12,8 @@ from viewstamp.client.appends import Appends
 from viewstamp.client.results import Outcome
 from viewstamp.ids import Index, Position
 from viewstamp.node.access import Credentials
-from viewstamp.node.state_machine import Admission, Answered, PlacedGroup, Result, SpreadTopic
+from viewstamp.node.placement_queries import PlacedGroup, SpreadTopic
+from viewstamp.node.state_machine import Admission, Answered, Result
 from viewstamp.streams import machine, placement
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut

@@ -33,11 +33,11 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import NodeId
 from viewstamp.node import server
+from viewstamp.node.archive_queries import RunsQuery
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.options import ArchiveRoundOptions
 from viewstamp.node.peers import probe
 from viewstamp.node.snapshots import policy
-from viewstamp.node.state_machine import RunsQuery
 from viewstamp.streams import state
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wire.batch import Batch, Kind

@@ -15,7 +15,7 @@ from tests.node.test_archivist import OnceAt, Store, filled, one_node
 from viewstamp.errors import NotLeaderError
 from viewstamp.ids import NodeId, Position
 from viewstamp.node import archivist
-from viewstamp.node.state_machine import ArchiveQuery, RunsQuery
+from viewstamp.node.archive_queries import ArchiveQuery, RunsQuery
 from viewstamp.wire.archiving import encode_prepare_run
 
 pytestmark = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")

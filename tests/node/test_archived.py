@@ -35,9 +35,9 @@ from viewstamp.ids import Index, NodeId, Position, RunId, Term, TopicId
 from viewstamp.local.offline import offline_records
 from viewstamp.local.restore import RestorePlan, restore_cluster
 from viewstamp.node import archived
+from viewstamp.node.archive_queries import ArchivedRun, ArchiveQuery
 from viewstamp.node.archived import ArchivedReads, LoadedRecords
 from viewstamp.node.snapshots import policy
-from viewstamp.node.state_machine import ArchivedRun, ArchiveQuery
 from viewstamp.replay import OfflineReplay
 from viewstamp.streams import state
 from viewstamp.wire.batch import Batch, Record, build_batch

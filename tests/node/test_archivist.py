@@ -30,9 +30,9 @@ from viewstamp.errors import (
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, NodeId, Position, RunId, TopicId
 from viewstamp.node import archivist, server
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archivist import Archivist, RunObject, WrittenRun
 from viewstamp.node.peers import probe
-from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wire.archiving import encode_drop_run
 from viewstamp.wire.batch import Batch, Buffer, Kind

@@ -21,8 +21,9 @@ from viewstamp.host.interfaces import Host
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node import Node, NodeOptions
 from viewstamp.node.hosting import complete_directory
+from viewstamp.node.placement_queries import GroupsQuery, PlacedGroup
 from viewstamp.node.snapshots.file import encode_header
-from viewstamp.node.state_machine import GroupsQuery, PlacedGroup, Result, TopicsQuery
+from viewstamp.node.state_machine import Result, TopicsQuery
 from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.wal.control_file import ControlFile, read_control_state

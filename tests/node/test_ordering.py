@@ -16,8 +16,9 @@ from tests.node.test_stream_topics import Spreading
 from viewstamp.errors import FrameError, RequestError, TrimmedError, UnknownTopicError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node import Node
+from viewstamp.node.order_queries import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery
 from viewstamp.node.ordering import Ordering
-from viewstamp.node.state_machine import MissingRunsQuery, OrderStatusQuery, StreamReportsQuery, TopicQuery
+from viewstamp.node.state_machine import TopicQuery
 from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.frame import FrameKind

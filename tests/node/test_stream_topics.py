@@ -23,7 +23,8 @@ from viewstamp.errors import (
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.node import server
 from viewstamp.node.changes import check_hosts_none, parse_change
-from viewstamp.node.state_machine import PlacedGroup, SpreadTopicQuery, TopicsQuery
+from viewstamp.node.placement_queries import PlacedGroup, SpreadTopicQuery
+from viewstamp.node.state_machine import TopicsQuery
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import GROUPS_VERSION, FrameKind

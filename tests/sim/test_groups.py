@@ -12,7 +12,8 @@ import pytest
 from viewstamp.client.aio import Client
 from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
-from viewstamp.node.state_machine import GroupsQuery, StateMachine
+from viewstamp.node.placement_queries import GroupsQuery
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults

@@ -10,7 +10,8 @@ import pytest
 from tests.mutants.catalogue import CATALOGUE
 from tests.sim.test_groups import CALM, PLACED, die
 from viewstamp.ids import GROUP_0, Stream
-from viewstamp.node.state_machine import GlobalPositionQuery, PlacedGroup, StreamReportsQuery
+from viewstamp.node.order_queries import GlobalPositionQuery, StreamReportsQuery
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
 from viewstamp.sim.faults import Faults

@@ -17,13 +17,8 @@ from tests.streams.order_history import BrokenOrderError, OrderHistory, copied
 from tests.streams.test_placement import established
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
 from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
-from viewstamp.node.order_queries import OrderedRunsQuery
-from viewstamp.node.state_machine import (
-    Answered,
-    MissingRunsQuery,
-    MovedStreamsQuery,
-    StreamReportsQuery,
-)
+from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderedRunsQuery, StreamReportsQuery
+from viewstamp.node.state_machine import Answered
 from viewstamp.streams import Streams, order
 from viewstamp.streams.order import Order
 from viewstamp.streams.stream_map import StreamMap, StreamMaps

@@ -13,7 +13,8 @@ from tests.mutants.mutants import patched
 from tests.streams.log import Log, command, pieces, restored
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError
 from viewstamp.ids import GroupId, Index, NodeId, Position, Term
-from viewstamp.node.state_machine import Answered, CancelledGroupsQuery, GroupsQuery, PlacedGroup
+from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup
+from viewstamp.node.state_machine import Answered
 from viewstamp.streams import Streams, placement
 from viewstamp.streams.placement import FOUNDERS_MAX, GROUPS_MAX, STREAMS_MAX, Placements
 from viewstamp.wire.batch import Batch, Kind, build_batch

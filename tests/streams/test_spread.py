@@ -16,16 +16,14 @@ from tests.streams.test_placement import cancel, established, hosted, place, pla
 from tests.streams.test_tokens import READER, create
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import GroupId, Position, Stream
-from viewstamp.node.state_machine import (
-    Answered,
-    AuditQuery,
+from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
     SpreadingQuery,
     SpreadTopic,
     SpreadTopicQuery,
     SpreadTopicsQuery,
-    TopicsQuery,
 )
+from viewstamp.node.state_machine import Answered, AuditQuery, TopicsQuery
 from viewstamp.streams import Streams, spread
 from viewstamp.streams.spread import ALL_STREAMS_MAX, SPREAD_STREAMS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch

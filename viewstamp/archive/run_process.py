@@ -35,8 +35,8 @@ from viewstamp.archive.pipe import receive, send
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.errors import ClosedError, ConfigError, UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archivist import WrittenRun
-from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Buffer
 

@@ -18,9 +18,9 @@ from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.archivist import WrittenRun
-from viewstamp.node.state_machine import ArchivedRun
 from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.columns import slice_columns
 

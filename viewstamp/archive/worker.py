@@ -41,7 +41,7 @@ from viewstamp.archive.pipe import receive, send
 from viewstamp.archive.run_store import RunCreation, RunObjects
 from viewstamp.errors import PeerError, ViewstampError
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
-from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.answers import error_fields
 
 __all__ = ["main", "serve"]

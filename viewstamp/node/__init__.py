@@ -15,7 +15,7 @@
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
 | ``archive_rounds`` | the rounds in which the leader archives topics by their settings | the steps, the files |
 | ``archive_requests`` | the handlers of the requests about the archive | the steps |
-| ``archive_queries`` | the queries about topics with archive settings | their answers |
+| ``archive_queries`` | the queries about runs of archived records, and about topics with archive settings | their answers |
 | ``archived`` | reads of archived records, their cache, and which runs this node has read itself | the files |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |
 | ``ports`` | the Protocols by which the parts, the group and the node call their neighbours | their implementations |
@@ -50,8 +50,9 @@
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
 | ``health`` | comparing states, free space, latency, the watchdog, the health port | |
-| ``order_queries`` | the queries for a read by global position | who answers them |
-| ``state_machine`` | the Protocol of the replicated state machine, and its queries | actors |
+| ``order_queries`` | the queries about the order of streams, and for a read by global position | who answers them |
+| ``placement_queries`` | the queries about placed groups and spread topics | the records about them |
+| ``state_machine`` | the Protocol of the replicated state machine, and its queries about all else | actors |
 | ``actor_owners`` | the queries about the groups that own instances of spread actors | actors |
 
 **An append** has six owners, one after the other. Two of them are in other packages: the client's session (1) and the

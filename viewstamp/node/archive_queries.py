@@ -1,16 +1,28 @@
-"""The queries about topics with archive settings; ``state_machine.py`` has the others."""
+"""The queries about archived records: their runs, and the topics with archive settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from viewstamp.ids import Position
+from viewstamp.ids import Index, Position, RunId, TopicId
 from viewstamp.node.state_machine import Query
+from viewstamp.value_class import value_class
 
-__all__ = ["DueRun", "DueRunsQuery", "IsArchivingQuery", "UnneededRunsQuery"]
+__all__ = [
+    "ArchivableTopic",
+    "ArchiveQuery",
+    "ArchivedRun",
+    "DueRun",
+    "DueRunsQuery",
+    "IsArchivingQuery",
+    "OrphansQuery",
+    "ReleasedRunsQuery",
+    "RunAtQuery",
+    "RunQuery",
+    "RunsQuery",
+    "UnneededRunsQuery",
+]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class DueRun:
     """Records of a topic that its archive settings let the leader archive now.
 
@@ -27,7 +39,7 @@ class DueRun:
     is_urgent: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class DueRunsQuery(Query[list[DueRun]]):
     """The runs that are due, at most one of each topic, in the order in which the topics were created.
 
@@ -45,11 +57,96 @@ class DueRunsQuery(Query[list[DueRun]]):
     wait: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class UnneededRunsQuery(Query[list[str]]):
     """The names of the topics with a run that is dropped, or whose records are all deleted."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class IsArchivingQuery(Query[bool]):
     """Whether any topic has its archive on, or has a run."""
+
+
+@value_class(kw_only=False)
+class ArchivedRun:
+    """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
+
+    ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed. Its
+    records are in the log at indices in ``[first_index, end_index)``, or were; 0 until the run is committed.
+    """
+
+    id: RunId
+    topic: TopicId
+    first: Position
+    end: Position
+    state: str
+    origin: str
+    size: int
+    digest: bytes
+    first_index: int = 0
+    end_index: int = 0
+
+
+@value_class(kw_only=False)
+class ArchivableTopic:
+    """A topic and its runs.
+
+    Attributes:
+      id: the id of the topic.
+      first_position: the first position that the topic keeps.
+      next_position: the position of its next record.
+      next_first: the position at which its next run begins.
+      archived_end: committed runs hold all kept records before this position.
+      runs: its runs in any state, by their ids.
+      is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
+        members that go on can read records about runs.
+    """
+
+    id: TopicId
+    first_position: Position
+    next_position: Position
+    next_first: Position
+    archived_end: Position
+    runs: tuple[ArchivedRun, ...]
+    is_archive_used: bool
+
+
+@value_class(kw_only=False)
+class ArchiveQuery(Query[ArchivableTopic]):
+    """A topic with its runs. Raises UnknownTopicError."""
+
+    name: str
+
+
+@value_class(kw_only=False)
+class RunQuery(Query[ArchivedRun | None]):
+    """The run with an id; None = it is unknown."""
+
+    run: int
+
+
+@value_class(kw_only=False)
+class RunAtQuery(Query[ArchivedRun | None]):
+    """The committed run that holds a position of a topic; None = none does."""
+
+    topic: TopicId
+    position: Position
+
+
+@value_class(kw_only=False)
+class ReleasedRunsQuery(Query[list[ArchivedRun]]):
+    """The committed runs with kept records whose archive delay is over, if they had records from ``index`` on."""
+
+    index: Index
+
+
+@value_class(kw_only=False)
+class RunsQuery(Query[list[dict[str, object]]]):
+    """All runs as maps, by their ids, with the name of the topic."""
+
+
+@value_class(kw_only=False)
+class OrphansQuery(Query[list[int]]):
+    """Those of the ids of this cluster's objects that no run has, or will ever have; rising."""
+
+    ids: tuple[int, ...]

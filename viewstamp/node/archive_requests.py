@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgpack
 
 from viewstamp.node.answers import result_fields
-from viewstamp.node.archive_queries import IsArchivingQuery
+from viewstamp.node.archive_queries import IsArchivingQuery, RunsQuery
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, note_action
-from viewstamp.node.state_machine import RunsQuery
 from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, ConfigureArchive, FindOrphans, ListRuns
 from viewstamp.wire.batch import Kind, build_batch
 

@@ -40,7 +40,7 @@ from viewstamp.errors import (
 from viewstamp.host.interfaces import Clock, Disk, SerialExecutor
 from viewstamp.host.logger import Logger
 from viewstamp.ids import Index, Position
-from viewstamp.node.state_machine import ArchivedRun
+from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.batch import Buffer
 
 __all__ = ["CACHE_BYTES", "ArchivedReads", "LoadedRecords", "RunSource"]

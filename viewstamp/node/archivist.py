@@ -50,21 +50,20 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, Position, RunId, Term, TopicId, name_of
-from viewstamp.node.archive_queries import DueRun
+from viewstamp.node.archive_queries import (
+    ArchivableTopic,
+    ArchivedRun,
+    ArchiveQuery,
+    DueRun,
+    OrphansQuery,
+    RunQuery,
+    RunsQuery,
+)
 from viewstamp.node.changes import answered
 from viewstamp.node.group import Group
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
-from viewstamp.node.state_machine import (
-    ArchivableTopic,
-    ArchivedRun,
-    ArchiveQuery,
-    OrphansQuery,
-    Result,
-    RunQuery,
-    RunsQuery,
-    SplitQuery,
-)
+from viewstamp.node.state_machine import Result, SplitQuery
 from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
 from viewstamp.wire.batch import Batch, Buffer, Kind
 

@@ -10,7 +10,7 @@ from viewstamp.consensus.raft import Raft
 from viewstamp.errors import ConfigError, OutcomeUnknownError, RequestError, UnavailableError, ViewstampError
 from viewstamp.host.address import parse_address
 from viewstamp.ids import Index, NodeId, Term, name_of
-from viewstamp.node.state_machine import PlacedGroup
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.value_class import value_class
 
 __all__ = [

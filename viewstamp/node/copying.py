@@ -14,18 +14,13 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk
+from viewstamp.node.archive_queries import ArchiveQuery
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts
+from viewstamp.node.placement_queries import GroupsQuery
 from viewstamp.node.snapshots.file import TRAILER_SIZE, SnapshotHeader, adapt_trailer, encode_header, read_header
 from viewstamp.node.snapshots.store import StoredSnapshot
-from viewstamp.node.state_machine import (
-    ActorsQuery,
-    ArchiveQuery,
-    GroupsQuery,
-    SinksQuery,
-    StateMachine,
-    TopicsQuery,
-)
+from viewstamp.node.state_machine import ActorsQuery, SinksQuery, StateMachine, TopicsQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["ConcealedSnapshot", "conceal_batch", "copy_snapshot", "describe_log"]

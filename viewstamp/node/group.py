@@ -43,11 +43,12 @@ from viewstamp.node.inbox import FromPeer, Join, Proposal
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts, assemble
 from viewstamp.node.peers.peer_client import LostError
+from viewstamp.node.placement_queries import GroupsQuery
 from viewstamp.node.ports import NodeControl
 from viewstamp.node.reading import Reading
 from viewstamp.node.repair.recovery import NodeRecovery
 from viewstamp.node.replica import Replica
-from viewstamp.node.state_machine import GroupsQuery, Result, StateMachine
+from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello

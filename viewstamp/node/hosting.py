@@ -37,7 +37,8 @@ from viewstamp.node.data_dir import DataDir
 from viewstamp.node.group import Group
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
-from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, StateMachine
+from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch

@@ -1,21 +1,37 @@
-"""The queries for a read of one stream by global position, and what their answers say. ``streams/cover.py`` answers.
+"""The queries about the order of streams, and for a read of one stream by global position, with their answers.
 
-Two states have to be asked, because group 0 forgets runs that the group of the stream has: first the state of group 0,
+``streams/order.py`` and ``streams/stream_map.py`` answer about the order, ``streams/cover.py`` about a read. For a read
+both states have to be asked, because group 0 forgets runs that the group of the stream has: first the state of group 0,
 then that of the group, which gets the answer of the first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from viewstamp.ids import GlobalPosition, Position, Stream, TopicId
+from viewstamp.ids import GlobalPosition, GroupId, Position, Stream, TopicId
 from viewstamp.node.state_machine import Query
-from viewstamp.wire.ordering import GlobalRun
+from viewstamp.value_class import value_class
+from viewstamp.wire.ordering import GlobalRun, StreamReport
 
-__all__ = ["Cover", "CoverQuery", "OrderTail", "OrderTailQuery", "OrderedRunsQuery", "TopicOrderQuery"]
+__all__ = [
+    "Cover",
+    "CoverQuery",
+    "FirstFromQuery",
+    "GlobalPositionQuery",
+    "GlobalRecordQuery",
+    "MissingRunsQuery",
+    "MovedStreamsQuery",
+    "OrderStatusQuery",
+    "OrderTail",
+    "OrderTailQuery",
+    "OrderedRunsQuery",
+    "StreamReportsQuery",
+    "TopicOrderQuery",
+]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OrderTail:
     """What the state of group 0 has of a stream's order, from a global position on.
 
@@ -32,7 +48,7 @@ class OrderTail:
     runs: tuple[GlobalRun, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class TopicOrderQuery(Query[tuple[GlobalPosition, list[Position]]]):
     """The next global position of a spread topic, and the ordered end of each of its streams, in group 0.
 
@@ -42,7 +58,7 @@ class TopicOrderQuery(Query[tuple[GlobalPosition, list[Position]]]):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OrderTailQuery(Query[OrderTail]):
     """The order of a stream of ``topic`` from a global position on, in group 0; at most ``runs_max`` runs."""
 
@@ -52,7 +68,7 @@ class OrderTailQuery(Query[OrderTail]):
     runs_max: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class Cover:
     """The records of a stream that a node can send to a reader, from a global position on.
 
@@ -89,7 +105,7 @@ class Cover:
         return cut
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class CoverQuery(Query[Cover | None]):
     """What the state of a stream's group can send; None = it lags: it lacks runs that group 0 has forgotten.
 
@@ -102,7 +118,7 @@ class CoverQuery(Query[Cover | None]):
     runs_max: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(kw_only=False)
 class OrderedRunsQuery(Query[list[GlobalRun]]):
     """The first ``count_max`` known runs with the records of a stream from ``local`` on, in any group's state.
 
@@ -111,4 +127,63 @@ class OrderedRunsQuery(Query[list[GlobalRun]]):
 
     stream: Stream
     local: int
+    count_max: int
+
+
+@value_class(kw_only=False)
+class StreamReportsQuery(Query[list[StreamReport]]):
+    """The ends of the streams that have records; ``group`` is the id of the group whose state is asked."""
+
+    group: GroupId
+
+
+@value_class(kw_only=False)
+class MovedStreamsQuery(Query[list[StreamReport]]):
+    """Those of the reports, rising by stream, that would change the order in the state of group 0."""
+
+    reports: Iterable[StreamReport]
+
+
+@value_class(kw_only=False)
+class OrderStatusQuery(Query[list[StreamReport]]):
+    """All ordered streams, each with its ordered end, and the end of the runs that group 0 has forgotten."""
+
+
+@value_class(kw_only=False)
+class GlobalPositionQuery(Query[int | None]):
+    """The global position of a record of a stream, in the state of group 0 or of its group; None = not known there."""
+
+    stream: Stream
+    local: int
+
+
+@value_class(kw_only=False)
+class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
+    """The stream and the local position of a global one of the spread topic ``topic``.
+
+    ``group`` is the id of the group whose state is asked. None = not known there.
+    """
+
+    group: GroupId
+    topic: str
+    position: int
+
+
+@value_class(kw_only=False)
+class FirstFromQuery(Query[Position]):
+    """The local position of the first record of a stream of this group with a global one from ``position`` on.
+
+    If the map of the group has no such record, the end of the map.
+    """
+
+    stream: str
+    position: int
+
+
+@value_class(kw_only=False)
+class MissingRunsQuery(Query[list[GlobalRun]]):
+    """The first ``count_max`` runs in the state of group 0 that a stream lacks whose map ends at ``mapped``."""
+
+    stream: Stream
+    mapped: Position
     count_max: int

@@ -21,9 +21,9 @@ import asyncio
 from viewstamp.errors import RequestError, TrimmedError, UnavailableError
 from viewstamp.ids import GlobalPosition, Position, Stream
 from viewstamp.node.order_queries import Cover, CoverQuery, OrderTailQuery
+from viewstamp.node.placement_queries import SpreadTopicQuery
 from viewstamp.node.reading import Reading
 from viewstamp.node.service import Caller, GroupService, in_a_task
-from viewstamp.node.state_machine import SpreadTopicQuery
 from viewstamp.wire.batch import Batch, Buffer
 from viewstamp.wire.spread_requests import ReadOrdered
 from viewstamp.wire.spreading import stream_name

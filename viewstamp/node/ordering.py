@@ -42,16 +42,11 @@ from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId, NodeId, Position, Stream, name_of
 from viewstamp.node.group import Group
+from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery, StreamReportsQuery
 from viewstamp.node.order_waits import OrderWaits, is_leading
 from viewstamp.node.peers.probe import find_unfit
-from viewstamp.node.state_machine import (
-    GroupsQuery,
-    MissingRunsQuery,
-    MovedStreamsQuery,
-    OrderStatusQuery,
-    Result,
-    StreamReportsQuery,
-)
+from viewstamp.node.placement_queries import GroupsQuery
+from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import ENTRIES_MAX, StreamReport, encode_context, encode_order
 

@@ -40,11 +40,9 @@ from viewstamp.node.group import Group
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.order_queries import TopicOrderQuery
 from viewstamp.node.peers.probe import find_unfit
-from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
-from viewstamp.node.state_machine import (
+from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
     GroupsQuery,
-    InterfaceQuery,
     PlacedGroup,
     PlacementQuery,
     SpreadingQuery,
@@ -52,6 +50,8 @@ from viewstamp.node.state_machine import (
     SpreadTopicQuery,
     SpreadTopicsQuery,
 )
+from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
+from viewstamp.node.state_machine import InterfaceQuery
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame

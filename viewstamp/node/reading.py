@@ -12,6 +12,7 @@ from viewstamp.errors import NoQuorumError, TrimmedError, UnavailableError, View
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.node.applier import resolve
+from viewstamp.node.archive_queries import RunAtQuery
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.inbox import Item, WaitForIndex
 from viewstamp.node.log_reader import LogReader
@@ -24,7 +25,6 @@ from viewstamp.node.state_machine import (
     LastPositionQuery,
     LocationQuery,
     Query,
-    RunAtQuery,
     StateMachine,
 )
 from viewstamp.wal.log import Wal

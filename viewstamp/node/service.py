@@ -22,15 +22,10 @@ from viewstamp.node.answers import Membered, outcome_fields, result_fields
 from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
+from viewstamp.node.placement_queries import PlacedGroup, SpreadTopic
 from viewstamp.node.ports import ArchivingService
 from viewstamp.node.reading import Reading
-from viewstamp.node.state_machine import (
-    PlacedGroup,
-    Query,
-    Result,
-    SpreadTopic,
-    TopicsQuery,
-)
+from viewstamp.node.state_machine import Query, Result, TopicsQuery
 from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
 from viewstamp.wire.frame import Frame

@@ -1,4 +1,6 @@
-"""The interface of the replicated state machine, and its queries. ``streams/`` implements it.
+"""The interface of the replicated state machine, and its queries about topics, sinks, sessions, tokens and actors.
+
+``streams/`` implements it. The other files of queries import ``Query`` from here.
 
 All calls are synchronous, deterministic and for a batch, never for a record. The node makes them on its event loop,
 one at a time.
@@ -6,28 +8,22 @@ one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from viewstamp.ids import (
-    GlobalPosition,
     GroupId,
     Index,
-    NodeId,
     Position,
-    RunId,
     Sequence,
     SessionId,
-    Stream,
     Term,
     TopicId,
 )
 from viewstamp.node.access import Credentials, Gate
 from viewstamp.value_class import value_class
-from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.ordering import GlobalRun, StreamReport
-from viewstamp.wire.spreading import slot_ranges, stream_name
+from viewstamp.wire.batch import Batch
 
 __all__ = [
     "Accepted",
@@ -37,46 +33,22 @@ __all__ = [
     "Admission",
     "AnswerT",
     "Answered",
-    "ArchivableTopic",
-    "ArchiveQuery",
-    "ArchivedRun",
     "AuditQuery",
-    "CancelledGroupsQuery",
     "CommandResults",
     "CommitEffectQuery",
-    "FirstFromQuery",
     "FirstPositionQuery",
-    "FreeGroupsQuery",
-    "GlobalPositionQuery",
-    "GlobalRecordQuery",
-    "GroupsQuery",
     "InterfaceQuery",
     "LastPositionQuery",
     "LocationQuery",
-    "MissingRunsQuery",
-    "MovedStreamsQuery",
-    "OrderStatusQuery",
-    "OrphansQuery",
     "OutcomeQuery",
-    "PlacedGroup",
     "Placement",
-    "PlacementQuery",
     "Query",
-    "ReleasedRunsQuery",
     "Result",
-    "RunAtQuery",
-    "RunQuery",
-    "RunsQuery",
     "SinkQuery",
     "SinksQuery",
     "SnapshotView",
     "SplitQuery",
-    "SpreadTopic",
-    "SpreadTopicQuery",
-    "SpreadTopicsQuery",
-    "SpreadingQuery",
     "StateMachine",
-    "StreamReportsQuery",
     "TimeQuery",
     "TokensQuery",
     "TopicQuery",
@@ -146,7 +118,6 @@ Admission = Accepted | Answered | Waiting
 
 
 AnswerT = TypeVar("AnswerT", covariant=True)
-_FIRST = GlobalPosition(1)
 
 
 class Query(Generic[AnswerT]):
@@ -190,276 +161,6 @@ class LocationQuery(Query[tuple[Index, Position]]):
 
     topic: TopicId
     position: Position
-
-
-@value_class(kw_only=False)
-class PlacedGroup:
-    """A group as the state of group 0 has it.
-
-    Attributes:
-      id: the index of the record that placed it.
-      members: its founders, by the names of their nodes, with their addresses at that time; {} = it was cancelled.
-      streams: the names of its streams.
-      incarnations: the disks of those founders that have created their directory.
-    """
-
-    id: GroupId
-    members: Mapping[NodeId, str]
-    streams: tuple[str, ...]
-    incarnations: Mapping[NodeId, str]
-
-    @property
-    def is_established(self) -> bool:
-        """Whether the disks of all founders are recorded. Members vote only from then on."""
-        return len(self.incarnations) == len(self.members) > 0
-
-    def describe(self) -> dict[str, object]:
-        """Return the group as plain values, without incarnations, because with one a process could pose as a member."""
-        return {
-            "id": self.id,
-            "members": dict(self.members),
-            "streams": list(self.streams),
-            "hosted": list(self.incarnations),
-            "is_established": self.is_established,
-        }
-
-
-@value_class(kw_only=False)
-class GroupsQuery(Query[list[PlacedGroup]]):
-    """All placed groups, in the order of their ids."""
-
-
-@value_class(kw_only=False)
-class CancelledGroupsQuery(Query[list[GroupId]]):
-    """The ids of the newest cancelled groups, in the order in which they were cancelled."""
-
-
-@value_class(kw_only=False)
-class PlacementQuery(Query[PlacedGroup | None]):
-    """The group that a PLACE_GROUP finds; None = it would place one. Raises RequestError if it would be refused."""
-
-    record: Batch
-
-
-@value_class(kw_only=False)
-class SpreadTopic:
-    """A topic whose records are spread over streams, as the state of group 0 has it.
-
-    Stream *n*, from 1 on, is the topic ``stream_name(name, n)`` in the state of group ``groups[n - 1]``.
-
-    Attributes:
-      id: the index of the record that created it.
-      name: its name; no topic of group 0 has the same one.
-      retain_bytes, retain_seconds: the retention of each stream; 0 = everything.
-      slots: the number of slots, into which the keys of its records fall.
-      groups: the group of each stream, by its number.
-      configured: the index of the record that has changed its retention last; 0 = none has.
-      first_position: the first global position that no TRIM_SPREAD has trimmed.
-    """
-
-    id: Index
-    name: str
-    retain_bytes: int
-    retain_seconds: float
-    slots: int
-    groups: tuple[GroupId, ...]
-    configured: Index = Index(0)
-    first_position: GlobalPosition = _FIRST
-
-    def describe(self) -> dict[str, object]:
-        """Return the topic as plain values, with its route: each range is (first slot, stream)."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "retain_bytes": self.retain_bytes,
-            "retain_seconds": self.retain_seconds,
-            "groups": list(self.groups),
-            "slots": self.slots,
-            "ranges": [list(each) for each in slot_ranges(self.slots, len(self.groups))],
-            "configured": self.configured,
-            "first_position": self.first_position,
-        }
-
-    def has_change(self, kind: Kind) -> bool:
-        """Return whether a record of this kind has changed the topic. Then all members can read such records."""
-        return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0
-
-    def streams_of(self, group: GroupId) -> list[str]:
-        """Return the names of its streams in a group."""
-        return [stream_name(self.name, number) for number, each in enumerate(self.groups, 1) if each == group]
-
-
-@value_class(kw_only=False)
-class SpreadTopicsQuery(Query[list[SpreadTopic]]):
-    """All spread topics, in the order of their ids."""
-
-
-@value_class(kw_only=False)
-class SpreadTopicQuery(Query[SpreadTopic]):
-    """The spread topic of a name. Raises UnknownTopicError."""
-
-    name: str
-
-
-@value_class(kw_only=False)
-class FreeGroupsQuery(Query[list[GroupId]]):
-    """The group for each stream of a new spread topic. Raises RequestError if no group is established."""
-
-    streams: int
-
-
-@value_class(kw_only=False)
-class SpreadingQuery(Query[SpreadTopic | None]):
-    """The topic if a record about a spread topic would change nothing; None = it would.
-
-    Raises RequestError if it would be refused.
-    """
-
-    record: Batch
-
-
-@value_class(kw_only=False)
-class StreamReportsQuery(Query[list[StreamReport]]):
-    """The ends of the streams that have records; ``group`` is the id of the group whose state is asked."""
-
-    group: GroupId
-
-
-@value_class(kw_only=False)
-class MovedStreamsQuery(Query[list[StreamReport]]):
-    """Those of the reports, rising by stream, that would change the order in the state of group 0."""
-
-    reports: Iterable[StreamReport]
-
-
-@value_class(kw_only=False)
-class OrderStatusQuery(Query[list[StreamReport]]):
-    """All ordered streams, each with its ordered end, and the end of the runs that group 0 has forgotten."""
-
-
-@value_class(kw_only=False)
-class GlobalPositionQuery(Query[int | None]):
-    """The global position of a record of a stream, in the state of group 0 or of its group; None = not known there."""
-
-    stream: Stream
-    local: int
-
-
-@value_class(kw_only=False)
-class GlobalRecordQuery(Query[tuple[Stream, Position] | None]):
-    """The stream and the local position of a global one of the spread topic ``topic``.
-
-    ``group`` is the id of the group whose state is asked. None = not known there.
-    """
-
-    group: GroupId
-    topic: str
-    position: int
-
-
-@value_class(kw_only=False)
-class FirstFromQuery(Query[Position]):
-    """The local position of the first record of a stream of this group with a global one from ``position`` on.
-
-    If the map of the group has no such record, the end of the map.
-    """
-
-    stream: str
-    position: int
-
-
-@value_class(kw_only=False)
-class MissingRunsQuery(Query[list[GlobalRun]]):
-    """The first ``count_max`` runs in the state of group 0 that a stream lacks whose map ends at ``mapped``."""
-
-    stream: Stream
-    mapped: Position
-    count_max: int
-
-
-@value_class(kw_only=False)
-class ArchivedRun:
-    """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
-
-    ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed. Its
-    records are in the log at indices in ``[first_index, end_index)``, or were; 0 until the run is committed.
-    """
-
-    id: RunId
-    topic: TopicId
-    first: Position
-    end: Position
-    state: str
-    origin: str
-    size: int
-    digest: bytes
-    first_index: int = 0
-    end_index: int = 0
-
-
-@value_class(kw_only=False)
-class ArchivableTopic:
-    """A topic and its runs.
-
-    Attributes:
-      id: the id of the topic.
-      first_position: the first position that the topic keeps.
-      next_position: the position of its next record.
-      next_first: the position at which its next run begins.
-      archived_end: committed runs hold all kept records before this position.
-      runs: its runs in any state, by their ids.
-      is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
-        members that go on can read records about runs.
-    """
-
-    id: TopicId
-    first_position: Position
-    next_position: Position
-    next_first: Position
-    archived_end: Position
-    runs: tuple[ArchivedRun, ...]
-    is_archive_used: bool
-
-
-@value_class(kw_only=False)
-class ArchiveQuery(Query[ArchivableTopic]):
-    """A topic with its runs. Raises UnknownTopicError."""
-
-    name: str
-
-
-@value_class(kw_only=False)
-class RunQuery(Query[ArchivedRun | None]):
-    """The run with an id; None = it is unknown."""
-
-    run: int
-
-
-@value_class(kw_only=False)
-class RunAtQuery(Query[ArchivedRun | None]):
-    """The committed run that holds a position of a topic; None = none does."""
-
-    topic: TopicId
-    position: Position
-
-
-@value_class(kw_only=False)
-class ReleasedRunsQuery(Query[list[ArchivedRun]]):
-    """The committed runs with kept records whose archive delay is over, if they had records from ``index`` on."""
-
-    index: Index
-
-
-@value_class(kw_only=False)
-class RunsQuery(Query[list[dict[str, object]]]):
-    """All runs as maps, by their ids, with the name of the topic."""
-
-
-@value_class(kw_only=False)
-class OrphansQuery(Query[list[int]]):
-    """Those of the ids of this cluster's objects that no run has, or will ever have; rising."""
-
-    ids: tuple[int, ...]
 
 
 @value_class(kw_only=False)

@@ -51,15 +51,9 @@ from viewstamp.errors import UnknownTopicError, ViewstampError
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import (
-    FirstFromQuery,
-    MissingRunsQuery,
-    Result,
-    SpreadTopic,
-    SpreadTopicsQuery,
-    StreamReportsQuery,
-    TopicQuery,
-)
+from viewstamp.node.order_queries import FirstFromQuery, MissingRunsQuery, StreamReportsQuery
+from viewstamp.node.placement_queries import SpreadTopic, SpreadTopicsQuery
+from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = ["StreamTopics"]

@@ -40,8 +40,9 @@ from viewstamp.errors import (
     UnknownTopicError,
 )
 from viewstamp.ids import ClusterId, Index, Position, RunId, TopicId
+from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun, ArchiveQuery
 from viewstamp.node.node import Node
-from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun, ArchiveQuery, LocationQuery, TopicsQuery
+from viewstamp.node.state_machine import LocationQuery, TopicsQuery
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.store import SimulatedStore, StoreFaults, read_run
 from viewstamp.sim.topics import Topics

@@ -37,15 +37,9 @@ from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import (
-    FirstFromQuery,
-    GroupsQuery,
-    PlacedGroup,
-    Result,
-    SpreadTopicsQuery,
-    TopicQuery,
-    TopicsQuery,
-)
+from viewstamp.node.order_queries import FirstFromQuery
+from viewstamp.node.placement_queries import GroupsQuery, PlacedGroup, SpreadTopicsQuery
+from viewstamp.node.state_machine import Result, TopicQuery, TopicsQuery
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES

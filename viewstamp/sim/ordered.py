@@ -20,16 +20,15 @@ from collections.abc import Callable
 from viewstamp.errors import ViewstampError
 from viewstamp.ids import GlobalPosition, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node.group import Group
-from viewstamp.node.state_machine import (
+from viewstamp.node.order_queries import (
     GlobalPositionQuery,
     GlobalRecordQuery,
     MissingRunsQuery,
     OrderStatusQuery,
-    Result,
-    SpreadTopicQuery,
     StreamReportsQuery,
-    TopicQuery,
 )
+from viewstamp.node.placement_queries import SpreadTopicQuery
+from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.batch import Batch, Kind, build_batch

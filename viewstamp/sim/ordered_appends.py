@@ -18,7 +18,7 @@ from typing import NamedTuple
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.ids import Stream
-from viewstamp.node.state_machine import GlobalPositionQuery
+from viewstamp.node.order_queries import GlobalPositionQuery
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation

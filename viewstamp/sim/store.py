@@ -41,8 +41,8 @@ from viewstamp.archive.store import DirectoryObjects, ObjectCreation, ObjectFile
 from viewstamp.errors import StorageError, StorageFullError, UnavailableError, ViewstampError
 from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import ClusterId, Position, RunId
+from viewstamp.node.archive_queries import ArchivedRun, RunQuery
 from viewstamp.node.archived import LoadedRecords
-from viewstamp.node.state_machine import ArchivedRun, RunQuery
 from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.disk import UNLIMITED_BYTES, SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, current_process

@@ -35,7 +35,8 @@ from typing import Any
 
 from viewstamp.errors import RequestError
 from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
-from viewstamp.node.state_machine import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery, Query
+from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery
+from viewstamp.node.state_machine import Query
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.identity_proof import fingerprint

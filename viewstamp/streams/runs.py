@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from viewstamp.errors import RequestError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, TopicId
-from viewstamp.node.state_machine import ArchivableTopic, ArchivedRun
+from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr

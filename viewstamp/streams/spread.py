@@ -32,14 +32,14 @@ from typing import Any, NoReturn
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import GlobalPosition, GroupId, Index, Stream
-from viewstamp.node.state_machine import (
+from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
-    Query,
     SpreadingQuery,
     SpreadTopic,
     SpreadTopicQuery,
     SpreadTopicsQuery,
 )
+from viewstamp.node.state_machine import Query
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings

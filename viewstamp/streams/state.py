@@ -10,28 +10,32 @@ from crc32c import crc32c
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, Stream, TopicId
-from viewstamp.node.archive_queries import DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
-from viewstamp.node.order_queries import CoverQuery, OrderedRunsQuery, OrderTailQuery, TopicOrderQuery
-from viewstamp.node.state_machine import (
+from viewstamp.node.archive_queries import (
     ArchiveQuery,
-    FirstFromQuery,
-    FreeGroupsQuery,
-    GlobalPositionQuery,
-    GlobalRecordQuery,
-    MissingRunsQuery,
-    MovedStreamsQuery,
-    OrderStatusQuery,
+    DueRunsQuery,
+    IsArchivingQuery,
     OrphansQuery,
-    Query,
     ReleasedRunsQuery,
     RunAtQuery,
     RunQuery,
     RunsQuery,
-    SpreadingQuery,
-    SpreadTopicQuery,
-    SpreadTopicsQuery,
-    StreamReportsQuery,
+    UnneededRunsQuery,
 )
+from viewstamp.node.order_queries import (
+    CoverQuery,
+    FirstFromQuery,
+    GlobalPositionQuery,
+    GlobalRecordQuery,
+    MissingRunsQuery,
+    MovedStreamsQuery,
+    OrderedRunsQuery,
+    OrderStatusQuery,
+    OrderTailQuery,
+    StreamReportsQuery,
+    TopicOrderQuery,
+)
+from viewstamp.node.placement_queries import FreeGroupsQuery, SpreadingQuery, SpreadTopicQuery, SpreadTopicsQuery
+from viewstamp.node.state_machine import Query
 from viewstamp.streams.access import Access
 from viewstamp.streams.archive_plan import (
     describe_archive,

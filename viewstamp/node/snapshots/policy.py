@@ -37,12 +37,13 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index
 from viewstamp.node.applier import Applier
+from viewstamp.node.archive_queries import ReleasedRunsQuery
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.inbox import Inbox, LogTrimmed
 from viewstamp.node.log_store import LogStore
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
-from viewstamp.node.state_machine import ReleasedRunsQuery, SnapshotView
+from viewstamp.node.state_machine import SnapshotView
 from viewstamp.wal.budget import cost_of
 from viewstamp.wal.log import Wal
 
