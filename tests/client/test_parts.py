@@ -18,6 +18,7 @@ from viewstamp.client.pool import ConnectionPool, LeaderConnection
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Addresses, LeaderFinder, Roster
+from viewstamp.client.topic_calls import TopicCalls
 from viewstamp.trio import Client as TrioClient
 
 
@@ -47,14 +48,14 @@ def router_of(cluster: Cluster) -> Router:
     return Router(runtime, options, pool, LeaderConnection(runtime, pool, finder, options))
 
 
-async def test_admin_and_a_reader_work_without_a_sender(cluster: Cluster) -> None:
+async def test_topic_calls_and_a_reader_work_without_a_sender(cluster: Cluster) -> None:
     writer = cluster.client()
     router = router_of(cluster)
-    admin = Admin(router, random.Random(1))
-    assert (await admin.create_topic("orders")).name == "orders"
+    topics = TopicCalls(router, Admin(router))
+    assert (await topics.create_topic("orders")).name == "orders"
     await writer.append("orders", b"a")
     cluster.leader = cluster.nodes[1]
-    assert (await admin.create_topic("bills")).name == "bills"
+    assert (await topics.create_topic("bills")).name == "bills"
     reader = TopicReader(AsyncioRuntime(), router, ClientOptions(), "orders", 1, end=2, follow=False, node=None)
     assert [record.value async for record in reader.records()] == [b"a"]
     router.close()

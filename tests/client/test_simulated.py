@@ -27,7 +27,7 @@ from viewstamp.testing import SimulatedCluster
 from viewstamp.testing.run import Plan, Run
 from viewstamp.testing.watched import WatchedStreams
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.requests import CancelGroup
+from viewstamp.wire.group_requests import CancelGroup
 
 CALLERS = 8
 APPENDS = 12

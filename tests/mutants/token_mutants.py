@@ -16,8 +16,8 @@ from viewstamp.wire.access import TokenRole
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.commands import Command
 from viewstamp.wire.identity_proof import administrator_proof
-from viewstamp.wire.requests import ListAudit
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.token_requests import ListAudit
 
 __all__ = ["TOKEN_MUTANTS"]
 

@@ -23,7 +23,7 @@ from viewstamp.node.repair.repair import UNKNOWN_END, recovering_pair
 from viewstamp.wal.control_file import ControlState
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.frame import PROTOCOL_VERSION, FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.requests import ReadLog
+from viewstamp.wire.peer_requests import ReadLog
 
 HISTORY = TermHistory(((0, 1), (1, 1), (3, 20)))
 N9 = NodeId("n9")

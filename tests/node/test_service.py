@@ -1,7 +1,9 @@
 """Each row of the request table has a handler: the clients', the peers', or one of the frames without an answer."""
 
 from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS
-from viewstamp.wire.requests import REQUESTS, AskToJoin, ProveDirectory, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportStreams
+from viewstamp.wire.requests import REQUESTS
+from viewstamp.wire.token_requests import ProveDirectory
 
 FOR_PEERS = {"READ_LOG", "READ_SNAPSHOT", "LIST_SNAPSHOTS"}
 

@@ -22,7 +22,8 @@ from viewstamp.wire.access import ANYONE
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.identity_proof import administrator_proof, identity_proof
-from viewstamp.wire.requests import REQUESTS, AskOutcome, ListTopics, ProveDirectory
+from viewstamp.wire.requests import REQUESTS, AskOutcome, ListTopics
+from viewstamp.wire.token_requests import ProveDirectory
 
 
 class Guarded:

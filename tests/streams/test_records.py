@@ -9,7 +9,8 @@ from tests.wire.test_requests import WRONG, a_body
 from viewstamp.errors import RequestError
 from viewstamp.streams import Streams
 from viewstamp.wire.archive_requests import ConfigureArchive
-from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, PlaceGroup, RequestBody, TrimTopic
+from viewstamp.wire.group_requests import PlaceGroup
+from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, RequestBody, TrimTopic
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
 from viewstamp.wire.spread_requests import ConfigureSpreadTopic, CreateSpreadTopic, TrimSpreadTopic

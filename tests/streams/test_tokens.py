@@ -30,7 +30,8 @@ from viewstamp.streams import Streams
 from viewstamp.streams.cut import _VERSION_WITHOUT_TOKENS
 from viewstamp.wire.access import Right, Token, TokenRole, audit_record, opening_record
 from viewstamp.wire.batch import Batch, Kind, build_batch
-from viewstamp.wire.requests import REQUESTS, DescribeTopic, ListAudit, ListTopics, ReadTopic, RequestBody
+from viewstamp.wire.requests import REQUESTS, DescribeTopic, ListTopics, ReadTopic, RequestBody
+from viewstamp.wire.token_requests import ListAudit
 
 
 def token(number: int) -> Token:

@@ -19,19 +19,10 @@ from viewstamp.errors import (
 from viewstamp.ids import NodeId
 from viewstamp.wire.answers import ERRORS, error_fields, error_from, is_answer
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.requests import (
-    REQUESTS,
-    AppendBatch,
-    AppendBatchAt,
-    AskToJoin,
-    CallActors,
-    ProveDirectory,
-    ReadLog,
-    ReadSnapshot,
-    ReportHosted,
-    ReportStreams,
-    StageBatch,
-)
+from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot, ReportHosted, ReportStreams
+from viewstamp.wire.requests import REQUESTS, AppendBatch, AppendBatchAt, CallActors
+from viewstamp.wire.sink_requests import StageBatch
+from viewstamp.wire.token_requests import ProveDirectory
 
 DETAILED: list[errors.ViewstampError] = [
     NotLeaderError("no", leader=NodeId("n2"), address="a:2", remedy="ask n2"),

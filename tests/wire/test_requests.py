@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.frame import FrameKind
-from viewstamp.wire.requests import REQUESTS, AskToJoin, ReadLog, ReadSnapshot, RequestBody
+from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot
+from viewstamp.wire.requests import REQUESTS, RequestBody
 from viewstamp.wire.schema import BodyField
 
 NO_REQUESTS = {"HELLO", "WELCOME", "REFUSED", "MEMBERS", "PEER", "DIGEST", "BEATS", "OK", "ERROR"}

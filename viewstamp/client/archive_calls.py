@@ -1,4 +1,4 @@
-"""A client's calls about the archive: runs of archived records. ``admin.py`` has the settings of topics."""
+"""A client's calls about the archive: runs of archived records. ``topic_calls.py`` has the settings of topics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from viewstamp.client.admin import Admin
 from viewstamp.client.checks import as_whole
 from viewstamp.client.results import RunInfo, run_info
 from viewstamp.client.router import Router
+from viewstamp.client.topic_calls import TopicCalls
 from viewstamp.errors import UnavailableError
 from viewstamp.wire.archive_requests import (
     ARCHIVE_DELAY,
@@ -26,9 +27,10 @@ __all__ = ["ArchiveCalls"]
 class ArchiveCalls:
     """Archives topics on request, and describes their runs, in group 0."""
 
-    def __init__(self, router: Router, admin: Admin) -> None:
+    def __init__(self, router: Router, admin: Admin, topics: TopicCalls) -> None:
         self._router = router
         self._admin = admin
+        self._topics = topics
 
     async def archive_topic(
         self, name: str, before: int | None = None, *, delay: float = ARCHIVE_DELAY, timeout: float | None = None
@@ -61,7 +63,7 @@ class ArchiveCalls:
         check_topic(name)
         deadline = self._router.deadline(timeout)
         if before is None:
-            before = (await self._admin.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
+            before = (await self._topics.describe_topic(name, timeout=self._router.left(deadline))).last_position + 1
         request = ArchiveTopic(name=name, end=as_whole(before, "a position"), delay=float(delay))
         body = await self._await_job(request, deadline, f"topic {name!r} is not archived yet")
         return int(body["archived_end"])

@@ -192,7 +192,7 @@ class Balance:
         seconds = min(seconds, _TRANSFER_SECONDS)
         with self._groups.call(group) as parts:
             parts.router.start()
-            admin = Admin(parts.router, self._entropy)
+            admin = Admin(parts.router)
             try:
                 await admin.ask_leader(TransferLeadership(node=member), "the leader stays", timeout=seconds)
             except (UnavailableError, OutcomeUnknownError, RequestError) as error:

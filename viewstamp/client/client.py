@@ -28,7 +28,9 @@ from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
+from viewstamp.client.token_calls import TokenCalls
 from viewstamp.client.topic_appends import TopicAppends
+from viewstamp.client.topic_calls import TopicCalls
 from viewstamp.client.watcher import Watcher
 from viewstamp.errors import RequestError
 from viewstamp.ids import GroupId
@@ -40,7 +42,7 @@ ResultT = TypeVar("ResultT")
 
 
 class _By(Generic[P, ResultT]):
-    """A method of a client that one of its parts carries out: ``create_topic = _By("_admin", Admin.create_topic)``.
+    """A method of a client that one of its parts carries out: ``create_topic = _By("_topics", TopicCalls.create_topic)``.
 
     The client's attribute is the part's bound method itself, so that a call costs nothing on its way.
     """
@@ -82,7 +84,7 @@ class BaseClient:
     | ``TopicAppends``, ``StreamRoutes`` | the appends of the client, to the group and the stream of each record |
     | ``GlobalPositions`` | the wait of ordered appends |
     | ``ActorCalls`` | calls of actors, in the group of each instance |
-    | ``Sinks``, ``Admin`` | the other calls of the client, which all are for group 0 |
+    | ``Sinks``, ``TopicCalls``, ``TokenCalls``, ``Admin`` | the other calls of the client, which all are for group 0 |
     """
 
     def __init__(
@@ -128,11 +130,13 @@ class BaseClient:
         self._appends = TopicAppends(runtime, self._groups, self._routes, self._positions)
         self._actors = ActorCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
-        self._admin = Admin(self._router, entropy)
+        self._admin = Admin(self._router)
+        self._topics = TopicCalls(self._router, self._admin)
+        self._tokens = TokenCalls(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
-        self._archive = ArchiveCalls(self._router, self._admin)
+        self._archive = ArchiveCalls(self._router, self._admin, self._topics)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -232,13 +236,13 @@ class BaseClient:
     list_sinks = _By("_sinks", Sinks.list_sinks)
     forget_sink = _By("_sinks", Sinks.forget_sink)
 
-    create_topic = _By("_admin", Admin.create_topic)
-    configure_topic = _By("_admin", Admin.configure_topic)
-    trim_topic = _By("_admin", Admin.trim_topic)
-    describe_topic = _By("_admin", Admin.describe_topic)
-    list_topics = _By("_admin", Admin.list_topics)
-    split_topic = _By("_admin", Admin.split_topic)
-    find_time = _By("_admin", Admin.find_time)
+    create_topic = _By("_topics", TopicCalls.create_topic)
+    configure_topic = _By("_topics", TopicCalls.configure_topic)
+    trim_topic = _By("_topics", TopicCalls.trim_topic)
+    describe_topic = _By("_topics", TopicCalls.describe_topic)
+    list_topics = _By("_topics", TopicCalls.list_topics)
+    split_topic = _By("_topics", TopicCalls.split_topic)
+    find_time = _By("_topics", TopicCalls.find_time)
     create_snapshot = _By("_admin", Admin.create_snapshot)
     list_snapshots = _By("_admin", Admin.list_snapshots)
     describe_log = _By("_admin", Admin.describe_log)
@@ -261,11 +265,11 @@ class BaseClient:
     list_runs = _By("_archive", ArchiveCalls.list_runs)
     check_run = _By("_archive", ArchiveCalls.check_run)
     find_orphans = _By("_archive", ArchiveCalls.find_orphans)
-    create_token = _By("_admin", Admin.create_token)
-    list_tokens = _By("_admin", Admin.list_tokens)
-    rotate_token = _By("_admin", Admin.rotate_token)
-    revoke_token = _By("_admin", Admin.revoke_token)
-    list_audit = _By("_admin", Admin.list_audit)
+    create_token = _By("_tokens", TokenCalls.create_token)
+    list_tokens = _By("_tokens", TokenCalls.list_tokens)
+    rotate_token = _By("_tokens", TokenCalls.rotate_token)
+    revoke_token = _By("_tokens", TokenCalls.revoke_token)
+    list_audit = _By("_tokens", TokenCalls.list_audit)
     status = _By("_router", Router.status)
 
     # The two clients turn these into iterators.

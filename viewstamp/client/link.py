@@ -53,7 +53,7 @@ from viewstamp.wire.answers import error_from
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, TooLarge, encode_frame
 from viewstamp.wire.handshake import Hello, Opening, Welcome, read_members
 from viewstamp.wire.identity_proof import administrator_proof
-from viewstamp.wire.requests import ProveDirectory
+from viewstamp.wire.token_requests import ProveDirectory
 
 __all__ = ["BYTES_PER_TURN", "FRAMES_PER_TURN", "QUESTIONS_MAX", "UNSENT_BYTES_MAX", "USERS_MAX", "Link", "LinkUser"]
 

@@ -42,8 +42,9 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.ids import GROUP_0, GroupId, Sequence, SessionId
-from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors, StageBatch
+from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.sink_requests import StageBatch
 
 __all__ = ["IN_FLIGHT_MAX", "Action", "Session"]
 

@@ -28,7 +28,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.wire.batch import Columns, Kind, build_batch
-from viewstamp.wire.requests import (
+from viewstamp.wire.sink_requests import (
     AbortAttempts,
     BeginAttempt,
     CommitAttempts,

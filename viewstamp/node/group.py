@@ -53,8 +53,8 @@ from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.ordering import StreamReport, read_reports
+from viewstamp.wire.peer_requests import PeerReport, ReportHosted
 from viewstamp.wire.placing import encode_hosted
-from viewstamp.wire.requests import PeerReport, ReportHosted
 
 __all__ = ["Group"]
 

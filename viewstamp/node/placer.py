@@ -55,9 +55,9 @@ from viewstamp.node.state_machine import InterfaceQuery
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
-from viewstamp.wire.requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import (

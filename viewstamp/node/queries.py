@@ -24,13 +24,9 @@ from viewstamp.node.state_machine import (
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.requests import (
     DescribeActor,
-    DescribeSink,
     DescribeTopic,
     FindTime,
     ListActors,
-    ListAudit,
-    ListSinks,
-    ListTokens,
     ListTopics,
     QueryActor,
     ReadTopic,
@@ -38,6 +34,8 @@ from viewstamp.wire.requests import (
     WatchActor,
 )
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.sink_requests import DescribeSink, ListSinks
+from viewstamp.wire.token_requests import ListAudit, ListTokens
 
 __all__ = ["answer_query"]
 

@@ -43,8 +43,9 @@ from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES, administrator_proof, identity_fields
-from viewstamp.wire.requests import AskToJoin, PeerReport, ProveDirectory, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, PeerReport, ReportHosted, ReportStreams
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.token_requests import ProveDirectory
 
 __all__ = ["Server"]
 

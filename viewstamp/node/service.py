@@ -28,44 +28,40 @@ from viewstamp.node.reading import Reading
 from viewstamp.node.state_machine import Query, Result, TopicsQuery
 from viewstamp.wire.access import audit_record, opening_record
 from viewstamp.wire.batch import Batch, Buffer, Kind, build_batch
+from viewstamp.wire.copy_requests import CopyLog, CopySnapshot, DescribeLog
 from viewstamp.wire.frame import Frame
+from viewstamp.wire.group_requests import PlaceGroup
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.peer_requests import PeerReport, ReadLog, ReadSnapshot
 from viewstamp.wire.requests import (
-    AbortAttempts,
     AppendBatch,
     AppendBatchAt,
     AskOutcome,
     AskStatus,
-    BeginAttempt,
     CallActors,
     ChangeMembership,
-    CommitAttempts,
     ConfigureTopic,
-    CopyLog,
-    CopySnapshot,
     CreateSnapshot,
-    CreateToken,
     CreateTopic,
-    DescribeLog,
-    ForgetSink,
     ListSnapshots,
     ListTopics,
     OpenSession,
-    PeerReport,
-    PlaceGroup,
-    ReadLog,
-    ReadSnapshot,
-    RevokeToken,
-    RotateToken,
-    SealAttempt,
-    StageBatch,
     TransferLeadership,
     TrimTopic,
 )
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.sink_requests import (
+    AbortAttempts,
+    BeginAttempt,
+    CommitAttempts,
+    ForgetSink,
+    SealAttempt,
+    StageBatch,
+)
 from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
 from viewstamp.wire.spread_requests import CreateSpreadTopic
+from viewstamp.wire.token_requests import CreateToken, RevokeToken, RotateToken
 
 __all__ = [
     "FROM_CLIENTS",

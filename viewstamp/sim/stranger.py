@@ -44,7 +44,7 @@ from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.wire.batch import build_batch
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
-from viewstamp.wire.requests import AskToJoin
+from viewstamp.wire.peer_requests import AskToJoin
 
 __all__ = ["FORGERIES", "Stranger", "can_be_attacked"]
 

@@ -18,7 +18,7 @@ from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.access import Token
-from viewstamp.wire.requests import CreateToken
+from viewstamp.wire.token_requests import CreateToken
 
 __all__ = ["TokenHolders", "with_token"]
 

@@ -12,12 +12,17 @@
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK
-- ``spread_requests``: the requests about spread topics
-- ``archive_requests``: the requests about the archive
-- ``ordered_requests``: the request of ordered appends
 - ``spread_actors``: the slots and the owners of instances of spread actors, and the requests about them
 - ``handshake``: HELLO and WELCOME, as both sides check them
-- ``requests``: one dataclass for each request
+- ``requests``: one dataclass for each request; the table of all requests
+- ``sink_requests``: those about sinks
+- ``group_requests``: those about groups
+- ``spread_requests``: those about spread topics
+- ``ordered_requests``: that of ordered appends
+- ``archive_requests``: those about the archive
+- ``token_requests``: those about tokens and the audit log
+- ``copy_requests``: those about copies of log and snapshots
+- ``peer_requests``: those that members send to each other
 - ``schema``: how such a dataclass is packed, read and checked
 - ``access``: tokens, roles, and the right that a request needs
 - ``identity_proof``: proofs of a node's identity

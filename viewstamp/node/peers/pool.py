@@ -41,7 +41,7 @@ from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
 from viewstamp.wire.ordering import StreamReport
-from viewstamp.wire.requests import AskToJoin, ReportHosted, ReportStreams
+from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportStreams
 
 __all__ = ["PeerPool"]
 

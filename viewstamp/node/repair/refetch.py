@@ -21,7 +21,8 @@ from viewstamp.node.snapshots.store import SnapshotStore, StoredSnapshot
 from viewstamp.node.snapshots.transfer import receive_piece
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.requests import ListSnapshots, ReadLog
+from viewstamp.wire.peer_requests import ReadLog
+from viewstamp.wire.requests import ListSnapshots
 
 __all__ = ["GoneError", "Refetcher", "RepairProgress", "check_batches", "is_described"]
 

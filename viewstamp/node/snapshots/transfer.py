@@ -35,7 +35,7 @@ from viewstamp.node.replay import point_of
 from viewstamp.node.snapshots.store import IncomingSnapshot, SnapshotStore, StoredSnapshot
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.wire.brief_repr import brief_repr
-from viewstamp.wire.requests import ReadSnapshot
+from viewstamp.wire.peer_requests import ReadSnapshot
 
 __all__ = ["SnapshotFetcher", "receive_piece"]
 

@@ -1,0 +1,47 @@
+"""The rows of the table of requests about groups; ``requests.py`` has the others."""
+
+from __future__ import annotations
+
+from viewstamp.wire.access import Need, Right
+from viewstamp.wire.batch import Kind
+from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.schema import RequestBody, request
+
+__all__ = ["CancelGroup", "ListGroups", "PlaceGroup"]
+
+_ADMINISTER = Need(Right.ADMINISTER)
+_ANY = Need(Right.READ, Right.APPEND, Right.CALL)
+
+
+@request(FrameKind.PLACE_GROUP, needs=_ADMINISTER, record=Kind.PLACE_GROUP)
+class PlaceGroup(RequestBody):
+    """Place a group with these streams on these nodes. A second copy of the request finds the same group.
+
+    The leader of group 0 first asks every member of group 0 whether its release knows groups, and adds the addresses of
+    the founders to the record.
+
+    OK: ``group`` = {id, members (the founders: name to address), streams, hosted (the founders that have created their
+    directory), is_established}.
+    """
+
+    streams: list[str]
+    founders: list[str]
+    """The names of voters of group 0; [] = all of them, or those of the group that has these streams."""
+    since: int
+    """An index that was applied somewhere before the first copy of the request was sent. The request is refused if a
+    group was cancelled after it, so that a late copy does not place a cancelled group again."""
+
+
+@request(FrameKind.CANCEL_GROUP, needs=_ADMINISTER, record=Kind.CANCEL_GROUP)
+class CancelGroup(RequestBody):
+    """Cancel a group that is not established. A second copy of the request changes nothing. OK without fields."""
+
+    group: int
+
+
+@request(FrameKind.LIST_GROUPS, needs=_ANY)
+class ListGroups(RequestBody):
+    """List the groups that are placed. OK: ``groups``, a list of the maps that PlaceGroup returns; ``applied_index``.
+
+    ``applied_index``: what ``since`` of a PlaceGroup has to be.
+    """
