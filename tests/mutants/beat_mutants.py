@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, suppress
-from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.consensus import leader, quiet
@@ -11,9 +10,10 @@ from viewstamp.consensus.messages import HeartbeatRequest
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.state import Core, Leading
 from viewstamp.errors import UnavailableError
-from viewstamp.node import beats, server
+from viewstamp.node import beats, peer_frames
 from viewstamp.node.beats import Heartbeat, decode_beats
 from viewstamp.node.inbox import FromPeer
+from viewstamp.node.peer_frames import PeerFrames
 from viewstamp.node.ticker import Ticker
 from viewstamp.wire.frame import Frame
 
@@ -46,17 +46,17 @@ def use_the_first_connection() -> AbstractContextManager[None]:
 def believe_the_carrier() -> AbstractContextManager[None]:
     """The disk of the sender in the group of the connection is taken for that in the group of the heartbeat."""
 
-    def on_beats(self: Any, frame: Frame) -> None:
+    def on_beats(self: PeerFrames, frame: Frame) -> None:
         for group, _, message in decode_beats(frame):
             with suppress(UnavailableError):
-                self.service.group_of(group).step(FromPeer(message, self.refuse), self._incarnation)
+                self._caller.service.group_of(group).step(FromPeer(message, self._refuse), self._sender.incarnation)
 
-    return patched(server._ServerConnection, _on_beats=on_beats)
+    return patched(PeerFrames, _on_beats=on_beats)
 
 
 def read_beats_everywhere() -> AbstractContextManager[None]:
     """A node reads heartbeats of other groups on connections of group 0, and of nodes that are no members."""
-    return patched(server._ServerConnection, _check_carrier=lambda self: None)
+    return patched(PeerFrames, _check_carrier=lambda self: None)
 
 
 def beat_always() -> AbstractContextManager[None]:
@@ -76,7 +76,7 @@ def keep_the_timer() -> AbstractContextManager[None]:
 
 
 def wake_twice() -> AbstractContextManager[None]:
-    return patched(server, FromPeer=lambda message, refuse, **_: FromPeer(message, refuse))
+    return patched(peer_frames, FromPeer=lambda message, refuse, **_: FromPeer(message, refuse))
 
 
 BEAT_MUTANTS: dict[str, Mutant] = {

@@ -42,7 +42,7 @@ ResultT = TypeVar("ResultT")
 
 
 class _By(Generic[P, ResultT]):
-    """A method of a client that one of its parts carries out: ``create_topic = _By("_topics", TopicCalls.create_topic)``.
+    """A method of a client that one of its parts carries out: ``add_member = _By("_admin", Admin.add_member)``.
 
     The client's attribute is the part's bound method itself, so that a call costs nothing on its way.
     """
@@ -84,7 +84,7 @@ class BaseClient:
     | ``TopicAppends``, ``StreamRoutes`` | the appends of the client, to the group and the stream of each record |
     | ``GlobalPositions`` | the wait of ordered appends |
     | ``ActorCalls`` | calls of actors, in the group of each instance |
-    | ``Sinks``, ``TopicCalls``, ``TokenCalls``, ``Admin`` | the other calls of the client, which all are for group 0 |
+    | ``Sinks``, ``TopicCalls``, ``TokenCalls``, ``Admin`` | the other calls, which all are for group 0 |
     """
 
     def __init__(

@@ -23,6 +23,7 @@
 | ``ordered_reads`` | reads of one stream by global position: waits until there is something, and reads it | the rules |
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
+| ``peer_frames`` | the frames that a member sends on a connection that it opened | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
 | ``queries`` | the handlers of requests that the applied state answers | connections |
 | ``group_0`` | the refusal of requests that only group 0 answers | the requests |

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -14,36 +12,30 @@ from viewstamp.errors import (
     AccessDeniedError,
     FrameError,
     OverloadedError,
-    PeerError,
     RequestError,
     UnavailableError,
     ViewstampError,
-    WrongClusterError,
 )
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, GroupId, NodeId, name_of
+from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import archive_requests, ordered_reads, queries  # noqa: F401  # their handlers register themselves
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
-from viewstamp.node.beats import decode_beats
 from viewstamp.node.budget import AppendBudget
-from viewstamp.node.changes import check_address
 from viewstamp.node.crowd import Complaints, Crowd
-from viewstamp.node.inbox import FromPeer, Join
-from viewstamp.node.peers.codec import decode_message
+from viewstamp.node.peer_frames import PeerFrames, Sender
 from viewstamp.node.read_index import Barrier
 from viewstamp.node.reading import Reading
 from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
-from viewstamp.node.service import FROM_CLIENTS, FROM_PEERS, PROPOSED, AtOnce, GroupService, Limits, Service
+from viewstamp.node.service import FROM_CLIENTS, PROPOSED, AtOnce, GroupService, Limits, Service
 from viewstamp.node.state_machine import Placement, Query, Result
 from viewstamp.wire.answers import error_fields
 from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.frame import Frame, FrameDecoder, FrameKind, encode_frame
-from viewstamp.wire.handshake import NAME_MAX, Hello, Welcome
+from viewstamp.wire.handshake import Hello, Welcome
 from viewstamp.wire.identity_proof import CHALLENGE_BYTES, administrator_proof, identity_fields
-from viewstamp.wire.peer_requests import AskToJoin, PeerReport, ReportHosted, ReportStreams
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.token_requests import ProveDirectory
 
@@ -158,8 +150,7 @@ class _ServerConnection:
         """Linearizable queries that wait for a leader."""
         self.read_lock = asyncio.Lock()
         self._is_closed = False
-        self._peer = self._incarnation = ""
-        self._may_read = self._takes_beats = False
+        self._peer = ""
         self._rota: Rota | None = None
         """Limits the share of the event loop; None = not limited: before HELLO, and if the other side is a member."""
         self._failure: BaseException | None = None
@@ -312,16 +303,16 @@ class _ServerConnection:
             )
             if hello.group:
                 self.group = self.service.group_of(hello.group)
-            self._peer, self._incarnation = hello.node, hello.incarnation
+            self._peer, is_member = hello.node, False
             if self._peer:
                 if hello.address:
                     parse_address(hello.address)
-                self._may_read = self.group.meet(NodeId(self._peer), hello)
+                is_member = self.group.meet(NodeId(self._peer), hello)
             else:
                 named = self._connection.identity
                 self.credentials = Credentials(hello.token, named.part if named is not None else "")
             # Nodes that ask to join count as one peer, because anyone can make up ids for them.
-            is_joining = bool(self._peer) and not self._may_read
+            is_joining = bool(self._peer) and not is_member
             self._server.crowd.greeted(self, _JOINING if is_joining else self._peer, hello.group)
         except ViewstampError as error:
             self._send(encode_frame(FrameKind.REFUSED, error_fields(error)))
@@ -336,7 +327,7 @@ class _ServerConnection:
         self._told = members if hello.members else None
         if hello.proves and not self._peer:
             self._challenge = self._server.entropy.randbytes(CHALLENGE_BYTES)
-        self._takes_beats = is_link and hello.group > 0
+        takes_beats = is_link and hello.group > 0
         welcome = Welcome(
             cluster=self._server.cluster,
             node=self.group.me,
@@ -346,15 +337,17 @@ class _ServerConnection:
             members=members,
             identity=self.identity(hello.challenge),
             challenge=self._challenge,
-            takes_beats=self._takes_beats,
+            takes_beats=takes_beats,
             kinds=max(Kind),
         )
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
-        self._on_frame = self._on_peer_frame if self._peer else self._on_request
-        if hello.group and not self._peer:
-            self._on_frame = self._on_request_of_group
-        if self._peer and self._may_read:
+        if self._peer:
+            sender = Sender(NodeId(self._peer), hello.incarnation, is_member, takes_beats)
+            self._on_frame = PeerFrames(self, sender, self.refuse, self._server.refuse).on_frame
+        else:
+            self._on_frame = self._on_request_of_group if hello.group else self._on_request
+        if is_member:
             self._decoder.believe()
         else:
             self._rota = self._server.rota
@@ -373,80 +366,6 @@ class _ServerConnection:
         if self._told not in (None, members):
             self._told = members
             self._send(encode_frame(FrameKind.MEMBERS, members))
-
-    # -- Peers ----------------------------------------------------------------------------------------------
-
-    def _on_peer_frame(self, frame: Frame) -> None:
-        if frame.kind == FrameKind.PEER:
-            message = decode_message(frame)
-            if message.source != self._peer or message.target != self.group.me:
-                raise PeerError(f"{self._peer} sent a message from {message.source} to {message.target}")
-            self.group.step(FromPeer(message, self.refuse), self._incarnation)
-        elif frame.kind == FrameKind.BEATS:
-            self._check_carrier()
-            self._on_beats(frame)
-        elif frame.kind == FrameKind.DIGEST:
-            self.group.digest(NodeId(self._peer), self._incarnation, frame.body)
-        elif frame.kind == AskToJoin.kind:
-            self._on_join(frame)
-        elif frame.kind in (ReportHosted.kind, ReportStreams.kind):
-            self._on_report(frame, ReportHosted if frame.kind == ReportHosted.kind else ReportStreams)
-        elif frame.kind in FROM_PEERS:
-            row, handler = FROM_PEERS[frame.kind]
-            request = self._id_of(frame)
-            asked = row.decode(frame.body)
-            if not self._may_read:  # The log and its snapshots hold the incarnations of all members.
-                raise WrongClusterError(f"{self._peer} is no member of this group, and may only ask to join it")
-            handler(self, request, asked, frame)
-        else:
-            raise FrameError(f"a peer sent a frame of kind {frame.kind}")
-
-    def _check_carrier(self) -> None:
-        """Check that BEATS frames may arrive on this connection, because none of their entries ends it."""
-        if not self._takes_beats:
-            raise FrameError(f"{self._peer} sent heartbeats of other groups on a connection that does not take them")
-        self.group.check_source(NodeId(self._peer), self._incarnation)
-
-    def _on_beats(self, frame: Frame) -> None:
-        """Take the heartbeats of several groups, each under the checks of its own group; see ``beats``."""
-        refused: dict[GroupId, Callable[[], None]] = {}
-        for group, incarnation, message in decode_beats(frame):
-            if name_of(message.source) != name_of(self._peer):
-                raise PeerError(f"{self._peer} sent a heartbeat from {message.source} to {message.target}")
-            with suppress(UnavailableError):
-                hosted = self.service.group_of(group)
-                if group not in refused and message.target == hosted.me != message.source:
-                    refuse = partial(self._server.refuse, message.source, hosted)
-                    try:
-                        hosted.step(FromPeer(message, refuse, is_beat=True), incarnation)
-                    except PeerError as error:
-                        refused[group] = partial(refuse, error)
-        for end in refused.values():
-            end()
-
-    def _on_join(self, frame: Frame) -> None:
-        try:
-            asked = AskToJoin.decode(frame.body if isinstance(frame.body, dict) else {})
-        except RequestError as error:
-            raise FrameError(f"a peer sent an invalid request to join: {error.message}") from error
-        if not asked.address or len(asked.member) > NAME_MAX:
-            raise FrameError(f"a peer asks to join without an address, or under an id of over {NAME_MAX} characters")
-        check_address(asked.address)
-        member = NodeId(asked.member or self._peer)
-        self.group.join(Join(member, asked.address, is_direct=member == self._peer))
-
-    def _on_report(self, frame: Frame, row: type[PeerReport]) -> None:
-        try:
-            asked = row.decode(frame.body if isinstance(frame.body, dict) else {})
-        except RequestError as error:
-            raise FrameError(f"a peer sent an invalid report: {error.message}") from error
-        self.group.take_report(NodeId(self._peer), self._incarnation, asked)
-
-    def _id_of(self, frame: Frame) -> int:
-        request = frame.body.get("id") if isinstance(frame.body, dict) else None
-        if type(request) is not int:
-            raise FrameError(f"a request of kind {frame.kind} without an id")
-        return request
 
     # -- Clients, and the calls of handlers (``service.Caller``) ----------------------------------------------
 
