@@ -262,7 +262,7 @@ class ForgetfulRun(Run):
 
     def _make_machine(self, member: NodeId) -> WatchedStreams:
         machine = super()._make_machine(member)
-        machine._session_us = 200_000
+        machine._limits.session_us = 200_000
         return machine
 
 

@@ -14,9 +14,10 @@ from viewstamp.ids import Index, Position
 from viewstamp.node.access import Credentials
 from viewstamp.node.placement_queries import PlacedGroup, SpreadTopic
 from viewstamp.node.state_machine import Admission, Answered, Result
-from viewstamp.streams import machine, placement
+from viewstamp.streams import admission, leadership, placement
 from viewstamp.streams.admission import AdmissionView
 from viewstamp.streams.cut import StateCut
+from viewstamp.streams.leadership import Leadership
 from viewstamp.streams.machine import Streams
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.session import SessionState
@@ -34,7 +35,7 @@ def expire_by_oneself() -> AbstractContextManager[None]:
 
     def apply(self: Streams, batch: Batch) -> Result:
         sessions = self._state.sessions
-        for session in list(sessions.idle(batch.log_time - self._session_us)):
+        for session in list(sessions.idle(batch.log_time - self._limits.session_us)):
             sessions.forget(session)
         return original(self, batch)
 
@@ -76,20 +77,20 @@ def refuse_at_once() -> AbstractContextManager[None]:
     """A conditional append is refused by the records in the leader's log, which may still be cut."""
 
     def refusal(batch: Batch) -> Batch:
-        raise machine.mismatch(str(batch.topic), batch.first_position, Position(1))
+        raise admission.mismatch(str(batch.topic), batch.first_position, Position(1))
 
-    return patched(machine, refusal=refusal)
+    return patched(leadership, refusal=refusal)
 
 
 def fence_at_once() -> AbstractContextManager[None]:
     """A client gets "not applied" for a batch that is not applied yet, but may be in the log or arrive later."""
-    original = Streams._admit_fence
+    original = Leadership._admit_fence
 
-    def admit_fence(self: Streams, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
+    def admit_fence(self: Leadership, batch: Batch, caller: Credentials | None) -> Admission:
         session = self._state.sessions.find(batch.session)
-        return Answered(None) if batch.sequence > session.last else original(self, view, batch, caller)
+        return Answered(None) if batch.sequence > session.last else original(self, batch, caller)
 
-    return patched(Streams, _admit_fence=admit_fence)
+    return patched(Leadership, _admit_fence=admit_fence)
 
 
 def expired_is_not_applied() -> AbstractContextManager[None]:

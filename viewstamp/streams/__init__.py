@@ -26,7 +26,8 @@ Promises
 
 The modules
   * ``machine``: :class:`Streams`, which a node runs. ``ledger``: the effect of each batch on topics and sinks.
-    ``admission``: the state as it will be once the leader's whole log is applied. ``answers``: to queries.
+    ``leadership``: the leader's decision about a batch; ``admission``: the state as it will be once its whole log is
+    applied. ``answers``: to queries.
   * ``runs``: the catalogue of runs of archived records (design note 0022). ``archive_settings``: the settings of topics
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are

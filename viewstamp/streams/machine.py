@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from itertools import islice
 from typing import cast
 
 from crc32c import crc32c
@@ -15,19 +14,15 @@ from viewstamp.actors.replicated.host import Prepared
 from viewstamp.errors import (
     FrameError,
     OutdatedCodeError,
-    OverloadedError,
     RequestError,
-    UnavailableError,
 )
 from viewstamp.ids import GROUP_0, GroupId, Index, Position, SessionId
 from viewstamp.node.access import Credentials
 from viewstamp.node.actor_owners import OwnedQuery
 from viewstamp.node.state_machine import (
-    Accepted,
     ActorChangesQuery,
     ActorQuery,
     Admission,
-    Answered,
     AnswerT,
     CommandResults,
     Placement,
@@ -35,22 +30,20 @@ from viewstamp.node.state_machine import (
     Result,
     SnapshotView,
     StateMachine,
-    Waiting,
 )
-from viewstamp.streams.admission import AdmissionView, mismatch, refusal
-from viewstamp.streams.answers import answer_to, answered
+from viewstamp.streams.admission import AdmissionView, mismatch
+from viewstamp.streams.answers import answer_to
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
-from viewstamp.streams.gate import StateGate, not_owned
+from viewstamp.streams.gate import StateGate
+from viewstamp.streams.leadership import ATTEMPTS_MAX, Leadership, StreamLimits, topics_of
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
 from viewstamp.streams.session import SessionState
-from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
-from viewstamp.streams.settings import decode_settings, decode_trim
+from viewstamp.streams.sessions import decode_expiry
 from viewstamp.streams.state import State
 from viewstamp.wire.access import owner_of
 from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.commands import Command, check_containers
-from viewstamp.wire.names import check_new_sink, check_new_topic
-from viewstamp.wire.staged import CommitRequest, decode_commit, decode_fields, entries_of
+from viewstamp.wire.commands import Command
+from viewstamp.wire.staged import decode_commit, decode_fields
 
 __all__ = [
     "ATTEMPTS_MAX",
@@ -66,13 +59,10 @@ SESSIONS_MAX = 10_000
 SESSION_SECONDS = 7 * 24 * 3600.0
 RESULT_BYTES_MAX = 256 * 1024 * 1024
 """The limit for the results of all sessions together, without those of the session that called last."""
-ATTEMPTS_MAX = 10_000
 STAGED_BYTES_MAX = 1024 * 1024 * 1024
 _DIGEST_PIECE = 1024 * 1024
 _SPREAD = 0x9E37_79B9_7F4A_7C15
 _MASK = (1 << 64) - 1
-_WAITING = Waiting()
-_NO_POSITION = Accepted(Position(0))
 _OF_INSTANCES = (ActorQuery, ActorChangesQuery)
 """The queries about instances, each of which has one owner."""
 
@@ -110,19 +100,23 @@ class Streams:
         """Create a state machine without topics, sessions and instances. Raises as ``ActorHost`` does."""
         assert sessions_max >= 1
         self._actors = ActorHost(classes or {}, result_bytes_max=call_result_bytes_max)
-        self._commands_accepted = Accepted(Position(call_result_bytes_max))
-        self._sessions_max = sessions_max
-        self._session_us = round(session_seconds * 1e6)
+        self._limits = StreamLimits(
+            sessions_max,
+            round(session_seconds * 1e6),
+            topics_max,
+            staged_bytes_max,
+            staged_quota,
+            call_result_bytes_max,
+        )
         self._result_bytes_max = result_bytes_max
-        self._topics_max = topics_max
-        self._staged_bytes_max = staged_bytes_max
-        self._staged_quota = staged_quota
         self._ledger = Ledger(State(), topics_max=topics_max)
         self.gate = StateGate(self._ledger.state)
         """Decides about the rights of callers, always by the applied state."""
         self._group = GROUP_0
         self._group_0: StateMachine = self
+        self._leadership: Leadership | None = None
         self._view: AdmissionView | None = None
+        """That of the leadership."""
         self._cut: StreamsCut | None = None
         """The open cut. It is called before each change."""
 
@@ -151,11 +145,12 @@ class Streams:
 
     def begin_leading(self) -> None:
         """Start admitting batches, from the applied state."""
-        self._view = AdmissionView()
+        self._leadership = Leadership(self._state, self._actors, self.gate, self._limits, self._check_owned)
+        self._view = self._leadership.view
 
     def stop_leading(self) -> None:
         """Forget the batches that were admitted and not applied. Idempotent."""
-        self._view = None
+        self._leadership = self._view = None
 
     def admit(self, batch: Batch, caller: Credentials | None = None) -> Admission:
         """Decide about a client's batch. An ``Accepted`` batch must be the next to enter the log.
@@ -167,57 +162,8 @@ class Streams:
           RequestError: the batch will always be refused: unknown topic, actor or session, no session, a forbidden name.
           UnavailableError: the batch is certainly not in the log, and may be accepted later.
         """
-        view = self._view
-        assert view is not None, "only a leader admits"
-        if not self.gate.access.is_on:
-            caller = None
-        match batch.kind:
-            case Kind.RECORDS | Kind.COMMANDS | Kind.STAGED:
-                return self._admit_next(view, batch, caller)
-            case Kind.FENCE:
-                return self._admit_fence(view, batch, caller)
-            case _:
-                if caller is not None:
-                    self.gate.check_batch(caller, batch)
-        match batch.kind:
-            case Kind.OPEN_SESSION:
-                view.open_session(self._state.sessions.by_id, self._sessions_max)
-            case Kind.EXPIRE_SESSIONS:
-                view.expire(decode_expiry(batch))
-            case Kind.CREATE_TOPIC:
-                settings = decode_settings(batch)
-                if self._state.creatable(settings, self._topics_max) is None:
-                    check_new_topic(settings.name)
-            case Kind.CONFIGURE_TOPIC:
-                self._state.named(decode_settings(batch).name)
-            case Kind.CONFIGURE_ARCHIVE:
-                topic, settings, _ = self._state.archivable(batch, self._topics_max)
-                if topic is None:
-                    check_new_topic(settings.name)
-            case Kind.TRIM_TOPIC:
-                self._state.trimmable(*decode_trim(batch))
-            case Kind.BEGIN_ATTEMPT:
-                return self._admit_attempt(batch)
-            case Kind.COMMIT:
-                return self._admit_commit(view, batch)
-            case (
-                Kind.PLACE_GROUP
-                | Kind.HOSTED
-                | Kind.CANCEL_GROUP
-                | Kind.SPREAD_TOPIC
-                | Kind.CONFIGURE_SPREAD
-                | Kind.TRIM_SPREAD
-                | Kind.ORDER
-                | Kind.CONTEXT
-            ):
-                settled = self._state.find_settled(batch)
-                if settled is not None:
-                    return Answered(settled)
-            case Kind.SPREAD_ACTOR:
-                return self._admit_spread_actor(view, batch)
-            case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
-                self._state.runs.check(batch, self._state.topics)
-        return _NO_POSITION
+        assert self._leadership is not None, "only a leader admits"
+        return self._leadership.admit(batch, caller)
 
     def upkeep(self, log_time: int, now: int) -> Batch | None:
         """Return the batch that a leader proposes by itself; None = none is needed. See :class:`StateMachine`.
@@ -226,154 +172,8 @@ class Streams:
         expire by log time, or an age or a delay of archived records ends, it is proposed to advance log time, because a
         full log may accept nothing else before that, and an idle one gets nothing else.
         """
-        view = self._view
-        assert view is not None, "only a leader proposes"
-        if view.victims:
-            return None
-        idle = self._state.sessions.idle(now - self._session_us)
-        expired = list(islice((each for each in idle if each not in view.pending), EXPIRED_MAX))
-        is_due = any(
-            not each.is_due(log_time) and each.is_due(now) for each in (self._state.staging, self._state.access)
-        )
-        return encode_expiry(expired) if expired or is_due or self._state.has_ended(log_time, now) else None
-
-    def _admit_spread_actor(self, view: AdmissionView, batch: Batch) -> Admission:
-        state = self._state
-        actor = state.spread_actors.find_settled(batch, state.placements, self._actors.count_instances)
-        if actor is not None:
-            return Answered({"actor": actor.describe()})
-        view.spread(decode_fields(batch, name=str)[0])
-        return _NO_POSITION
-
-    def _admit_attempt(self, batch: Batch) -> Admission:
-        staging = self._state.staging
-        committed = staging.check_begin(batch)
-        if committed is not None:
-            return Answered({"attempt": 0, "commit": committed})
-        (sink,) = decode_fields(batch, sink=str)
-        if sink not in staging.sinks:
-            check_new_sink(sink)
-        if len(staging.attempts) >= ATTEMPTS_MAX:
-            raise OverloadedError(
-                f"{len(staging.attempts)} attempts are being staged, which is the limit; none was begun",
-                remedy="try again later",
-            )
-        return _NO_POSITION
-
-    def _admit_commit(self, view: AdmissionView, batch: Batch) -> Admission:
-        request = decode_commit(batch)
-        sink = self._state.staging.check_commit(request)
-        if request.batch <= sink.batch:
-            return Answered({"commit": sink.committed(request.batch, duplicate=True)})
-        view.commit(_topics_of(request))
-        return _NO_POSITION
-
-    def _check_staged(self, view: AdmissionView, batch: Batch) -> None:
-        """Refuse a staged batch whose attempt is not open, or that exceeds the quota."""
-        staging = self._state.staging
-        attempt = staging.open_attempt(batch.attempt)
-        limit = self._staged_bytes_max
-        if staging.bytes + view.staged_bytes + batch.size <= limit:
-            return
-        own = sum(a.bytes for a in staging.attempts.values() if (a.sink, a.batch) == (attempt.sink, attempt.batch))
-        if own + batch.size > limit:
-            raise RequestError(
-                f"batch {attempt.batch} of sink {attempt.sink!r} holds {own} staged bytes, including attempts that were"
-                f" given up; the staging quota is {limit} bytes for all sinks together ({self._staged_quota})",
-                remedy="write smaller batches (of a stream: fewer files or records a trigger; of a batch write: pieces"
-                " with a name each, because one write becomes visible at one moment), or raise"
-                f" {self._staged_quota}; if most of it was given up, abort the batch and write it again",
-            )
-        raise OverloadedError(
-            f"{staging.bytes} bytes are staged and not committed; the staging quota is {limit} bytes for all sinks"
-            f" together ({self._staged_quota})",
-            remedy=f"try again when other sinks have committed, or raise {self._staged_quota}",
-        )
-
-    def _admit_next(self, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
-        sessions = self._ledger.state.sessions
-        session = sessions.by_id.get(batch.session) or sessions.find(batch.session)
-        sequence = batch.sequence
-        if caller is not None:
-            if caller.version != self.gate.access.version:
-                self.gate.refresh(caller)
-            if caller.owner != session.owner:
-                raise not_owned(session.id)
-        if sequence <= session.last:
-            if batch.first_position and (actual := session.mismatch(sequence)):
-                raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
-            return answered(session, sequence, is_alive=caller is None or caller.is_alive)
-        last = view.last(session)
-        if sequence <= last:
-            if any(sequence in fenced for fenced in view.pending[session.id].fenced):
-                raise UnavailableError(
-                    f"sequence {sequence} of session {session.id} is being fenced, because its outcome was requested",
-                    remedy="ask for its outcome",
-                )
-            return _WAITING
-        if caller is not None and not caller.is_alive:
-            self.gate.check_alive(caller)  # Before the order, because an ended token cannot fill a gap any more.
-        if sequence != last + 1:
-            raise UnavailableError(
-                f"session {session.id} is at sequence {last}, so {sequence} is out of order",
-                remedy=f"send again from sequence {last + 1} on",
-            )
-        if batch.kind is Kind.COMMANDS:
-            check_containers(batch.column()[1])
-            commands = self._actors.decode(batch)
-            if caller is not None:
-                self.gate.check_commands(caller, commands)
-            self._actors.check(commands)
-            if view.spreading:
-                view.check_not_spreading(commands)
-            self._check_owned((command.actor, command.key) for command in commands)
-            view.check_kept(session.id)
-            view.use(session, sequence, fence=False)
-            view.keep_commands(batch, commands)
-            return self._commands_accepted
-        state = self._ledger.state
-        topic = state.topics.get(batch.topic) or state.topic(batch.topic)
-        if caller is not None and topic.id not in caller.granted:
-            self.gate.check_topic(caller, topic.id)
-        if batch.kind is Kind.STAGED:
-            if caller is not None:
-                self.gate.check_attempt(caller, batch.attempt)
-            self._check_staged(view, batch)
-            view.check_kept(session.id)
-            view.use(session, sequence, fence=False)
-            view.staged_bytes += batch.size
-            return _NO_POSITION
-        if view.committing:
-            view.check_settled(topic.id)
-        if view.victims:
-            view.check_kept(session.id)
-        expected = batch.first_position
-        if expected and expected != view.next_position(topic.id, topic.next_position):
-            # The record at that position may still be truncated. The refusal stands after it in the log, so if the
-            # refusal is committed, the record is committed too.
-            view.use(session, sequence, fence=True)
-            return Accepted(Position(0), instead=refusal(batch))
-        view.use(session, sequence, fence=False)
-        return Accepted(view.take_positions(topic.id, topic.next_position, batch.count))
-
-    def _admit_fence(self, view: AdmissionView, batch: Batch, caller: Credentials | None) -> Admission:
-        session = self._state.sessions.find(batch.session)
-        is_alive = True
-        if caller is not None:
-            self.gate.refresh(caller)
-            is_alive = caller.is_alive
-            if caller.owner != session.owner and not caller.is_administrator:
-                raise not_owned(session.id)
-        if batch.sequence <= session.last:
-            return answered(session, batch.sequence, is_alive=is_alive)
-        if not is_alive:
-            if batch.sequence <= view.last(session):
-                raise UnavailableError(f"sequence {batch.sequence} is in the log, but not applied", remedy="try again")
-            # No leader will ever admit it, because the end of the token is applied here. So no fence is needed.
-            return Answered(None)
-        view.check_kept(session.id)
-        view.use(session, batch.sequence, fence=True)
-        return _NO_POSITION
+        assert self._leadership is not None, "only a leader proposes"
+        return self._leadership.upkeep(log_time, now)
 
     # Applying.
 
@@ -439,7 +239,7 @@ class Streams:
             return self._ledger.apply(batch)
         finally:
             if self._view is not None:
-                self._view.committed(_topics_of(decode_commit(batch)))
+                self._view.committed(topics_of(decode_commit(batch)))
 
     def _apply_commands(self, batch: Batch) -> CommandResults:
         session = self._use(batch)
@@ -492,7 +292,7 @@ class Streams:
 
     def _apply_open_session(self, batch: Batch) -> Result:
         sessions = self._state.sessions
-        forgotten = next(iter(sessions.by_id)) if len(sessions.by_id) >= self._sessions_max else SessionId(0)
+        forgotten = next(iter(sessions.by_id)) if len(sessions.by_id) >= self._limits.sessions_max else SessionId(0)
         sessions.forget(forgotten)
         session = SessionState(SessionId(batch.first_index), batch.log_time, owner_of(batch.values()[0]))
         sessions.add(session)
@@ -628,7 +428,7 @@ class Streams:
         if self._cut is not None:
             self._cut.close()
         state, actors = cast("tuple[State, Prepared]", prepared)
-        self._ledger = Ledger(state, topics_max=self._topics_max)
+        self._ledger = Ledger(state, topics_max=self._limits.topics_max)
         self.gate.adopt(state)
         self._actors.adopt(actors)
 
@@ -663,7 +463,3 @@ class Streams:
             digest.update(piece)
         digest.update(self._actors.digest())
         return digest.digest()
-
-
-def _topics_of(request: CommitRequest) -> set[int]:
-    return {entry.topic for _, entries in request.parts for entry in entries_of(entries)}
