@@ -12,7 +12,7 @@ from viewstamp.host.tls import LoadedTls
 from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName, NodeId
 from viewstamp.node.inbox import FromPeer
-from viewstamp.node.peer_frames import PeerFrames, Sender
+from viewstamp.node.peer_frames import PeerFrames, PeerSender
 from viewstamp.node.peers.codec import decode_message
 from viewstamp.node.server import _ServerConnection
 from viewstamp.wire.frame import Frame, FrameKind
@@ -91,7 +91,7 @@ def clients_send_messages() -> AbstractContextManager[None]:
             if self.group.parts is not None:  # ``Group.step`` checks the sender again.
                 self.group.parts.ref.maybe_tell(FromPeer(decode_message(frame), self.refuse))
         elif frame.kind == FrameKind.JOIN:
-            PeerFrames(self, Sender(NodeId(""), "", False, False), self.refuse, self._server.refuse)._on_join(frame)
+            PeerFrames(self, PeerSender(NodeId(""), "", False, False), self.refuse, self._server.refuse)._on_join(frame)
         else:
             original(self, frame)
 

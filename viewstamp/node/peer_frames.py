@@ -18,21 +18,21 @@ from viewstamp.wire.frame import Frame, FrameKind
 from viewstamp.wire.handshake import NAME_MAX
 from viewstamp.wire.peer_requests import AskToJoin, PeerReport, ReportHosted, ReportStreams
 
-__all__ = ["PeerFrames", "Sender"]
+__all__ = ["PeerFrames", "PeerSender"]
 
 
 @value_class(kw_only=False)
-class Sender:
+class PeerSender:
     """The other side of a connection, as its HELLO names it.
 
     Attributes:
-      id: its member id.
+      peer: its member id.
       incarnation: that of its directory in the group of the connection.
       is_member: whether it is a member of that group; only then it may read the log.
       takes_beats: whether BEATS frames may arrive on this connection.
     """
 
-    id: NodeId
+    peer: NodeId
     incarnation: str
     is_member: bool
     takes_beats: bool
@@ -51,7 +51,7 @@ class PeerFrames:
     def __init__(
         self,
         caller: Caller,
-        sender: Sender,
+        sender: PeerSender,
         refuse: Callable[[ViewstampError], None],
         refuse_in: Callable[[NodeId, GroupService, ViewstampError], None],
     ) -> None:
@@ -65,14 +65,14 @@ class PeerFrames:
         """Handle a frame. Raises FrameError, PeerError, WrongClusterError: the connection must end."""
         if frame.kind == FrameKind.PEER:
             message = decode_message(frame)
-            if message.source != self._sender.id or message.target != self._group.me:
-                raise PeerError(f"{self._sender.id} sent a message from {message.source} to {message.target}")
+            if message.source != self._sender.peer or message.target != self._group.me:
+                raise PeerError(f"{self._sender.peer} sent a message from {message.source} to {message.target}")
             self._group.step(FromPeer(message, self._refuse), self._sender.incarnation)
         elif frame.kind == FrameKind.BEATS:
             self._check_carrier()
             self._on_beats(frame)
         elif frame.kind == FrameKind.DIGEST:
-            self._group.digest(self._sender.id, self._sender.incarnation, frame.body)
+            self._group.digest(self._sender.peer, self._sender.incarnation, frame.body)
         elif frame.kind == AskToJoin.kind:
             self._on_join(frame)
         elif frame.kind in (ReportHosted.kind, ReportStreams.kind):
@@ -82,7 +82,7 @@ class PeerFrames:
             request = _id_of(frame)
             asked = row.decode(frame.body)
             if not self._sender.is_member:  # The log and its snapshots hold the incarnations of all members.
-                raise WrongClusterError(f"{self._sender.id} is no member of this group, and may only ask to join it")
+                raise WrongClusterError(f"{self._sender.peer} is no member of this group, and may only ask to join it")
             handler(self._caller, request, asked, frame)
         else:
             raise FrameError(f"a peer sent a frame of kind {frame.kind}")
@@ -91,16 +91,16 @@ class PeerFrames:
         """Check that BEATS frames may arrive on this connection, because none of their entries ends it."""
         if not self._sender.takes_beats:
             raise FrameError(
-                f"{self._sender.id} sent heartbeats of other groups on a connection that does not take them"
+                f"{self._sender.peer} sent heartbeats of other groups on a connection that does not take them"
             )
-        self._group.check_source(self._sender.id, self._sender.incarnation)
+        self._group.check_source(self._sender.peer, self._sender.incarnation)
 
     def _on_beats(self, frame: Frame) -> None:
         """Take the heartbeats of several groups, each under the checks of its own group; see ``beats``."""
         refused: dict[GroupId, Callable[[], None]] = {}
         for group, incarnation, message in decode_beats(frame):
-            if name_of(message.source) != name_of(self._sender.id):
-                raise PeerError(f"{self._sender.id} sent a heartbeat from {message.source} to {message.target}")
+            if name_of(message.source) != name_of(self._sender.peer):
+                raise PeerError(f"{self._sender.peer} sent a heartbeat from {message.source} to {message.target}")
             with suppress(UnavailableError):
                 hosted = self._caller.service.group_of(group)
                 if group not in refused and message.target == hosted.me != message.source:
@@ -120,15 +120,15 @@ class PeerFrames:
         if not asked.address or len(asked.member) > NAME_MAX:
             raise FrameError(f"a peer asks to join without an address, or under an id of over {NAME_MAX} characters")
         check_address(asked.address)
-        member = NodeId(asked.member or self._sender.id)
-        self._group.join(Join(member, asked.address, is_direct=member == self._sender.id))
+        member = NodeId(asked.member or self._sender.peer)
+        self._group.join(Join(member, asked.address, is_direct=member == self._sender.peer))
 
     def _on_report(self, frame: Frame, row: type[PeerReport]) -> None:
         try:
             asked = row.decode(frame.body if isinstance(frame.body, dict) else {})
         except RequestError as error:
             raise FrameError(f"a peer sent an invalid report: {error.message}") from error
-        self._group.take_report(self._sender.id, self._sender.incarnation, asked)
+        self._group.take_report(self._sender.peer, self._sender.incarnation, asked)
 
 
 def _id_of(frame: Frame) -> int:

@@ -25,7 +25,7 @@ from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
 from viewstamp.node.budget import AppendBudget
 from viewstamp.node.crowd import Complaints, Crowd
-from viewstamp.node.peer_frames import PeerFrames, Sender
+from viewstamp.node.peer_frames import PeerFrames, PeerSender
 from viewstamp.node.read_index import Barrier
 from viewstamp.node.reading import Reading
 from viewstamp.node.rota import REQUESTS_AT_ONCE, Rota
@@ -343,7 +343,7 @@ class _ServerConnection:
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))
         self._late.cancel()
         if self._peer:
-            sender = Sender(NodeId(self._peer), hello.incarnation, is_member, takes_beats)
+            sender = PeerSender(NodeId(self._peer), hello.incarnation, is_member, takes_beats)
             self._on_frame = PeerFrames(self, sender, self.refuse, self._server.refuse).on_frame
         else:
             self._on_frame = self._on_request_of_group if hello.group else self._on_request

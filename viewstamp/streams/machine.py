@@ -35,7 +35,7 @@ from viewstamp.streams.admission import AdmissionView, mismatch
 from viewstamp.streams.answers import answer_to
 from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.gate import StateGate
-from viewstamp.streams.leadership import ATTEMPTS_MAX, Leadership, StreamLimits, topics_of
+from viewstamp.streams.leadership import Leadership, StreamLimits, topics_of
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.sessions import decode_expiry
@@ -46,7 +46,6 @@ from viewstamp.wire.commands import Command
 from viewstamp.wire.staged import decode_commit, decode_fields
 
 __all__ = [
-    "ATTEMPTS_MAX",
     "RESULT_BYTES_MAX",
     "SESSIONS_MAX",
     "SESSION_SECONDS",
