@@ -120,7 +120,7 @@ def group_of(pgid: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[2]) == pgid and fields[0] not in "ZX":
+            if int(fields[2]) == pgid and start_mark(int(path.name)) is not None:
                 found.append(int(path.name))
     return found
 

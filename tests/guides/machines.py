@@ -28,27 +28,28 @@ ROOT = Path(__file__).parents[2]
 SETTINGS_PORT, HEALTH_PORT = 7001, 7101
 """The ports in the guide; free ones take their places."""
 
-SYSTEMCTL = """
-import os, re, shlex, signal, socket, subprocess, sys, time
+SYSTEMCTL = (
+    f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+"""
+    + """
+import os, re, shlex, signal, socket, subprocess, time
+from viewstamp.local.process import start_mark
 root, words = os.environ["MACHINE"], [each for each in sys.argv[1:] if not each.startswith("-")]
 verb, unit = words[0], words[-1]
 template, _, name = unit.partition("@")
 is_now = verb in ("start", "stop", "restart") or "--now" in sys.argv
 file, log = f"{root}/run/{name}.pid", f"{root}/{name}.log"
 
-def alive(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
 def stop():
     if os.path.exists(file):
         pid = int(open(file).read())
-        if alive(pid):
+        mark = start_mark(pid)
+        if mark is not None:
             os.kill(pid, signal.SIGTERM)
         until = time.monotonic() + 60
-        while alive(pid):
+        while mark is not None and start_mark(pid) == mark:
             assert time.monotonic() < until, f"{unit} does not stop"
             time.sleep(0.02)
         os.remove(file)
@@ -83,6 +84,7 @@ if is_now and verb in ("stop", "restart", "disable"):
 if is_now and verb in ("start", "restart", "enable"):
     start()
 """
+)
 
 SCP = """
 import os, shutil, sys

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from viewstamp.local.process import command_line, start_mark
+from viewstamp.local.process import command_line, start_mark, working_directory
 
 
 def test_each_process_has_a_mark_of_its_own() -> None:
@@ -50,6 +50,8 @@ def test_a_process_has_not_ended_while_one_of_its_threads_keeps_its_files_open()
         while _state(child.pid) != "Z":
             os.sched_yield()
         assert start_mark(child.pid) == mark is not None
+        assert command_line(child.pid)[-1] == program, "so that a node is still found by its arguments"
+        assert working_directory(child.pid) == os.getcwd()
         child.stdin.close()
         child.wait()
         assert start_mark(child.pid) is None

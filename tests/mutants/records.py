@@ -921,6 +921,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/fork/test_fork.py::test_a_fork_names_the_groups_that_it_leaves_behind_on_other_machines"),
     ),
     Record(
+        "replay-shows-both-sides-of-a-hole",
+        Case(
+            "tests/sim/test_archives.py::test_a_reader_gets_each_record_once_where_the_log_divides_them_otherwise_than_a_run[11]"
+        ),
+    ),
+    Record(
         "log-that-raises",
         Case("tests/node/test_fail_stop.py::test_a_group_works_with_a_log_stream_that_cannot_be_written"),
     ),
@@ -968,6 +974,14 @@ RECORDS: tuple[Record, ...] = (
         Case(
             "tests/host/test_disk.py::test_a_directory_whose_name_a_dead_process_did_not_sync_is_synced_by_the_next_one"
         ),
+    ),
+    Record(
+        "end-with-the-first-thread",
+        Case("tests/local/test_process.py::test_a_process_has_not_ended_while_one_of_its_threads_keeps_its_files_open"),
+    ),
+    Record(
+        "lose-sight-of-a-dying-node",
+        Case("tests/local/test_process.py::test_a_process_has_not_ended_while_one_of_its_threads_keeps_its_files_open"),
     ),
     Record(
         "ask-anybody",

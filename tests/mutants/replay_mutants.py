@@ -72,6 +72,11 @@ def leave_groups_behind() -> AbstractContextManager[None]:
     return patched(visible._Planner, _find=find)
 
 
+def replay_shows_both_sides_of_a_hole() -> AbstractContextManager[None]:
+    """A replay shows the records of the log before archived ones that it lacks, and those behind them."""
+    return patched(visible, _ends_of_holes=lambda items, first, archived: {})
+
+
 REPLAY_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -109,6 +114,12 @@ REPLAY_MUTANTS = {
             "leave-groups-behind",
             "a fork does not name the groups that it leaves behind",
             leave_groups_behind,
+            rule="replay",
+        ),
+        Mutant(
+            "replay-shows-both-sides-of-a-hole",
+            "the replay shows records on both sides of archived ones that the log lacks",
+            replay_shows_both_sides_of_a_hole,
             rule="replay",
         ),
     )

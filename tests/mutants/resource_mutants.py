@@ -15,6 +15,7 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Connection, ConnectionHandler
 from viewstamp.host.logger import SafeLogger
 from viewstamp.ids import GroupId, Position
+from viewstamp.local import process
 from viewstamp.node.budget import AppendBudget
 from viewstamp.node.crowd import Crowd
 from viewstamp.node.group import Group
@@ -146,6 +147,16 @@ def trust_found_directories() -> AbstractContextManager[None]:
     return patched(RealDisk, make_directory=make_directory)
 
 
+def end_with_the_first_thread() -> AbstractContextManager[None]:
+    """A killed node counts as ended while another of its threads waits for the disk, and keeps the directory locked."""
+    return patched(process, _has_ended=lambda fields: fields[0] in "ZX")
+
+
+def lose_sight_of_a_dying_node() -> AbstractContextManager[None]:
+    """A killed node that was started by hand cannot be found any more while another of its threads goes on."""
+    return patched(process, _threads=lambda pid: [f"/proc/{pid}"])
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -195,6 +206,18 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
             "trust-found-directories",
             "the name of a directory that a dead process made is never synced",
             trust_found_directories,
+            rule="§8",
+        ),
+        Mutant(
+            "end-with-the-first-thread",
+            "a process counts as ended when its first thread has ended",
+            end_with_the_first_thread,
+            rule="§8",
+        ),
+        Mutant(
+            "lose-sight-of-a-dying-node",
+            "the arguments of a process are those of its first thread only",
+            lose_sight_of_a_dying_node,
             rule="§8",
         ),
     )

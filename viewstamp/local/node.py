@@ -23,7 +23,7 @@ from viewstamp.errors import (
     ViewstampError,
 )
 from viewstamp.host.private import make_private_directory, open_private
-from viewstamp.local.process import command_line, start_mark
+from viewstamp.local.process import command_line, start_mark, working_directory
 
 if TYPE_CHECKING:
     from viewstamp.client.routing import ExpectedNode
@@ -111,11 +111,9 @@ class LocalNode:
         arguments = command_line(pid)
         if "node" not in arguments or "run" not in arguments:
             return False
-        with suppress(OSError):
-            base = os.readlink(f"/proc/{pid}/cwd")
-            files = [os.path.realpath(os.path.join(base, part.removeprefix("--config="))) for part in arguments]
-            return os.path.realpath(self.file) in files
-        return False
+        base = working_directory(pid)
+        files = [os.path.realpath(os.path.join(base, part.removeprefix("--config="))) for part in arguments]
+        return bool(base) and os.path.realpath(self.file) in files
 
     def check_settings(self, settings: Mapping[str, str]) -> None:
         """Check that the node's file has the values of ``settings`` (``section.key`` to text).

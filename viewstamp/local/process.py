@@ -21,6 +21,7 @@ __all__ = [
     "nodes_end_with_this_process",
     "processes_of_session",
     "start_mark",
+    "working_directory",
 ]
 
 _PARENT: Final = "VIEWSTAMP_PARENT"
@@ -50,9 +51,19 @@ def is_paused(pid: int) -> bool:
 
 def command_line(pid: int) -> list[str]:
     """Return the arguments of a process; [] = they cannot be read."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
-        return [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]
+    for folder in _threads(pid):
+        with contextlib.suppress(OSError), open(f"{folder}/cmdline", "rb") as stream:
+            if found := [os.fsdecode(part) for part in stream.read().split(b"\0")[:-1]]:
+                return found
     return []
+
+
+def working_directory(pid: int) -> str:
+    """Return the directory in which a process runs; "" = it cannot be read."""
+    for folder in _threads(pid):
+        with contextlib.suppress(OSError):
+            return os.readlink(f"{folder}/cwd")
+    return ""
 
 
 def cpu_seconds(pid: int) -> tuple[float, float]:
@@ -71,6 +82,13 @@ def processes_of_session(session: int) -> Iterator[int]:
                 fields = _stat(int(name))
                 if int(fields[3]) == session and not _has_ended(fields):
                     yield int(name)
+
+
+def _threads(pid: int) -> Iterator[str]:
+    """Yield the folders in /proc of a process and of its threads. That of a thread that has ended has no content."""
+    yield f"/proc/{pid}"
+    with contextlib.suppress(OSError):
+        yield from (f"/proc/{pid}/task/{each}" for each in os.listdir(f"/proc/{pid}/task"))
 
 
 def _stat(pid: int) -> list[str]:

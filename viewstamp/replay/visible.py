@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -359,13 +359,7 @@ class _Planner:
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
         away: list[VisibleItem] = []
-        holes: dict[int, int] = {}
-        """By topic, the end of the last archived item that the log lacks. Staged records are in the log long before
-        the records that precede them, so the log may still have those; without a gap only what follows can be shown."""
-        for item in itertools.chain(below, plan):
-            end = item.first_position + item.count
-            if item.place == _NOWHERE and first[item.topic] < end <= archived[item.topic]:
-                holes[item.topic] = max(end, holes.get(item.topic, 0))
+        holes = _ends_of_holes(itertools.chain(below, plan), first, archived)
         kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
@@ -493,6 +487,22 @@ class _Counts:
 
 def _entries(batch: Batch) -> list[StagedBatch]:
     return [entry for _, packed in decode_commit(batch).parts for entry in entries_of(packed)]
+
+
+def _ends_of_holes(
+    items: Iterable[VisibleItem], first: Mapping[int, int], archived: Mapping[int, int]
+) -> dict[int, int]:
+    """Return, by topic, the end of its last archived item that the log lacks.
+
+    Staged records are in the log long before the records that precede them, so the log may still have those. Without a
+    gap only what follows can be shown.
+    """
+    holes: dict[int, int] = {}
+    for item in items:
+        end = item.first_position + item.count
+        if item.place == _NOWHERE and first[item.topic] < end <= archived[item.topic]:
+            holes[item.topic] = max(end, holes.get(item.topic, 0))
+    return holes
 
 
 def _lost(gaps: Sequence[Gap], reason: str) -> CorruptionError:
