@@ -170,12 +170,13 @@ def test_a_leader_sends_its_commit_end_before_the_next_tick_if_a_caller_asks_for
     assert follower is not None
     end = leader.core.log.commit_end
     assert end == leader.core.log.end > follower.core.log.commit_end
-    leader.tell_commit_end()
+    leader.tell_commit_end({TWO})
     ready = leader.ready()
     assert ready is not None
-    assert [each.commit_end for each in ready.messages if isinstance(each, HeartbeatRequest)] == [end, end]
+    sent = [each for each in ready.messages if isinstance(each, HeartbeatRequest)]
+    assert [(each.target, each.commit_end) for each in sent] == [(TWO, end)]
     for raft in (leader, follower):
-        raft.tell_commit_end()
+        raft.tell_commit_end({TWO})
         assert not raft.core.output.messages, "a follower sends none, and a leader does it once"
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from tests.mutants.mutants import Mutant, both, patched
+from viewstamp.client import session
 from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.router import Router
 from viewstamp.errors import UnavailableError
@@ -14,6 +15,7 @@ from viewstamp.ids import NodeId, Position, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_waits import OrderWaits
 from viewstamp.node.ordering import Ordering
+from viewstamp.node.replica import Replica
 from viewstamp.streams import Streams
 from viewstamp.streams.order import Order
 from viewstamp.wire.frame import Frame
@@ -107,6 +109,21 @@ def one_request_for_each_caller() -> AbstractContextManager[None]:
     return patched(GlobalPositions, _answer=staticmethod(answer))
 
 
+def ordered_when_asked() -> AbstractContextManager[None]:
+    """The append does not say that its caller is going to ask, so the stream is ordered a round trip later."""
+    return patched(session, _ORDERED={})
+
+
+def order_not_told() -> AbstractContextManager[None]:
+    """The member on which callers wait learns with the next tick that the ORDER is committed."""
+    return patched(Replica, tell_commit_end=lambda self, names: None)
+
+
+def deaf_to_orders() -> AbstractContextManager[None]:
+    """Callers look when they come, and not when an ORDER is applied."""
+    return patched(OrderWaits, on_order=lambda self, group: None)
+
+
 ORDERED_APPEND_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -115,6 +132,9 @@ ORDERED_APPEND_MUTANTS = {
         ("wait-lost-with-its-leader", "a client waits for the answer of a dead leader", wait_lost_with_its_leader),
         ("wait-until-the-next-round", "an ordered append waits for the next round", wait_until_the_next_round),
         ("wait-for-nobody", "a node waits for a caller that has gone", wait_for_a_caller_that_has_gone),
+        ("ordered-when-asked", "a stream is ordered a round trip after its record is durable", ordered_when_asked),
+        ("order-not-told", "an ORDER is applied a tick late where callers wait", order_not_told),
+        ("deaf-to-orders", "callers that wait do not look when an ORDER is applied", deaf_to_orders),
         ("one-request-for-each-caller", "each ordered append sends a request", one_request_for_each_caller),
     )
 }

@@ -1207,6 +1207,18 @@ RECORDS: tuple[Record, ...] = (
         "wait-until-the-next-round",
         Case("tests/sim/test_ordered.py::test_a_caller_that_waits_is_not_kept_until_the_next_round"),
     ),
+    Record(
+        "ordered-when-asked",
+        Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
+    ),
+    Record(
+        "order-not-told",
+        Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
+    ),
+    Record(
+        "deaf-to-orders",
+        Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
+    ),
     Record("wait-for-nobody", Case("tests/node/test_ordered_appends.py::test_a_caller_that_goes_is_not_waited_for")),
     Record(
         "one-request-for-each-caller",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
 from tests.mutants.catalogue import CATALOGUE
 from tests.sim.test_groups import CALM, PLACED, die
+from viewstamp.client.aio import Client
 from viewstamp.ids import GROUP_0, Stream
 from viewstamp.node.order_queries import GlobalPositionQuery, StreamReportsQuery
 from viewstamp.node.placement_queries import PlacedGroup
@@ -123,6 +125,42 @@ def leader_of(world: OrderedWorld, *, is_of_group_0: bool) -> Member | None:
             if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
                 return member
     return None
+
+
+def test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting() -> None:
+    """A durable append takes four messages one after the other. ORDER takes four more: report, append, response, end.
+
+    The simulated network decides about the time that each takes, so the medians of a seed are always the same.
+    """
+    world = World(1, replace(CALM, seconds=0.0))
+    placer = GroupPlacer(
+        world,
+        1,
+        on_seen=lambda placed: world.watch(placed.id, frozenset(placed.members)),
+        on_placed=lambda _: None,
+        on_gone=world.forget,
+        streams=1,
+    )
+    for member in world.members:
+        world.bring_up(member)
+    placer.start()
+    took: dict[bool, list[float]] = {False: [], True: []}
+
+    async def append() -> None:
+        network, entropy = world.network.view("caller"), world.loop.entropy("caller")
+        async with Client(world.addresses, network=network, entropy=entropy) as client:
+            await client.append("spread", b"x", stream=1, ordered=True)
+            for number in range(60):
+                began = world.loop.time()
+                await client.append("spread", b"x", stream=1, ordered=bool(number % 2))
+                took[bool(number % 2)].append(world.loop.time() - began)
+
+    try:
+        assert world.loop.run_until(lambda: placer.is_done and placer.streams != [], seconds=60.0)
+        world.loop.run_until_complete(append())
+        assert median(took[True]) < 2.2 * median(took[False])
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize("is_of_group_0", [True, False])

@@ -73,8 +73,11 @@ class Appends:
         *,
         atomic: bool = False,
         expected_position: int = 0,
+        ordered: bool = False,
     ) -> Ticket:
         """Put records into a batch, or into the queue if they must wait. ``end`` or ``abandon`` must follow.
+
+        ``ordered``: the caller is going to ask for their global positions.
 
         Appends to a topic have the order of these calls.
         """
@@ -95,6 +98,7 @@ class Appends:
                 future,
                 atomic=atomic,
                 expected_position=expected_position,
+                ordered=ordered,
             )
 
         ticket = Ticket(topic, size, future, act)

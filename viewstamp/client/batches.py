@@ -93,6 +93,7 @@ class OpenBatch(Generic[WaiterT]):
         "headers",
         "is_full",
         "is_open",
+        "is_ordered",
         "keys",
         "lane",
         "parts",
@@ -134,6 +135,8 @@ class OpenBatch(Generic[WaiterT]):
         """Whether more records may join."""
         self.is_full = False
         """Whether it is sent as a full batch although records may still join it, because the leader is far away."""
+        self.is_ordered = False
+        """Whether a caller waits for the global position of a record too."""
         self.cancelled = False
         """A caller has gone before the batch was built, so its records need not be sent."""
         self.parts: list[OpenBatch[WaiterT]] = []

@@ -7,7 +7,7 @@ The sender feeds it answers, sends the requests that ``take_request`` returns, a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Generic
@@ -51,6 +51,7 @@ __all__ = ["IN_FLIGHT_MAX", "Action", "Session"]
 IN_FLIGHT_MAX = 64
 """Unanswered batches of all topics of a session. The cluster keeps more receipts and results, for retries."""
 _APPEND, _CALL, _STAGE = AppendBatch(), CallActors(), StageBatch()
+_ORDERED: Mapping[str, object] = AppendBatch(ordered=True).to_map()
 
 
 @fast_members
@@ -209,6 +210,8 @@ class Session(Generic[WaiterT]):
         if sent.batch.expected_position:
             asked = AppendBatchAt(position=sent.batch.expected_position)
             body |= asked.to_map()
+        if sent.batch.is_ordered:
+            body |= _ORDERED
         return new_tuple(Request, (request_id, asked.kind, body, (sent.payload,)))
 
     def _ask_outcome(self) -> Request | None:

@@ -199,7 +199,7 @@ class TopicAppends:
             as_whole(stream, "a stream")
 
         def begin(timeout: float | None) -> Begun:
-            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream)
+            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream, ordered)
 
         seconds = self._home.router.seconds(timeout)
         deadline = runtime.time() + seconds
@@ -235,6 +235,7 @@ class TopicAppends:
         atomic: bool,
         expected_position: int,
         stream: int | None,
+        ordered: bool,
     ) -> Begun:
         """Put records into a batch of their stream, or into the queue of its group. The route is known."""
         choice = self._routes.spread.get(topic)
@@ -251,7 +252,9 @@ class TopicAppends:
         name = choice.topic.topic_of(chosen)
         with self._groups.call(choice.topic.group_of(chosen)) as parts:
             parts.sender.queue.promised.add(name)
-            ticket = parts.appends.begin(name, records, timeout, atomic=atomic, expected_position=expected_position)
+            ticket = parts.appends.begin(
+                name, records, timeout, atomic=atomic, expected_position=expected_position, ordered=ordered
+            )
         if stream is None and not any(key is not None for key in records.keys):
             choice.joined(chosen, ticket)
         return Begun(parts, ticket, chosen)

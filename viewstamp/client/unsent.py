@@ -118,6 +118,7 @@ class OpenBatches(Generic[WaiterT]):
         *,
         atomic: bool,
         expected_position: int = 0,
+        ordered: bool = False,
     ) -> OpenBatch[WaiterT]:
         """Add records that must share one batch; if ``atomic``, their future gets the receipts of all.
 
@@ -145,6 +146,8 @@ class OpenBatches(Generic[WaiterT]):
         batch.waiters.extend([None] * (len(values) - 1))
         batch.bytes += size
         self.held_bytes += size
+        if ordered:
+            batch.is_ordered = True
         if expected_position:
             batch.expected_position = expected_position
             self._close(topic)

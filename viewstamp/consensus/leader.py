@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from viewstamp.consensus import follower, lease, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
@@ -27,7 +29,7 @@ from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Campaign, Core, Leading
 from viewstamp.consensus.term_history import common_point
 from viewstamp.errors import BrokenRuleError, NotLeaderError, OverloadedError, PeerError, UnavailableError
-from viewstamp.ids import Index, NodeId, Viewstamp
+from viewstamp.ids import Index, NodeId, Viewstamp, name_of
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
 __all__ = [
@@ -292,10 +294,11 @@ def send_heartbeats(core: Core, leading: Leading) -> None:
         send_heartbeat(core, leading, member, progress)
 
 
-def send_commit_end(core: Core, leading: Leading) -> None:
-    """Send the commit end to the members that would have it at the next tick."""
+def send_commit_end(core: Core, leading: Leading, names: Collection[str]) -> None:
+    """Send the commit end to the members of these nodes that would have it at the next tick."""
     for member, progress in leading.progress.items():
-        if progress.state is ProgressState.REPLICATING and _lacks_commit_end(core, progress):
+        is_named = name_of(member) in names
+        if is_named and progress.state is ProgressState.REPLICATING and _lacks_commit_end(core, progress):
             send_heartbeat(core, leading, member, progress)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -191,15 +191,15 @@ class Raft:
         if isinstance(leading, Leading) and not core.installing and quiet.is_idle(core, leading):
             leader.send_heartbeats(core, leading)
 
-    def tell_commit_end(self) -> None:
-        """Send the commit end now, instead of at the next tick, to members to which no append will carry it.
+    def tell_commit_end(self, names: Collection[str]) -> None:
+        """Send the commit end now, instead of at the next tick, to members of these nodes, if no append will carry it.
 
         A caller uses it when another node waits for a record to be applied there. In every state but that of a leader
         the call has no effect.
         """
         core = self.core
         if isinstance(core.state, Leading) and not core.installing:
-            leader.send_commit_end(core, core.state)
+            leader.send_commit_end(core, core.state, names)
 
     def share(self, groups: int) -> None:
         """Use an equal share of the memory for cached batches and for appends in flight, because ``groups`` use it.

@@ -30,6 +30,8 @@ _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
 _SPREADING = frozenset({Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD})
 """Records about topics with streams, which other groups follow."""
+_ORDERING = frozenset({Kind.ORDER, Kind.CONTEXT})
+"""Records about the global positions of streams, for which callers wait."""
 _CHAINS_KEPT = 8192
 """Batches whose chains are kept. Older reports of other members are not compared, because the next report can be."""
 
@@ -54,6 +56,8 @@ class Applier:
         """The membership in force at ``applied_end``; None = no record and no snapshot had one yet."""
         self.placements = 0
         """Number of applied records about groups and streams, and of adopted snapshots; the replica reports each."""
+        self.orders = 0
+        """Number of applied records about global positions, and of adopted snapshots; the replica reports each."""
         self.unsaved_bytes = 0
         """Bytes of the batches applied since the newest snapshot's cut, which a restart has to apply again."""
         self.unsaved_seconds = 0.0
@@ -122,6 +126,8 @@ class Applier:
             self.membership = MembershipEntry(batch.first_index, batch.term, membership)
         elif Kind.PLACE_GROUP <= batch.kind <= Kind.CANCEL_GROUP or batch.kind in _SPREADING:
             self.placements += 1
+        elif batch.kind in _ORDERING:
+            self.orders += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:
             answer(result)
@@ -139,6 +145,7 @@ class Applier:
         self.log_time = point.log_time
         self.membership = point.membership
         self.placements += 1
+        self.orders += 1
         self.unsaved_bytes, self.unsaved_seconds = 0, 0.0
         self._call_waiting()
 

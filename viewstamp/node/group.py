@@ -281,6 +281,10 @@ class Group:
         if self.id == GROUP_0:
             self._node.on_placement()
 
+    def on_order(self) -> None:
+        """Report to the node that more global positions may be known."""
+        self._node.on_order(self.id)
+
     def _on_failed(self, failure: Failure) -> None:
         if not self.failed.done():
             self.failed.set_result(failure.error)

@@ -318,6 +318,10 @@ class Node:
         self.ordering.on_placement()
         self.stream_topics.look()
 
+    def on_order(self, group: GroupId) -> None:
+        """Wake those that wait for global positions; as ``NodeControl.on_order``."""
+        self.order_waits.on_order(group)
+
     def take_streams(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
         """Take reports about streams; as ``NodeControl.take_streams``."""
         self.ordering.take(source, reports, is_awaited=is_awaited)

@@ -10,6 +10,9 @@ committed, so the answer stays true, and a record that is appended after the ans
 it finds. It reads, so a second copy changes nothing |
 | the report to the leader of group 0 is lost | it is made again in the next round (``ordering.py``), for as long as a \
 caller waits |
+| an append says that its caller will ask (``AppendBatch.ordered``) | the report is made when the append is applied, \
+and not a round trip later. If nobody asks, an ORDER is early, and nothing else |
+| an ORDER or a CONTEXT is applied, or a snapshot that may have some | those that wait look again, in the next turn |
 | group 0 has no majority | the request waits, and is answered with nothing; the client asks again until its timeout |
 | the caller goes, or its connection ends | its task is cancelled, and nobody waits any more |
 | a client sends many | they count as requests that wait, of its connection and of the node (``crowd.py``) |
@@ -19,14 +22,16 @@ caller waits |
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.errors import UnavailableError
-from viewstamp.ids import GroupId, Position, Stream
+from viewstamp.ids import GROUP_0, GroupId, Position, Stream
+from viewstamp.node.applier import resolve
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import OrderedRunsQuery
+from viewstamp.node.reading import Reading
 from viewstamp.node.service import Caller, in_a_task
 from viewstamp.node.state_machine import TopicQuery
 from viewstamp.wire.ordered_requests import WaitOrdered
@@ -43,6 +48,7 @@ class OrderWaits:
 
     Invariants:
       * a group is awaited as long as a caller waits for a record of it
+      * at most one call of ``hasten`` is planned
     """
 
     def __init__(self, group: Group, hosted: Mapping[GroupId, Group]) -> None:
@@ -52,23 +58,62 @@ class OrderWaits:
         self._awaited: dict[GroupId, int] = {}
         """The number of callers for each group."""
         self._new: dict[GroupId, None] = {}
-        """The groups that got a caller since the last :meth:`hurried`."""
-        self._hurry = asyncio.Event()
+        """The groups that got a caller, or a record whose caller will ask, since the last :meth:`take_new`."""
+        self._looking: dict[GroupId, dict[asyncio.Future[None], None]] = {GROUP_0: {}}
+        """By group, those that look again when its state may know more global positions."""
+        self._expected: dict[GroupId, int] = {}
+        """The applied index of a group in the last :meth:`expect`."""
+        self._is_planned = False
+        self.hasten: Callable[[], None] = _nothing
+        """Reports and orders what is awaited; the ordering of the node sets it."""
 
     def is_awaited(self, group: GroupId) -> bool:
         """Return whether a caller waits for a record of a group."""
         return group in self._awaited
 
-    def hurry(self) -> None:
-        """Let :meth:`hurried` return."""
-        self._hurry.set()
+    def expect(self, group: GroupId) -> None:
+        """Have a group reported at once: it has applied a record whose caller will ask for the global position."""
+        if (hosted := self._hosted.get(group)) is not None:
+            self._expected[group] = hosted.applied_index
+        self._new[group] = None
+        self.hurry()
 
-    async def hurried(self) -> list[Group]:
-        """Wait for a new caller or a call of :meth:`hurry`; return the groups with new callers."""
-        await self._hurry.wait()
-        self._hurry.clear()
+    def hurry(self) -> None:
+        """Call ``hasten`` in the next turn of the event loop, once for all that hurry in this one."""
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._hasten)
+
+    def _hasten(self) -> None:
+        self._is_planned = False
+        self.hasten()
+
+    def take_new(self) -> list[Group]:
+        """Return the groups with new callers, once."""
         new, self._new = self._new, {}
         return [self._hosted[group] for group in new if group in self._hosted]
+
+    def on_order(self, group: GroupId) -> None:
+        """Let those look again that wait for what the state of a group knows."""
+        for future in self._looking.get(group, ()):
+            resolve(future)
+
+    async def wait_moved(self, group: GroupId, *, further: Reading | None = None) -> None:
+        """Wait until more global positions of a group's streams may be known here: in group 0, or in the group.
+
+        ``further``: also until this reader's group applies any record. Cancelled: nobody waits any more.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        give_up = further.call_further(lambda: resolve(future)) if further is not None else _nothing
+        both = [self._looking.setdefault(each, {}) for each in (GROUP_0, group)]
+        for looking in both:
+            looking[future] = None
+        try:
+            await future
+        finally:
+            give_up()
+            for looking in both:
+                del looking[future]
 
     async def wait(self, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
         """Return the known runs with the records of a stream from ``position`` on; [] = not known after ``seconds``.
@@ -88,13 +133,14 @@ class OrderWaits:
             return found
         group = stream.group
         self._awaited[group] = self._awaited.get(group, 0) + 1
-        self._new[group] = None
-        self.hurry()
+        if self._expected.get(group) != hosted.applied_index:  # Otherwise all of it was reported already.
+            self._new[group] = None
+            self.hurry()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while not found:
-                        await self._group.reading.wait_further()
+                        await self.wait_moved(group)
                         found = self._find(hosted, stream, position)
         finally:
             self._awaited[group] -= 1
@@ -106,6 +152,10 @@ class OrderWaits:
         """Return the runs as the applied states have them."""
         query = OrderedRunsQuery(stream, Position(position), _RUNS_MAX)
         return self._group.machine.query(query) or hosted.machine.query(query)
+
+
+def _nothing() -> None:
+    """Do nothing: no part orders, or nothing has to be given up."""
 
 
 def is_leading(group: Group) -> bool:

@@ -1,7 +1,8 @@
 """READ_ORDERED: the records of one stream by global position, with the position up to which a reader has them all.
 
 ``streams/cover.py`` decides by the states of both groups what may be sent. This module waits until there is something,
-and reads it from the log.
+and reads it from the log. It looks again when an ORDER or a CONTEXT is applied here, and while the order is ahead of
+the records, when any record is.
 
 | event | effect |
 | --- | --- |
@@ -17,6 +18,7 @@ again, here or elsewhere |
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from viewstamp.errors import RequestError, TrimmedError, UnavailableError
 from viewstamp.ids import GlobalPosition, Position, Stream
@@ -34,23 +36,18 @@ _RUNS_MAX = 1024
 """The most runs in an answer."""
 _TRIES_MAX = 10
 """The most covers for one answer: each further one follows a trim of the records that were being read."""
-_PAUSE_SECONDS = 0.01
-"""The least time between two looks of a request that waits: groups apply batches much more often than ORDERs."""
 
 
 @in_a_task(ReadOrdered)
 async def _read_ordered(caller: Caller, request: int, asked: ReadOrdered) -> None:
     home, own = caller.service.group.reading, caller.group.reading
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + asked.wait
-    while True:
-        cover = _cover(caller, asked, home, own)
-        if cover is not None and _is_enough(cover, asked):
-            break
-        if (left := deadline - loop.time()) <= 0:
-            break
-        await own.wait_applied_with(home, left)
-        await asyncio.sleep(_PAUSE_SECONDS)
+    cover = _cover(caller, asked, home, own)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(asked.wait):
+            while cover is None or not _is_enough(cover, asked):
+                further = own if cover is not None and _lacks_records(cover) else None
+                await caller.service.order_waits.wait_moved(caller.group.id, further=further)
+                cover = _cover(caller, asked, home, own)
     async with caller.read_lock:
         for _ in range(_TRIES_MAX):
             if cover is None or (asked.needed and not _is_enough(cover, asked)):
@@ -76,6 +73,11 @@ async def _read_ordered(caller: Caller, request: int, asked: ReadOrdered) -> Non
 def _is_enough(cover: Cover, asked: ReadOrdered) -> bool:
     """Return whether an answer must not wait: it has records, or shows whose the needed position is."""
     return cover.start < cover.end or 0 < asked.needed < cover.known_to
+
+
+def _lacks_records(cover: Cover) -> bool:
+    """Return whether further records of this group would make an answer longer: the order is ahead of them here."""
+    return bool(cover.runs) and cover.end < cover.runs[-1].end
 
 
 def _cover(caller: Caller, asked: ReadOrdered, home: Reading, own: Reading) -> Cover | None:

@@ -4,7 +4,7 @@ The rules are in ``streams/order.py`` and ``streams/stream_map.py``; both are as
 0.25 s. It decides by applied states only, so everything in it is committed, and remembers nothing that is not known
 again after a restart.
 A caller that waits for a global position (``order_waits.py``) hastens it: the reports of its group are sent, and ORDER
-is appended, at once. While an ORDER is on its way the reports gather for the next one.
+is appended, in the next turn of the event loop. While an ORDER is on its way the reports gather for the next one.
 
 | this node leads | in a round it |
 | --- | --- |
@@ -33,9 +33,8 @@ it. A node in interval mode neither reports nor orders, because a committed reco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Network
@@ -96,21 +95,25 @@ class Ordering:
         self._on_failed = on_failed
         self._logger = log
         self._waits = waits
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._rounds = 0
         self._reports: dict[Stream, StreamReport] = {}
         """The newest reports, while this node leads group 0."""
         self._is_ordering = False
         """Whether an ORDER has no answer yet."""
-        self._is_awaited = False
-        """Whether a caller waits for what ``_reports`` would order."""
+        self._awaiting: set[NodeId] = set()
+        """The nodes on which a caller waits for what ``_reports`` would order. They learn of its ORDER at once."""
         self._mapping: set[Stream] = set()
         """The streams of which a CONTEXT has no answer yet."""
+        self._hastened: dict[GroupId, tuple[object, ...]] = {}
+        """The last report of each group between rounds: the round, the leader of group 0, and the ends."""
         self._settled: dict[GroupId, tuple[object, ...]] = {}
         """The applied indices at which nothing was left to do for a group."""
         self._probed: Mapping[NodeId, str] | None = None
         """The members that can read an ORDER; None = not known."""
+        self._is_begun = False
+        """Whether the state of group 0 was seen to have an order, so that all members can read an ORDER."""
         self._probe_at = 0
         self._refused: dict[str, str] = {}
         """The refused records that were logged, each with the last error."""
@@ -119,24 +122,23 @@ class Ordering:
 
     def on_placement(self) -> None:
         """Begin with the rounds if there is a placed group. Never awaits."""
-        if self._tasks or self._is_stopping or self._group.parts is None:
+        if self._task is not None or self._is_stopping or self._group.parts is None:
             return
         if self._group.machine.query(GroupsQuery()):
-            loop = asyncio.get_running_loop()
-            self._tasks = [loop.create_task(self._guard(work)) for work in (self._make_rounds, self._hasten)]
+            self._task = asyncio.get_running_loop().create_task(self._guard())
+            self._waits.hasten = self._hasten
 
     async def stop(self) -> None:
         """End the rounds, and begin none again. Idempotent."""
         self._is_stopping = True
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
-    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Work for ever; the root of a task."""
+    async def _guard(self) -> None:
+        """Make rounds for ever; the root of a task."""
         try:
-            await work()
+            await self._make_rounds()
         except Exception as error:
             self._on_failed(error)
 
@@ -153,17 +155,22 @@ class Ordering:
                 await self._order()
             else:
                 self._reports.clear()
-                self._is_awaited = False
+                self._awaiting.clear()
                 self._probed = None
 
-    async def _hasten(self) -> None:
-        """Report and order between the rounds, whenever a caller has begun to wait."""
-        while True:
-            for hosted in await self._waits.hurried():
-                if self._is_able and is_leading(hosted):
-                    self._report(hosted)
-            if self._is_able and self._is_awaited and is_leading(self._group):
-                await self._order()
+    def _hasten(self) -> None:
+        """Report and order between the rounds, because a caller has begun to wait, or will."""
+        new = self._waits.take_new()
+        if self._is_stopping or not self._is_able:
+            return
+        try:
+            for hosted in new:
+                if is_leading(hosted):
+                    self._hasten_report(hosted)
+            if self._awaiting:
+                self._propose_order()
+        except Exception as error:
+            self._on_failed(error)
 
     @property
     def _is_able(self) -> bool:
@@ -188,15 +195,26 @@ class Ordering:
         if is_settled:
             self._settled[hosted.id] = place
 
-    def _report(self, hosted: Group, reports: Sequence[StreamReport] | None = None) -> bool:
+    def _report(self, hosted: Group, reports: Sequence[StreamReport]) -> bool:
         """Report what has moved in a group; return whether anything has."""
-        if reports is None:
-            reports = hosted.machine.query(StreamReportsQuery(hosted.id))
         moved = self._group.machine.query(MovedStreamsQuery(reports))
         if moved:
             is_awaited = self._waits.is_awaited(hosted.id)
             self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=is_awaited)
         return bool(moved)
+
+    def _hasten_report(self, hosted: Group) -> None:
+        """Report what has moved in a group whose callers wait, unless this was reported since the last round.
+
+        An append says that its caller will ask, and is reported; then the caller asks.
+        """
+        reports = hosted.machine.query(StreamReportsQuery(hosted.id))
+        moved = self._group.machine.query(MovedStreamsQuery(reports))
+        core = self._group.parts.raft.core if self._group.parts is not None else None
+        what = self._rounds, core.leader if core is not None else None, moved
+        if moved and self._hastened.get(hosted.id) != what:
+            self._hastened[hosted.id] = what
+            self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=True)
 
     def _propose_context(self, hosted: Group, stream: Stream, record: Batch) -> None:
         if stream in self._mapping:
@@ -233,44 +251,61 @@ class Ordering:
             mapped = max(report.mapped, known.mapped if known is not None else Position(1))
             self._reports[report.stream] = StreamReport(report.stream, end, mapped)
         if is_awaited:
-            self._is_awaited = True
+            self._awaiting.add(source)
             self._waits.hurry()
 
     def _may_report(self, source: NodeId, group: GroupId) -> bool:
         hosted = self._hosted.get(group)
-        members = {name_of(member) for member in hosted.membership.addresses} if hosted is not None else set()
+        members = hosted.membership.addresses if hosted is not None else {}
+        if source in members or any(name_of(member) == source for member in members):
+            return True
         placed = self._group.machine.query(GroupsQuery())
-        return source in members or any(each.id == group and source in each.members for each in placed)
+        return any(each.id == group and source in each.members for each in placed)
 
     async def _order(self) -> None:
-        """Propose an ORDER for the reports."""
-        if self._is_ordering:
-            return
+        """Propose an ORDER for the reports, after a probe of the members if it would be the first one."""
+        moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
+        if moved and await self._is_readable():
+            self._propose_order()
+
+    def _propose_order(self) -> bool:
+        """Propose an ORDER for the reports now, if this would change anything; return whether it was."""
+        if self._is_ordering or not is_leading(self._group):
+            return False
         moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
         self._reports = {report.stream: report for report in moved}
-        if not moved or not await self._is_readable() or self._is_ordering:
-            return
-        is_awaited, self._is_awaited = self._is_awaited, len(moved) > ENTRIES_MAX
+        if not moved or not self._is_known_readable:
+            return False
+        names = frozenset(self._awaiting)
+        if len(moved) <= ENTRIES_MAX:
+            self._awaiting.clear()
 
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
             self._note_refusal("ORDER", result)
-            if self._is_awaited:
-                self._waits.hurry()
-            elif is_awaited and (replica := self._group.replica) is not None:
-                replica.tell_commit_end()  # Members apply up to it, and no append carries it to them soon.
+            if not (self._awaiting and self._propose_order()) and (replica := self._group.replica) is not None:
+                # Members apply up to the commit end, and no append carries it to them soon.
+                replica.tell_commit_end(names)
 
         with suppress(ViewstampError):
             self._is_ordering = True
             self._group.propose(encode_order(moved[:ENTRIES_MAX]), answer)
-            return
+            return True
         self._is_ordering = False
+        return False
+
+    @property
+    def _is_known_readable(self) -> bool:
+        """Whether all members can read an ORDER, as far as this node knows without a probe."""
+        if not self._is_begun:
+            self._is_begun = bool(self._group.machine.query(OrderStatusQuery()))
+        return self._is_begun or self._probed == self._group.membership.addresses
 
     async def _is_readable(self) -> bool:
         """Return whether all members can read an ORDER: the state has one, or each member was probed."""
-        addresses = self._group.membership.addresses
-        if self._probed == addresses or self._group.machine.query(OrderStatusQuery()):
+        if self._is_known_readable:
             return True
+        addresses = self._group.membership.addresses
         if self._rounds < self._probe_at:
             return False
         self._probe_at = self._rounds + _PROBE_ROUNDS

@@ -78,6 +78,10 @@ class NodeControl(Protocol):
         """Report that the applied state of group 0 may have another placement of groups than before."""
         ...
 
+    def on_order(self, group: GroupId) -> None:
+        """Report that the applied state of a group may know more global positions than before."""
+        ...
+
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Report that a part of a group has failed; its other parts are being stopped."""
         ...
@@ -100,6 +104,10 @@ class GroupControl(Protocol):
 
     def on_placement(self) -> None:
         """Report that a record about groups, or a snapshot, was applied."""
+        ...
+
+    def on_order(self) -> None:
+        """Report that a record about global positions, or a snapshot, was applied."""
         ...
 
     def on_superseded(self, reason: str) -> None:

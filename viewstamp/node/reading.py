@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -132,20 +133,9 @@ class Reading:
                     while self._last_position(topic) < position:
                         await self.wait_further()
 
-    async def wait_applied_with(self, other: Reading, seconds: float) -> None:
-        """Wait until this group or that of ``other`` applies a further record, at most so many seconds."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        give_up = [
-            each.call_when_applied(each.applied_end, lambda: resolve(future))
-            for each in (self._applier, other._applier)
-        ]
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await future
-        finally:
-            for each in give_up:
-                each()
+    def call_further(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Call ``call`` when a further batch has been applied here. Returns a function that gives it up."""
+        return self._applier.call_when_applied(self._applier.applied_end, call)
 
     async def read(self, topic: TopicId, position: Position, *, bytes_max: int) -> tuple[list[Buffer], Position]:
         """Return applied batches of a topic from ``position`` on, and the last position.

@@ -88,7 +88,9 @@ class _Beat:
 
 @value_class(kw_only=False)
 class _CommitEnd:
-    """The members learn the commit end now."""
+    """The members of these nodes learn the commit end now."""
+
+    names: frozenset[NodeId]
 
 
 @value_class(kw_only=False)
@@ -98,7 +100,6 @@ class _GoOn:
 
 _TICK = _Tick()
 _BEAT = _Beat()
-_COMMIT_END = _CommitEnd()
 _GO_ON = _GoOn()
 
 _UPKEEP_SECONDS = 1.0
@@ -166,6 +167,8 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """The state in the last call of ``GroupControl.on_change``."""
         self._placements = 0
         """``Applier.placements`` when it was last reported."""
+        self._orders = 0
+        """``Applier.orders`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
         self._unhandled: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn] = []
@@ -223,8 +226,8 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
                     case _Beat():
                         has_beaten = True
                         self.raft.beat()
-                    case _CommitEnd():
-                        self.raft.tell_commit_end()
+                    case _CommitEnd(names):
+                        self.raft.tell_commit_end(names)
                     case _GoOn():
                         pass
         except Exception:
@@ -247,6 +250,9 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         if applier.placements != self._placements:
             self._placements = applier.placements
             self._group.on_placement()
+        if applier.orders != self._orders:
+            self._orders = applier.orders
+            self._group.on_order()
         if self._changes.waiting:
             self._changes.note()
         # Attributes instead of properties, because this runs in every turn.
@@ -339,9 +345,12 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """Send the heartbeats of this leader in its next turn, if it is idle. Never awaits."""
         self.ref.put(_BEAT)
 
-    def tell_commit_end(self) -> None:
-        """Send the commit end in the next turn to members that would wait for it until the next tick. Never awaits."""
-        self.ref.put(_COMMIT_END)
+    def tell_commit_end(self, names: frozenset[NodeId]) -> None:
+        """Send the commit end in the next turn to members of these nodes that it would reach with the next tick.
+
+        Never awaits.
+        """
+        self.ref.put(_CommitEnd(names))
 
     def _on_message(self, item: FromPeer) -> None:
         message = item.message

@@ -19,7 +19,7 @@ from viewstamp.errors import (
 from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
-from viewstamp.ids import ClusterId, NodeId
+from viewstamp.ids import ClusterId, GroupId, NodeId
 from viewstamp.node import archive_requests, ordered_reads, queries  # noqa: F401  # their handlers register themselves
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
@@ -411,7 +411,14 @@ class _ServerConnection:
         if self.group is not self.service.group:
             self.service.group.check_replayed()
 
-    def propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
+    def propose(
+        self,
+        request: int,
+        batch: Batch,
+        fields: Callable[[Result], dict[str, object]],
+        *,
+        then: Callable[[GroupId], None] | None = None,
+    ) -> None:
         """Propose a batch; as :meth:`Caller.propose`."""
         group = self.group
         size, waiting = batch.size, group.in_flight_bytes
@@ -429,6 +436,8 @@ class _ServerConnection:
                 self._error(request, result)
             else:
                 self.ok(request, fields(result))
+            if then is not None and type(result) is Placement:
+                then(group.id)
 
         group.propose(batch, answer, self.credentials)
         group.in_flight_bytes += size

@@ -232,6 +232,14 @@ class OrderingService(Protocol):
         """Return the runs with the records of a stream from ``position`` on. Raises as ``OrderWaits.wait``."""
         ...
 
+    async def wait_moved(self, group: GroupId, *, further: Reading | None = None) -> None:
+        """Wait until more global positions of a group's streams may be known; as ``OrderWaits.wait_moved``."""
+        ...
+
+    def expect(self, group: GroupId) -> None:
+        """Have a group reported at once, because it has applied a record whose caller will ask for its place."""
+        ...
+
 
 class Service(Protocol):
     """The calls of the server to its node."""
@@ -308,8 +316,18 @@ class Caller(Protocol):
         """Answer OK."""
         ...
 
-    def propose(self, request: int, batch: Batch, fields: Callable[[Result], dict[str, object]]) -> None:
-        """Propose a batch, and answer with the fields of its result. Raises UnavailableError."""
+    def propose(
+        self,
+        request: int,
+        batch: Batch,
+        fields: Callable[[Result], dict[str, object]],
+        *,
+        then: Callable[[GroupId], None] | None = None,
+    ) -> None:
+        """Propose a batch, and answer with the fields of its result; then call ``then`` with the group.
+
+        Raises UnavailableError.
+        """
         ...
 
     def read(self, request: int, asked: RequestBody, key: str, query: Query[object]) -> None:
@@ -431,7 +449,8 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
         batch.first_position = Position(asked.position)
     elif batch.first_position:
         batch.first_position = Position(0)
-    caller.propose(request, batch, outcome_fields)
+    is_awaited = isinstance(asked, AppendBatch | AppendBatchAt) and asked.ordered
+    caller.propose(request, batch, outcome_fields, then=caller.service.order_waits.expect if is_awaited else None)
 
 
 @proposes(OpenSession)

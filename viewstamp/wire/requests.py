@@ -82,19 +82,25 @@ _ANY = Need(Right.READ, Right.APPEND, Right.CALL)
 class AppendBatch(RequestBody):
     """Append the batch in the payload.
 
+    ``ordered``: a caller is going to ask for the global position of a record (``WaitOrdered``), so its stream is
+    ordered as soon as the batch is committed. A release that does not know the field orders it when the caller asks.
+
     OK: ``receipt`` = [first position, count, term, first index, log time].
     """
+
+    ordered: bool = False
 
 
 @request(FrameKind.APPEND_AT, needs=Need(Right.APPEND, topic=PAYLOAD), payload=Kind.RECORDS)
 class AppendBatchAt(RequestBody):
     """Append the batch in the payload if its first position will be ``position``.
 
-    OK: as AppendBatch. ERROR PositionMismatchError has ``actual``, the topic's next position. That error was decided in
-    the log: the sequence is used up, as by a fence.
+    ``ordered``, and OK: as AppendBatch. ERROR PositionMismatchError has ``actual``, the topic's next position. It was
+    decided in the log: the sequence is used up, as by a fence.
     """
 
     position: Annotated[int, _POSITION]
+    ordered: bool = False
 
 
 @request(FrameKind.CALL, needs=Need(Right.CALL, actor=PAYLOAD), payload=Kind.COMMANDS)
