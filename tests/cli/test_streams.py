@@ -45,6 +45,30 @@ async def append(directory: Path, topic: str, stream: int, *values: bytes) -> No
             await client.append(topic, value, stream=stream)
 
 
+def check_tokens(run: Callable[..., Any], directory: Path, lines: Path) -> None:
+    """Turn access control on, and append and read with a token that may do it, and with one that may not."""
+    files = {name: str(directory.parent / name) for name in ("writer", "other", "ops")}
+    run("token", "create", "writer", "--role", "append:bills", "--role", "read:bills", "--out", files["writer"])
+    run("token", "create", "other", "--role", "append:bills.*", "--role", "read:orders", "--out", files["other"])
+    run("token", "create", "ops", "--role", "administer", "--out", files["ops"])
+    node = run("status")["nodes"][0]["address"]
+
+    def by(name: str, *arguments: str) -> int:
+        return main.run([*arguments, "--cluster", node, "--token-file", files[name]])
+
+    assert by("writer", "append", "bills", str(lines), "--ordered") == 0
+    assert by("writer", "read", "bills") == 0
+    assert by("other", "append", "bills", str(lines)) == 5
+    assert by("other", "read", "bills", "--stream", "1") == 5
+    assert by("writer", "topic", "create", "more", "--streams", "1") == 5
+    assert by("ops", "stream", "balance") == 0
+    assert run("append", "bills", str(lines))["acknowledged"] == 2, "whoever reads the directory is an administrator"
+    run("token", "revoke", "writer")
+    deadline = time.monotonic() + 60.0
+    while by("writer", "append", "bills", str(lines)) != 5:
+        assert time.monotonic() < deadline, "a revoked token appends"
+
+
 def test_a_topic_with_streams_is_created_described_listed_and_read(
     run: Callable[..., Any], directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +158,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert "has streams, whose nodes are stale" in run("read", "orders", "--stale", code=5)["message"]
     assert "no spread topic is named 'plain'" in run("read", "plain", "--stream", "2", code=5)["message"]
     assert "no topic is named 'none'" in run("topic", "describe", "none", code=5)["message"]
+    check_tokens(run, directory, lines_file)
     capfd.readouterr()
     for arguments, lines in (
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),

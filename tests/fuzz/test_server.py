@@ -105,6 +105,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
         "wait": 0.0,
     },
     FrameKind.LIST_AUDIT: {"since": 0},
+    FrameKind.NOTE_TRANSFER: {"group": 7, "node": "n1"},
     FrameKind.DESCRIBE_LOG: {"stale": True},
     FrameKind.COPY_LOG: {"start": 1, "end": 100, "bytes_max": 100_000},
     FrameKind.COPY_SNAPSHOT: {"end": 3, "term": 1, "offset": 0, "bytes_max": 1000},

@@ -251,6 +251,7 @@ DENIED: dict[str, tuple[int, dict[str, object]]] = {
     ),
     "list_tokens": (FrameKind.LIST_TOKENS, {}),
     "list_audit": (FrameKind.LIST_AUDIT, {"since": 0}),
+    "note_transfer": (FrameKind.NOTE_TRANSFER, {"group": 7, "node": "n2"}),
     "describe_log": (FrameKind.DESCRIBE_LOG, {"stale": True}),
     "copy_log": (FrameKind.COPY_LOG, {"start": 1, "end": 100, "bytes_max": MIB}),
     "copy_snapshot": (FrameKind.COPY_SNAPSHOT, {"end": 10, "term": 1, "offset": 0, "bytes_max": MIB}),

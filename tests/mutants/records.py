@@ -900,6 +900,28 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_tokens.py::test_a_proof_of_the_directory_is_good_for_one_connection_and_one_node"),
     ),
     Record(
+        "age-of-tokens-ignored",
+        Case(
+            "tests/sim/test_tokens_in_groups.py::test_a_node_that_cannot_know_of_a_revocation_permits_nothing_after_the_stated_time"
+        ),
+    ),
+    Record(
+        "groups-have-own-tokens",
+        Case("tests/streams/test_tokens.py::test_a_stream_needs_the_right_on_its_topic_by_the_tokens_of_group_0"),
+    ),
+    Record(
+        "right-on-the-stream",
+        Case("tests/streams/test_tokens.py::test_a_stream_needs_the_right_on_its_topic_by_the_tokens_of_group_0"),
+    ),
+    Record(
+        "ended-token-fences-nothing",
+        Case("tests/streams/test_tokens.py::test_the_outcome_of_a_batch_of_an_ended_token_is_fenced_in_a_group"),
+    ),
+    Record(
+        "transfer-unnoted",
+        Case("tests/node/test_tokens_in_groups.py::test_an_administrator_moves_leaders_and_the_audit_log_has_it_first"),
+    ),
+    Record(
         "replay-counts-recovering",
         Case("tests/replay/test_votes.py::test_a_member_that_lost_a_part_of_its_log_does_not_vote"),
     ),

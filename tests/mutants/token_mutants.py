@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.node import server
+from viewstamp.node import member_requests, server
 from viewstamp.node.access import Credentials
+from viewstamp.node.token_age import TokenAge
 from viewstamp.streams import gate
 from viewstamp.streams.access import Access, TokenState
 from viewstamp.streams.gate import StateGate
@@ -133,6 +134,29 @@ def proof_without_target() -> AbstractContextManager[None]:
     return patched(server, administrator_proof=proof)
 
 
+def age_of_tokens_ignored() -> AbstractContextManager[None]:
+    return patched(TokenAge, check=lambda self: None, use=lambda self, gate, credentials: True)
+
+
+def groups_have_own_tokens() -> AbstractContextManager[None]:
+    return patched(StateGate, follow=lambda self, group, group_0, check_known: None)
+
+
+def right_on_the_stream() -> AbstractContextManager[None]:
+    return patched(StateGate, _topic_name=lambda self, name: name)
+
+
+def ended_token_fences_nothing() -> AbstractContextManager[None]:
+    return patched(StateGate, ends_everywhere=property(lambda self: True))
+
+
+def transfer_unnoted() -> AbstractContextManager[None]:
+    async def check_noted(caller: Any, asked: Any) -> None:
+        """Check nothing."""
+
+    return patched(member_requests, _check_noted=check_noted)
+
+
 TOKEN_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -161,6 +185,36 @@ TOKEN_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "proof-without-target", "a proof of a directory is good for every node", proof_without_target, rule="§10a"
+        ),
+        Mutant(
+            "age-of-tokens-ignored",
+            "a node permits requests in a group by tokens of any age",
+            age_of_tokens_ignored,
+            rule="§10a",
+        ),
+        Mutant(
+            "groups-have-own-tokens",
+            "a group decides by tokens in its own state, which has none",
+            groups_have_own_tokens,
+            rule="§10a",
+        ),
+        Mutant(
+            "right-on-the-stream",
+            "a stream needs the right on its own name, not on that of its topic",
+            right_on_the_stream,
+            rule="§10a",
+        ),
+        Mutant(
+            "ended-token-fences-nothing",
+            "a group calls a batch of an ended token not applied without a fence",
+            ended_token_fences_nothing,
+            rule="§10a",
+        ),
+        Mutant(
+            "transfer-unnoted",
+            "a leader in a group is moved without an entry in the audit log",
+            transfer_unnoted,
+            rule="§10a",
         ),
     )
 }

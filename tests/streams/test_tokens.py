@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import msgpack
@@ -22,15 +23,18 @@ from tests.streams.log import (
     staged,
     trim_topic,
 )
-from viewstamp.errors import AccessDeniedError, OutdatedCodeError, RequestError, StaleSessionError
-from viewstamp.ids import SessionId
+from viewstamp.errors import AccessDeniedError, OutdatedCodeError, RequestError, StaleSessionError, UnavailableError
+from viewstamp.ids import GroupId, NodeId, SessionId
 from viewstamp.node.access import ANONYMOUS, Credentials
 from viewstamp.node.state_machine import Accepted, Answered, AuditQuery, CommandResults, Placement, TokensQuery, Waiting
 from viewstamp.streams import Streams
 from viewstamp.streams.cut import _VERSION_WITHOUT_TOKENS
 from viewstamp.wire.access import Right, Token, TokenRole, audit_record, opening_record
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.placing import encode_hosted, encode_place
 from viewstamp.wire.requests import REQUESTS, DescribeTopic, ListTopics, ReadTopic, RequestBody
+from viewstamp.wire.spread_requests import ReadOrdered
+from viewstamp.wire.spreading import encode_spread
 from viewstamp.wire.token_requests import ListAudit
 
 
@@ -415,3 +419,93 @@ def test_names_of_tokens_are_judged_alike_by_all_versions_of_unicode() -> None:
             guarded.log.run(create(token(9), "read", name=name))
         with pytest.raises(RequestError, match="no role"):
             guarded.log.run(create(token(9), f"read:{name}"))
+
+
+class GuardedGroup(Guarded):
+    """A group with a stream of topic orders-all, on a node whose state of group 0 has the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = self.log
+        result = self.home.run(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0))
+        assert isinstance(result, dict)
+        group = GroupId(result["group"]["id"])
+        self.home.run(encode_hosted(group, NodeId("n1"), "0" * 16))
+        self.home.run(encode_spread("orders-all", [group]))
+        self.log = Log(Streams())
+        self.machine = self.log.machine
+        self.stream, self.other = self.log.topic("orders-all.1"), self.log.topic("bills.1")
+        self.is_known = True
+        self.machine.follow(group, self.home.machine)
+        self.machine.gate.follow(group, self.home.machine.gate, self.check_known)
+
+    def check_known(self) -> None:
+        if not self.is_known:
+            raise UnavailableError("the tokens may be too old", remedy="try again")
+
+    def admit_first(self, made: Token, session: int, topic: int) -> object:
+        return self.machine.admit(records(topic, session, 1), self.by(made))
+
+
+def test_a_stream_needs_the_right_on_its_topic_by_the_tokens_of_group_0() -> None:
+    group = GuardedGroup()
+    one, all_of_it, stream = token(4), token(5), token(6)
+    group.home.run(create(one, "append:orders", "read:orders"))
+    group.home.run(create(all_of_it, "append:orders-all", "read:orders-all"))
+    group.home.run(create(stream, "append:orders-all.1", "read:orders-all.1"))
+    for made, is_permitted in ((one, False), (all_of_it, True), (stream, False), (ADMIN, True), (READER, False)):
+        session = group.session(made)
+        asked = [
+            lambda made=made, session=session: group.admit_first(made, session, group.stream),
+            lambda made=made: group.machine.gate.check(group.by(made), DescribeTopic(name="orders-all.1", stale=True)),
+            lambda made=made: group.machine.gate.check(
+                group.by(made), ReadTopic(topic=group.stream, position=1, bytes_max=1, applied_index=0, wait=0)
+            ),
+        ]
+        for each in asked[: 1 if made is READER else None]:
+            with nullcontext() if is_permitted else pytest.raises(AccessDeniedError):
+                each()
+        assert group.machine.gate.sees(group.by(made), ListTopics, "orders-all.1") == (is_permitted or made is READER)
+    with pytest.raises(AccessDeniedError):
+        group.admit_first(all_of_it, group.session(all_of_it), group.other)
+    gate, name = group.machine.gate, "orders-all.1"
+    for made, is_permitted in ((all_of_it, False), (stream, True)):  # Here it is the name of a spread topic.
+        ordered = ReadOrdered(name=name, stream=1, position=1, bytes_max=1, needed=0, wait=0)
+        with nullcontext() if is_permitted else pytest.raises(AccessDeniedError):
+            gate.check(group.by(made), ordered)
+    assert Streams().gate.access is not gate.access
+    prepared = group.home.machine.prepare(pieces(group.home.machine.begin_snapshot()))
+    group.home.machine.stop_leading()
+    group.home.machine.adopt(prepared)
+    assert gate.access is group.home.machine.gate.access, "a snapshot of group 0 was installed"
+
+
+def test_a_group_permits_nothing_by_tokens_that_may_be_too_old_and_still_answers_retries() -> None:
+    group = GuardedGroup()
+    session = group.session(WRITER)
+    receipt = group.append(WRITER, group.stream, session, 1)
+    group.is_known = False
+    repeated = group.admit_first(WRITER, session, group.stream)
+    assert isinstance(repeated, Answered)
+    assert repeated.result == receipt
+    for batch in (records(group.stream, session, 2), opening(WRITER)):
+        with pytest.raises(UnavailableError, match="too old"):
+            group.admit(WRITER, batch)
+    with pytest.raises(UnavailableError, match="too old"):
+        group.machine.gate.check(group.by(WRITER), DescribeTopic(name="orders-all.1", stale=True))
+    group.is_known = True
+    assert group.append(WRITER, group.stream, session, 2).first_position == 2
+
+
+def test_the_outcome_of_a_batch_of_an_ended_token_is_fenced_in_a_group() -> None:
+    """A later leader of the group may lack the end of the token, and would admit a late copy of the batch."""
+    group = GuardedGroup()
+    session = group.session(WRITER)
+    group.home.run(revoke(WRITER))
+    with pytest.raises(AccessDeniedError, match="was revoked"):
+        group.admit_first(WRITER, session, group.stream)
+    assert isinstance(group.admit(WRITER, fence(session, 1)), Accepted)
+    group.log.enter(fence(session, 1))
+    late = group.machine.admit(records(group.stream, session, 1))
+    assert isinstance(late, Answered)
+    assert late.result is None, "never applied"

@@ -105,7 +105,7 @@ def test_a_field_that_is_missing_is_refused_unless_it_has_a_default(row: type[Re
     del body[field.name]
     if NoneType in field.types:
         assert getattr(row.decode(body), field.name) is None
-    elif field.name in {"challenge", "delay", "forget_seconds", "is_new", "member", "ordered"}:
+    elif field.name in {"challenge", "delay", "forget_seconds", "is_new", "member", "noted", "ordered"}:
         assert getattr(row.decode(body), field.name) == field.default
     else:
         with pytest.raises(RequestError, match=f"whose {field.name} is None"):

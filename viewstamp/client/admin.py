@@ -234,7 +234,7 @@ class Admin:
 
         Raises:
           RequestError: a founder is no voter or is named twice, another group has one of the streams, there are 256
-            groups, access control is on, or a member runs a release without groups or acknowledges before it syncs.
+            groups, or a member runs a release without groups or acknowledges before it syncs.
           AccessDeniedError: access control is on, and the client is no administrator.
           UnavailableError: not placed; there is no leader, or a member does not answer.
           OutcomeUnknownError: it may have been placed (``token`` is None); call again, which is harmless.

@@ -29,6 +29,7 @@ from viewstamp.client.runtime import Runtime
 from viewstamp.errors import OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.wire.requests import TransferLeadership
+from viewstamp.wire.token_requests import ListTokens, NoteTransfer
 
 __all__ = ["Balance", "next_move"]
 
@@ -194,10 +195,23 @@ class Balance:
             parts.router.start()
             admin = Admin(parts.router)
             try:
-                await admin.ask_leader(TransferLeadership(node=member), "the leader stays", timeout=seconds)
+                request = TransferLeadership(node=member, noted=await self._note(group, member, seconds))
+                await admin.ask_leader(request, "the leader stays", timeout=seconds)
             except (UnavailableError, OutcomeUnknownError, RequestError) as error:
                 return error.message
         return ""
+
+    async def _note(self, group: GroupId, member: str, seconds: float) -> int:
+        """Note a transfer in the audit log, if access control is on; return the index of the entry, 0 = none.
+
+        Raises:
+          AccessDeniedError: the client is no administrator.
+          UnavailableError, OutcomeUnknownError: it may be noted, and nothing else was done.
+        """
+        router = self._groups.group_0.router
+        if not (await router.ask(ListTokens(), seconds)).body["is_on"]:
+            return 0
+        return int((await router.ask_leader(NoteTransfer(group=group, node=member), seconds)).body["index"])
 
 
 def _electable(seen: _Seen, barred: Mapping[tuple[GroupId, str], str]) -> dict[GroupId, list[str]]:

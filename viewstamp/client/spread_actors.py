@@ -39,7 +39,7 @@ class SpreadActorCalls:
         Raises:
           UnknownActorError: the nodes do not run such an actor.
           RequestError: the actor has an instance already, or is spread over other groups; no group is established, or a
-            named one is not; access control is on; or a member runs a release without spread actors, or acknowledges
+            named one is not; or a member runs a release without spread actors, or acknowledges
             before it syncs.
           UnavailableError: not spread; there is no leader, or a member does not answer.
           OutcomeUnknownError: it may have been spread (``token`` is None); call again, which is harmless.

@@ -58,8 +58,8 @@ class SpreadTopicCalls:
 
         Raises:
           TopicExistsError: the topic exists with other settings, or a topic without streams has the name.
-          RequestError: no group is established, a named group is not, a stream of this name exists, access control is
-            on, or a member runs a release without spread topics or acknowledges before it syncs.
+          RequestError: no group is established, a named group is not, a stream of this name exists, or a
+            member runs a release without spread topics or acknowledges before it syncs.
           UnavailableError: not created; there is no leader, or a member does not answer.
           OutcomeUnknownError: it may have been created (``token`` is None); call again, which is harmless.
         """

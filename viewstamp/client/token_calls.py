@@ -106,7 +106,8 @@ class TokenCalls:
     async def revoke_token(self, token: str, *, only_old: bool = False, timeout: float | None = None) -> TokenInfo:
         """End a token for good. After it has returned, no write and no linearizable read of the token takes effect.
 
-        Stale reads of a node that has not applied the revocation may still be answered. Cancelled: the token may end.
+        In other groups than 0 this holds 5 s later. Stale reads of a node that has not applied the revocation may still
+        be answered. Cancelled: the token may end.
 
         Args:
           token: the id or the name of a valid token.

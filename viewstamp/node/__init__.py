@@ -21,10 +21,12 @@
 | ``ports`` | the Protocols by which the parts, the group and the node call their neighbours | their implementations |
 | ``reading`` | reads of the state, and how up to date an answer must be | frames |
 | ``ordered_reads`` | reads of one stream by global position: waits until there is something, and reads it | the rules |
+| ``token_age`` | how old the tokens are on this node, for the requests of other groups | the tokens |
 | ``access`` | who sends a request; when and by which state its right is checked | tokens |
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``peer_frames`` | the frames that a member sends on a connection that it opened | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
+| ``member_requests`` | the handlers of changes of members and leaders, and their audit | the changes |
 | ``queries`` | the handlers of requests that the applied state answers | connections |
 | ``group_0`` | the refusal of requests that only group 0 answers | the requests |
 | ``answers`` | the fields in the bodies of answers | connections |

@@ -11,14 +11,19 @@ The state machine holds the tokens (``streams/access.py``) and decides (``stream
 * **A revocation is complete when its command has returned.** The leader has applied it then, and every later leader
   applies it before it admits anything. A former leader may still admit appends of the token, but its records are never
   committed. A stale read of a follower that has not applied the revocation is still answered.
+* **In another group than 0** the tokens are those of group 0 as this node has applied it, and they are never older than
+  ``TOKENS_SECONDS`` (``token_age.py``). So a revocation is complete there within this time, and a node that cannot
+  confirm its state of group 0 refuses all requests with UnavailableError.
 * **A denied write is not in the log**, also not by an earlier attempt: a retry of a batch that is there gets its
   receipt (without results of commands), even if the token has ended meanwhile. So no denial leaves an outcome unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from viewstamp.ids import GroupId
 from viewstamp.wire.access import Token, TokenRole
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.schema import RequestBody
@@ -43,6 +48,7 @@ class Credentials:
         "hash",
         "is_administrator",
         "is_alive",
+        "is_confirmed",
         "owner",
         "roles",
         "token",
@@ -61,6 +67,8 @@ class Credentials:
         self.certificate = certificate
         self.directory = ""
         """The member whose data directory the other side can read, as it has proved; "" = none."""
+        self.is_confirmed = False
+        """Whether the tokens were confirmed for this connection (``token_age.py``)."""
         self.version = -1
         self.owner = ""
         """The owner of the sessions that it opens: the token's id, also if the token has ended; "" = unknown."""
@@ -92,11 +100,19 @@ class Gate(Protocol):
         """Whether access control is on. Read for every request, so it must be an attribute."""
         ...
 
+    def follow(self, group: GroupId, group_0: Gate, check_known: Callable[[], None]) -> None:
+        """Become the gate of another group than 0, which decides by the tokens of ``group_0``.
+
+        ``check_known`` raises UnavailableError while the state of group 0 may be too old on this node.
+        """
+        ...
+
     def check(self, credentials: Credentials, asked: RequestBody) -> None:
         """Check a request that is no batch for the log.
 
         Raises:
           AccessDeniedError: the caller lacks the right.
+          UnavailableError: the tokens may be too old here; only in another group than 0.
         """
         ...
 

@@ -21,7 +21,7 @@ async def _configure_archive(caller: Caller, request: int, asked: ConfigureArchi
     The record has the known fields only, because a member stops at a field that it does not know. The leader checks
     the caller again when it admits the record.
     """
-    check_group_0(caller, is_about_runs=True)
+    check_group_0(caller, "topics are archived")
     is_archiving, _ = await caller.group.reading.query(IsArchivingQuery(), stale=False)
     if not is_archiving:
         await caller.service.archivist.probe_settings()
@@ -33,7 +33,7 @@ async def _configure_archive(caller: Caller, request: int, asked: ConfigureArchi
 
 @in_a_task(ArchiveTopic)
 async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
-    check_group_0(caller, is_about_runs=True)
+    check_group_0(caller, "topics are archived")
     archivist = caller.service.archivist
     delay = round(asked.delay * 1e6)
     if not archivist.is_begun(asked.name, asked.end, delay):
@@ -45,7 +45,7 @@ async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> N
 
 @in_a_task(CheckRun)
 async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
-    check_group_0(caller, is_about_runs=True)
+    check_group_0(caller, "topics are archived")
     damage = await caller.service.archivist.check(asked.run)
     caller.check(asked)
     caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
@@ -53,7 +53,7 @@ async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
 
 @in_a_task(FindOrphans)
 async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
-    check_group_0(caller, is_about_runs=True)
+    check_group_0(caller, "topics are archived")
     if asked.remove:
         await note_action(caller, "archive orphans", "remove")
     caller.check(asked)
@@ -63,7 +63,7 @@ async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> Non
 
 @in_a_task(ListRuns)
 async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
-    check_group_0(caller, is_about_runs=True)
+    check_group_0(caller, "topics are archived")
     runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
     caller.check(asked)
     seen = [run for run in runs if caller.gate.sees(caller.credentials, ListRuns, str(run["topic"]))]

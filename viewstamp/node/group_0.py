@@ -9,14 +9,10 @@ from viewstamp.node.service import Caller
 __all__ = ["check_group_0"]
 
 
-def check_group_0(caller: Caller, *, is_about_runs: bool = False) -> None:
-    """Raise RequestError on the connection of another group, because only group 0 has the placement and the runs.
-
-    The request is about runs of archived records, or else about groups.
-    """
+def check_group_0(caller: Caller, subject: str = "groups are placed") -> None:
+    """Raise RequestError on the connection of another group, because only group 0 has the state of the ``subject``."""
     if caller.group is not caller.service.group:
         raise RequestError(
-            ("topics are archived" if is_about_runs else "groups are placed")
-            + f" in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
+            f"{subject} in group {GROUP_0}, and this connection belongs to another one; nothing was changed",
             remedy="send the request on a connection whose HELLO names no group",
         )

@@ -35,6 +35,7 @@ from viewstamp.node.replica import Replica
 from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.node.stream_topics import StreamTopics
+from viewstamp.node.token_age import TokenAge
 from viewstamp.wire.ordering import StreamReport
 
 __all__ = ["Node"]
@@ -120,6 +121,8 @@ class Node:
             log=self._logger,
         )
         """Creates and configures the streams of the groups which this node leads."""
+        self.token_age = TokenAge(self.group, host.clock)
+        """Keeps the tokens fresh for the requests of other groups."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
         self._run_store = run_store
@@ -205,6 +208,7 @@ class Node:
         await self.archived.stop()
         await self.hosting.stop()
         await self.ordering.stop()
+        await self.token_age.stop()
         groups = list(reversed(self.groups.values()))
         if not self._stopping:
             for group in groups:
@@ -247,6 +251,7 @@ class Node:
         assert self.lock is not None, "the node has been started"
         assert not self._stopping, "and it is not being stopped"
         machine.follow(options.group, self.group.machine)
+        machine.gate.follow(options.group, self.group.machine.gate, self.token_age.check)
         log = self._logger.bind(group=options.group, term=CurrentTerm(lambda: group.parts))
         group = self.groups[options.group] = Group(options, self.host, machine, node=self, log=log)
         self._share()

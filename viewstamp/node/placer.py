@@ -95,8 +95,8 @@ class Placer:
           by: the caller for the audit log; "" = none is known.
 
         Raises:
-          RequestError: a founder is no voter of group 0, or is named twice; access control is on; a member is of an
-            older release, or acknowledges before it syncs; or the record would be refused.
+          RequestError: a founder is no voter of group 0, or is named twice; a member is of an older release, or
+            acknowledges before it syncs; or the record would be refused.
           NotLeaderError: ask the leader. NoQuorumError: no majority has confirmed that this node leads.
           UnavailableError: a member does not answer, or the members change; try again.
         """
@@ -107,7 +107,6 @@ class Placer:
         groups, _ = await group.reading.query(GroupsQuery(), stale=False)
         if (found := _find(groups, asked)) is not None:
             return found
-        self._check_open(_NO_GROUP)
         for _ in range(_PROBES_MAX):
             membership = group.membership
             members = _founders(membership, asked.founders)
@@ -143,7 +142,6 @@ class Placer:
             record = self._topic_record(asked, by)
             if (found := group.machine.query(SpreadingQuery(record))) is not None:
                 return found
-            self._check_open(_NO_TOPIC)
             if topics:
                 return record
             await self._probe(membership, Kind.SPREAD_TOPIC, _NO_TOPIC)
@@ -195,7 +193,6 @@ class Placer:
             if (found := group.machine.query(ActorSpreadingQuery(record))) is not None:
                 return found
             group.machine.query(InterfaceQuery(asked.name))  # Raises if this node does not know the actor.
-            self._check_open(_NO_ACTOR)
             if actors:
                 return record
             await self._probe(membership, Kind.SPREAD_ACTOR, _NO_ACTOR)
@@ -237,15 +234,6 @@ class Placer:
         assert replica is not None, "a replayed group has one"
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
-
-    def _check_open(self, failed: str) -> None:
-        """Raise RequestError while access control is on."""
-        if self._group.gate.access.is_on:
-            raise RequestError(
-                "access control is on, and a group denies all requests then, because only group 0 has the tokens;"
-                f" {failed}",
-                remedy="use topics of group 0, which every cluster has",
-            )
 
     async def _probe(self, membership: Membership, kind: Kind, failed: str) -> None:
         """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""

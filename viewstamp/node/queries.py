@@ -6,6 +6,7 @@ from typing import Any
 
 from viewstamp.errors import RecordTooLargeError
 from viewstamp.ids import Index, Position, TopicId
+from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.service import Caller, at_once, in_a_task
 from viewstamp.node.state_machine import (
     ActorQuery,
@@ -150,6 +151,7 @@ async def _watch(caller: Caller, request: int, asked: WatchActor) -> None:
 
 @in_a_task(ListTokens)
 async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
+    check_group_0(caller, "tokens are kept")
     tokens, _ = await caller.group.reading.query(TokensQuery(), stale=False)
     caller.check(asked)
     caller.ok(request, {"tokens": tokens, "is_on": caller.gate.access.is_on})
@@ -157,6 +159,7 @@ async def _list_tokens(caller: Caller, request: int, asked: ListTokens) -> None:
 
 @in_a_task(ListAudit)
 async def _list_audit(caller: Caller, request: int, asked: ListAudit) -> None:
+    check_group_0(caller, "the audit log is kept")
     entries, _ = await caller.group.reading.query(AuditQuery(asked.since), stale=False)
     caller.check(asked)
     caller.ok(request, {"entries": entries})

@@ -20,7 +20,7 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, GroupId, NodeId
-from viewstamp.node import archive_requests, ordered_reads, queries  # noqa: F401  # their handlers register themselves
+from viewstamp.node import archive_requests, member_requests, ordered_reads, queries  # noqa: F401  # register handlers
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
 from viewstamp.node.budget import AppendBudget
@@ -129,7 +129,7 @@ class _ServerConnection:
         self.group = server.service.group
         """The group to which the messages belong; group 0 until HELLO names another one."""
         self.gate = self.group.gate
-        """The gate of group 0, whose state has the tokens."""
+        """The gate of the group. The state of group 0 has the tokens."""
         self.credentials = Credentials()
         self._challenge = b""
         """The random bytes with which the other side may prove that it can read a data directory; b"" = it may not."""
@@ -303,6 +303,7 @@ class _ServerConnection:
             )
             if hello.group:
                 self.group = self.service.group_of(hello.group)
+                self.gate = self.group.gate
             self._peer, is_member = hello.node, False
             if self._peer:
                 if hello.address:
@@ -391,16 +392,22 @@ class _ServerConnection:
             self._error(request, error)
 
     def _on_request_of_group(self, frame: Frame) -> None:
-        """Handle a request for another group than 0. The state of such a group has no tokens, by which to check it."""
+        """Handle a request for another group than 0, as soon as the tokens in the state of group 0 are known here."""
         request = frame.body.get("id") if isinstance(frame.body, dict) else None
         try:
             self._check_tokens_known()
-            if self.gate.access.is_on:
-                raise AccessDeniedError("tokens give rights in group 0 only", remedy="use topics of group 0")
+            tokens = self.service.token_age
+            if type(request) is int and self.gate.access.is_on and not tokens.use(self.gate, self.credentials):
+                self.start(request, lambda: self._when_known(frame))
+                return
         except ViewstampError as error:
             if type(request) is int:
                 self._error(request, error)
                 return
+        self._on_request(frame)
+
+    async def _when_known(self, frame: Frame) -> None:
+        await self.service.token_age.confirm(self.credentials)
         self._on_request(frame)
 
     def _check_tokens_known(self) -> None:
@@ -487,7 +494,7 @@ class _ServerConnection:
         except RequestError as error:
             raise FrameError(f"an invalid proof of a directory: {error.message}") from error
         challenge, self._challenge = self._challenge, b""  # One attempt for each connection.
-        for incarnation in self.group.incarnations_of(asked.node) if challenge else ():
+        for incarnation in self.service.group.incarnations_of(asked.node) if challenge else ():
             proof = administrator_proof(incarnation, directory_of=asked.node, to=self.group.me, challenge=challenge)
             if hmac.compare_digest(proof, asked.proof):
                 self.credentials.prove_directory(asked.node)
@@ -507,7 +514,7 @@ class _ServerConnection:
 
     async def _confirm(self, request: int, asked: RequestBody, handler: AtOnce[Any], frame: Frame) -> None:
         """Check a request again on a state that has everything acknowledged, because this node may lack the token."""
-        await self.group.reading.confirm()
+        await self._confirm_state()
         try:
             self.gate.check(self.credentials, asked)
         except AccessDeniedError as error:
@@ -515,12 +522,18 @@ class _ServerConnection:
             raise
         handler(self, request, asked, frame)
 
+    async def _confirm_state(self) -> None:
+        """Wait until this node has every token and every name that was committed before. Raises UnavailableError."""
+        if self.group is not self.service.group:
+            await self.service.token_age.confirm(self.credentials)
+        await self.group.reading.confirm()
+
     def _deny(self, request: int, error: AccessDeniedError) -> None:
         """Deny a request that this node has refused as the leader, once it is confirmed that it still leads."""
 
         async def confirm() -> None:
             before = self.credentials.version
-            await self.group.reading.confirm()
+            await self._confirm_state()
             self.gate.owner(self.credentials)
             if self.credentials.version != before:
                 raise UnavailableError("the tokens have changed meanwhile; nothing was written", remedy="try again")

@@ -40,14 +40,12 @@ from viewstamp.wire.requests import (
     AskOutcome,
     AskStatus,
     CallActors,
-    ChangeMembership,
     ConfigureTopic,
     CreateSnapshot,
     CreateTopic,
     ListSnapshots,
     ListTopics,
     OpenSession,
-    TransferLeadership,
     TrimTopic,
 )
 from viewstamp.wire.schema import RequestBody
@@ -74,6 +72,7 @@ __all__ = [
     "OrderingService",
     "PlacingService",
     "Service",
+    "TokenService",
     "at_once",
     "in_a_task",
     "name_of_caller",
@@ -241,8 +240,25 @@ class OrderingService(Protocol):
         ...
 
 
+class TokenService(Protocol):
+    """The age of the tokens that this node has."""
+
+    def use(self, gate: Gate, credentials: Credentials) -> bool:
+        """Return whether the tokens are fresh enough for a request of a caller in another group; keep them so."""
+        ...
+
+    async def confirm(self, credentials: Credentials) -> None:
+        """Wait until the state of group 0 is fresh, for a request of a caller. Raises UnavailableError."""
+        ...
+
+
 class Service(Protocol):
     """The calls of the server to its node."""
+
+    @property
+    def token_age(self) -> TokenService:
+        """Return the part that keeps the tokens fresh for requests of other groups."""
+        ...
 
     @property
     def order_waits(self) -> OrderingService:
@@ -471,6 +487,7 @@ def _ask_outcome(caller: Caller, request: int, asked: AskOutcome, frame: Frame) 
 def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> None:
     """Write the body into the log, with keys that a newer client may have added: all members read it there."""
     assert asked.record is not None
+    check_home(caller, asked)
     if isinstance(asked, CreateTopic):
         check_may_create(caller, asked.name)
     fields = {name: value for name, value in frame.body.items() if name not in ("id", "by")}
@@ -484,6 +501,21 @@ def _write_record(caller: Caller, request: int, asked: RequestBody, frame: Frame
     if batch.size > caller.limits.batch_bytes_max:
         raise _too_large(caller, batch.size)
     caller.propose(request, batch, result_fields)
+
+
+def check_home(caller: Caller, asked: RequestBody) -> None:
+    """Raise RequestError for a record of tokens in another group than 0, and, with access control, for what is audited.
+
+    The audit log is in group 0. The settings of a stream are those of its topic there.
+    """
+    if caller.group is not caller.service.group:
+        is_token = isinstance(asked, CreateToken | RotateToken | RevokeToken)
+        if is_token or (asked.needs.is_administrative and caller.gate.access.is_on):
+            raise RequestError(
+                f"a {asked.kind.name} belongs to group 0, and this connection to group {caller.group.id}; nothing was"
+                " changed",
+                remedy="send the request on a connection whose HELLO names no group",
+            )
 
 
 def check_may_create(caller: Caller, topic: str) -> None:
@@ -529,30 +561,15 @@ def _list_snapshots(caller: Caller, request: int, asked: ListSnapshots, frame: F
 
 @in_a_task(CreateSnapshot)
 async def _create_snapshot(caller: Caller, request: int, asked: CreateSnapshot) -> None:
-    with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
-        await note_action(caller, "snapshot create", "")
+    if caller.group is caller.service.group:
+        with suppress(ViewstampError):  # Only a leader can write it, and a snapshot changes nothing.
+            await note_action(caller, "snapshot create", "")
     caller.check(asked)
     caller.ok(request, {"snapshot": await caller.group.create_snapshot()})
 
 
-@in_a_task(ChangeMembership)
-async def _change_members(caller: Caller, request: int, asked: ChangeMembership) -> None:
-    detail = " ".join(filter(None, (asked.action, asked.node, asked.address, asked.replaces)))
-    await note_action(caller, "members change", detail)
-    caller.check(asked)
-    changed = caller.group.change_members(asked.action, asked.node, asked.address, asked.replaces)
-    caller.ok(request, await changed)
-
-
-@in_a_task(TransferLeadership)
-async def _transfer_leadership(caller: Caller, request: int, asked: TransferLeadership) -> None:
-    await note_action(caller, "leader transfer", f"to {asked.node or 'the member with the longest log'}")
-    caller.check(asked)
-    caller.ok(request, await caller.group.transfer_leadership(asked.node))
-
-
 async def note_action(caller: Caller, action: str, detail: str) -> None:
-    """Write an action into the audit log before it is begun, if access control is on.
+    """Write an action in group 0 into the audit log before it is begun, if access control is on.
 
     So the log may have an action that failed, and lacks none that had an effect. The caller checks the right again
     afterwards, because the token may have been revoked meanwhile.

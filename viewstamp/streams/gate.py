@@ -6,26 +6,30 @@
 | --- | --- |
 | the id of a topic | the topic's name; an unknown topic needs a right on any name, because the request fails anyway |
 | a batch of records or commands | the name of its topic, or the name of the actor of each command |
+| a topic in another group than 0 | the spread topic of which it is a stream; a name without one stands for itself |
 | an attempt | the name of its sink |
 | a session | the token that opened it; ``streams/machine.py`` compares it |
 
 An administrator may send every request. The one thing that it cannot do is append in the session of another token,
 because the results of a session are only meant for its owner.
+
+The gate of another group than 0 decides by the tokens in the state of group 0 on the same node, and by the names in the
+state of its group. It raises UnavailableError while the state of group 0 may be too old (``node/token_age.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from viewstamp.errors import AccessDeniedError, StaleSessionError
-from viewstamp.ids import SessionId, TopicId
-from viewstamp.node.access import ANONYMOUS, Credentials
+from viewstamp.ids import GROUP_0, GroupId, SessionId, Stream, TopicId
+from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.streams.access import Access, TokenState
 from viewstamp.streams.state import State
 from viewstamp.wire.access import ANYONE, PAYLOAD, Need, Right
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
-from viewstamp.wire.requests import REQUESTS, OpenSession
+from viewstamp.wire.requests import REQUESTS, ListTopics, OpenSession
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.staged import decode_commit, decode_fields, entries_of
 
@@ -45,16 +49,40 @@ class StateGate:
     """The gate of one state machine; the class satisfies ``node.access.Gate``.
 
     Invariants:
-      * ``access`` is that of the machine's present state
+      * ``access`` is that of the present state of group 0
     """
 
     def __init__(self, state: State) -> None:
         self.access: Access = state.access
+        self.check_known: Callable[[], None] = _is_known
+        """Raises UnavailableError if the tokens may be too old to permit a request by them; never in group 0."""
         self._state = state
+        self._group = GROUP_0
+        self._home = self
+        """The gate of group 0."""
+        self._followers: list[StateGate] = []
+
+    def follow(self, group: GroupId, group_0: Gate, check_known: Callable[[], None]) -> None:
+        """Become the gate of another group; see :class:`Gate`."""
+        assert isinstance(group_0, StateGate), "all groups of a node have the same kind of state machine"
+        self._group, self._home, self.access, self.check_known = group, group_0, group_0.access, check_known
+        group_0._followers.append(self)
 
     def adopt(self, state: State) -> None:
         """Decide by another state from now on."""
-        self._state, self.access = state, state.access
+        self._state = state
+        if self._home is self:
+            for gate in (self, *self._followers):
+                gate.access = state.access
+
+    @property
+    def ends_everywhere(self) -> bool:
+        """Whether each later leader has applied the present end of a token before it admits anything.
+
+        In group 0 the end precedes everything that such a leader admits. A leader of another group follows group 0 by
+        itself, so it may still lack an end that is applied here.
+        """
+        return self._home is self
 
     def refresh(self, credentials: Credentials) -> None:
         """Derive the owner and the roles of a caller from the present state."""
@@ -97,6 +125,7 @@ class StateGate:
         need = asked.needs
         if need is ANYONE:
             return
+        self.check_known()
         self.refresh(credentials)
         self._check(credentials, need, self._names(need, getattr(asked, need.on) if need.on else ""))
 
@@ -107,6 +136,7 @@ class StateGate:
           AccessDeniedError: the caller lacks the right.
           RequestError: the record cannot be read.
         """
+        self.check_known()
         self.refresh(credentials)
         need = _NEEDS[batch.kind]
         given: str | int = ""
@@ -132,7 +162,7 @@ class StateGate:
     def check_topic(self, credentials: Credentials, topic: TopicId) -> None:
         """Check whether the caller may append to a topic, and note it in ``granted``. Raises AccessDeniedError."""
         found = self._state.topics.get(topic)
-        self._check(credentials, _NEEDS[Kind.RECORDS], [found.name] if found is not None else [])
+        self._check(credentials, _NEEDS[Kind.RECORDS], [self._topic_name(found.name)] if found is not None else [])
         if found is not None:
             credentials.granted.add(topic)
 
@@ -153,7 +183,15 @@ class StateGate:
     def sees(self, credentials: Credentials, asked: type[RequestBody], name: str | None) -> bool:
         """Return whether the answer to such a request shows the caller a name; None = any name."""
         self.refresh(credentials)
+        if name is not None and asked is ListTopics:
+            name = self._topic_name(name)
         return not self.access.is_on or self._has(credentials, asked.needs, name)
+
+    def _topic_name(self, name: str) -> str:
+        """Return the name of which the caller needs the right for a topic of this group."""
+        if self._home is self:
+            return name
+        return self._home._state.spread.by_stream.get(Stream(self._group, name), name)
 
     def _names(self, need: Need, given: str | int) -> list[str]:
         """Return the names for which the right is needed; [] = a right on any name is enough."""
@@ -161,7 +199,9 @@ class StateGate:
         match need.of, given:
             case "topic", int():
                 topic = self._state.topics.get(TopicId(given))
-                return [topic.name] if topic is not None else []
+                return [self._topic_name(topic.name)] if topic is not None else []
+            case "topic", str():
+                return [self._topic_name(given)]
             case "attempt", int():
                 attempt = self._state.staging.attempts.get(given)
                 return [attempt.sink] if attempt is not None else []
@@ -206,6 +246,10 @@ class StateGate:
             remedy="give one by VIEWSTAMP_TOKEN, --token-file or ClientOptions(token=...); on a machine with a data"
             " directory of the cluster, --dir is enough",
         )
+
+
+def _is_known() -> None:
+    """Do nothing, because the tokens are in the state that decides."""
 
 
 def not_owned(session: SessionId) -> StaleSessionError:

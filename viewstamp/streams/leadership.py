@@ -221,8 +221,10 @@ class Leadership:
                     remedy="ask for its outcome",
                 )
             return _WAITING
-        if caller is not None and not caller.is_alive:
-            self._gate.check_alive(caller)  # Before the order, because an ended token cannot fill a gap any more.
+        if caller is not None:
+            self._gate.check_known()
+            if not caller.is_alive:
+                self._gate.check_alive(caller)  # Before the order, because an ended token cannot fill a gap any more.
         if sequence != last + 1:
             raise UnavailableError(
                 f"session {session.id} is at sequence {last}, so {sequence} is out of order",
@@ -280,8 +282,8 @@ class Leadership:
         if not is_alive:
             if batch.sequence <= view.last(session):
                 raise UnavailableError(f"sequence {batch.sequence} is in the log, but not applied", remedy="try again")
-            # No leader will ever admit it, because the end of the token is applied here. So no fence is needed.
-            return Answered(None)
+            if self._gate.ends_everywhere:  # No leader will ever admit it, so no fence is needed.
+                return Answered(None)
         view.check_kept(session.id)
         view.use(session, batch.sequence, fence=True)
         return _NO_POSITION

@@ -134,8 +134,8 @@ class Need:
 
     Attributes:
       rights: one of these is enough; ``administer`` always is.
-      of: the kind of thing that is named: "topic", "sink", "actor", "attempt" or "session"; "" = a right on any name is
-        enough.
+      of: the kind of thing that is named: "topic" (in another group than 0 it is a stream), "spread" (a spread topic),
+        "sink", "actor", "attempt" or "session"; "" = a right on any name is enough.
       on: the field that has its name or its id, or ``PAYLOAD``.
     """
 

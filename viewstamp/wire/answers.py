@@ -354,6 +354,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.FIND_TIME: {"position": _is_int},
     FrameKind.CHANGE_MEMBERS: {"membership": _is_membership},
     FrameKind.TRANSFER_LEADERSHIP: {"leader": _is_text},
+    FrameKind.NOTE_TRANSFER: {"index": _is_int},
     FrameKind.PLACE_GROUP: {"group": _is_group},
     FrameKind.CANCEL_GROUP: {},
     FrameKind.LIST_GROUPS: {"groups": lambda value: _is_list_of(value, _is_group), "applied_index": _is_int},

@@ -298,9 +298,13 @@ class ChangeMembership(RequestBody):
 
 @request(FrameKind.TRANSFER_LEADERSHIP, needs=_ADMINISTER)
 class TransferLeadership(RequestBody):
-    """Hand the leadership over to ``node``; "" = to the member that is closest. OK: ``leader``."""
+    """Hand the leadership over to ``node``; "" = to the member that is closest. OK: ``leader``.
+
+    ``noted``: in another group than 0 with access control, the index that NoteTransfer returned.
+    """
 
     node: str
+    noted: int = 0
 
 
 @request(FrameKind.CREATE_SNAPSHOT, needs=_ADMINISTER)

@@ -92,7 +92,7 @@ class ListSpreadTopics(RequestBody):
     stale: bool
 
 
-@request(FrameKind.READ_ORDERED, needs=Need(Right.READ, topic="name"))
+@request(FrameKind.READ_ORDERED, needs=Need(Right.READ, spread="name"))
 class ReadOrdered(RequestBody):
     """Read the records of one stream of a spread topic by global position, on a connection to the stream's group.
 

@@ -12,7 +12,7 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
 
-__all__ = ["CreateToken", "ListAudit", "ListTokens", "ProveDirectory", "RevokeToken", "RotateToken"]
+__all__ = ["CreateToken", "ListAudit", "ListTokens", "NoteTransfer", "ProveDirectory", "RevokeToken", "RotateToken"]
 
 _ADMINISTER = Need(Right.ADMINISTER)
 _HASH = Range(32, 32, remedy="send the hash of a token: 32 bytes")
@@ -72,6 +72,19 @@ class ListAudit(RequestBody):
 
     since: int
     """Log time in microseconds; entries before it are left out."""
+
+
+@request(FrameKind.NOTE_TRANSFER, needs=_ADMINISTER, record=Kind.AUDIT)
+class NoteTransfer(RequestBody):
+    """Note in the audit log that the leadership of another group than 0 is about to be handed over to ``node``.
+
+    Sent to the leader of group 0, before a TransferLeadership that names the index. A second copy adds an entry.
+
+    OK: ``index`` of the record.
+    """
+
+    group: int
+    node: str
 
 
 @request(FrameKind.PROVE_DIRECTORY, needs=ANYONE)
