@@ -16,7 +16,7 @@ from viewstamp.node.ordering import Ordering
 from viewstamp.node.placement_queries import SpreadTopic, SpreadTopicsQuery
 from viewstamp.node.state_machine import Query
 from viewstamp.node.stream_topics import StreamTopics, _record
-from viewstamp.streams import order
+from viewstamp.streams import order, stream_map
 from viewstamp.streams.order import Order, _OrderedStream
 from viewstamp.streams.settings import decode_settings
 from viewstamp.streams.spread import SpreadTopics
@@ -153,6 +153,42 @@ def map_without_its_end() -> AbstractContextManager[None]:
     return patched(StreamMap, trim=trim)
 
 
+def join_across_other_streams() -> AbstractContextManager[None]:
+    """A run is joined to the one before although records of another stream are between them."""
+
+    def extend(self: StreamMap, runs: list[GlobalRun]) -> None:
+        for run in runs:
+            if self:
+                self._versions[-1] = run.version
+                self._lengths[-1] += run.length
+            else:
+                for column, number in zip(self._columns, run, strict=True):
+                    column.append(number)
+            self.end = run.end
+
+    return patched(StreamMap, extend=extend)
+
+
+def refuse_parts() -> AbstractContextManager[None]:
+    """A second copy of a run contradicts the one to which the first was joined."""
+    return patched(stream_map, _is_part=lambda run, held: run == held)
+
+
+def join_with_the_first_version() -> AbstractContextManager[None]:
+    """A joined run has the oldest of its versions, so that an older run fits behind it."""
+    original = StreamMap.extend
+
+    def extend(self: StreamMap, runs: list[GlobalRun]) -> None:
+        for run in runs:
+            version = self._versions[-1] if self else 0
+            before = len(self)
+            original(self, [run])
+            if len(self) == before:
+                self._versions[-1] = version
+
+    return patched(StreamMap, extend=extend)
+
+
 def order_without_versions() -> AbstractContextManager[None]:
     original = Order.image
     return patched(Order, image=lambda self: [len(self._streams), *original(self)[1:]])
@@ -255,6 +291,9 @@ ORDER_MUTANTS = {
         ("one-space-for-all-topics", "the topics share their global positions", one_space_for_all_topics),
         ("report-from-anybody", "a node reports for a group of which it is no member", report_from_anybody),
         ("map-without-its-end", "a trim removes the newest run of a stream", map_without_its_end),
+        ("join-across-other-streams", "runs are joined across records of another stream", join_across_other_streams),
+        ("refuse-parts", "a copy of a run that was joined contradicts the map", refuse_parts),
+        ("join-with-the-first-version", "an older run fits behind a joined one", join_with_the_first_version),
         ("order-without-versions", "a snapshot has another version of the order", order_without_versions),
         ("write-empty-orders", "an ORDER is written while nothing is committed", write_empty_orders),
         ("order-beyond-64-bits", "a false report makes a state that no snapshot can hold", order_beyond_64_bits),

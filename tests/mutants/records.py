@@ -1263,6 +1263,24 @@ RECORDS: tuple[Record, ...] = (
         "context-above-the-map",
         Case("tests/streams/test_order.py::test_a_leader_that_lags_behind_group_0_gets_no_runs"),
     ),
+    Record(
+        "join-across-other-streams",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
+    ),
+    Record(
+        "refuse-parts",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
+    ),
+    Record(
+        "join-with-the-first-version",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
+    ),
     Record("add-known-runs", Case("tests/streams/test_order.py::test_a_run_that_the_map_has_is_skipped")),
     Record(
         "report-what-is-admitted",

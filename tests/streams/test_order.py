@@ -252,17 +252,36 @@ def test_a_run_that_the_map_has_is_skipped() -> None:
     assert [known.find_global(local) for local in (1, 2, 3, 4)] == [1, 2, 9, None]
 
 
+def test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map() -> None:
+    """While callers wait, a stream that is alone gets hundreds of them a second."""
+    runs = [run(1, 1, 1, 2), run(2, 3, 3, 1), run(5, 4, 4, 2), run(6, 9, 6, 1), run(7, 10, 7, 1)]
+    known = StreamMap()
+    for each in runs:
+        known.extend(known.new_runs([each]))
+    assert [known.run(at) for at in range(len(known))] == [run(5, 1, 1, 5), run(7, 9, 6, 2)]
+    assert [known.find_global(local) for local in range(1, 9)] == [1, 2, 3, 4, 5, 9, 10, None]
+    assert [known.find_local(position) for position in (3, 5, 6, 9, 10)] == [3, 5, None, 6, 7]
+    for at, each in enumerate(runs):
+        assert known.new_runs([each]) == [], "a second copy is skipped"
+        assert known.new_runs([*runs[at:], run(8, 11, 8, 1)]) == [run(8, 11, 8, 1)]
+    for other in (run(4, 5, 4, 2), run(6, 4, 4, 2), run(5, 4, 4, 3)):
+        with pytest.raises(ValueError, match="contradicts"):
+            known.new_runs([other])
+    unjoined = columns(*([each.version, each.position, each.local, each.length] for each in runs))
+    assert StreamMap.from_image(unjoined).image() == known.image(), "as an earlier release has written it"
+
+
 @pytest.mark.parametrize(
     "runs",
     [
         [run(4, 20, 4, 1)],
-        [run(1, 1, 1, 1)],
+        [run(3, 1, 1, 1)],
         [run(1, 2, 1, 2)],
         [run(1, 1, 1, 3)],
         [run(2, 20, 3, 1)],
         [run(3, 2, 3, 1)],
     ],
-    ids=["gap", "shorter", "elsewhere", "longer", "older", "overlapping"],
+    ids=["gap", "newer", "elsewhere", "longer", "older", "overlapping"],
 )
 def test_runs_that_do_not_fit_are_refused(runs: list[GlobalRun]) -> None:
     known = StreamMap()
