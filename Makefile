@@ -50,7 +50,7 @@ demo-spark: $(VENV)/.spark $(VENV)/.plot $(VENV)/.flights ## the same records th
 demo-archive: $(VENV)/.archive $(VENV)/.plot $(VENV)/.flights ## the same records into an archive, the leader killed meanwhile, the logs dropped, all read back; and a plot
 	@$(PY) -m viewstamp demo-archive $(ARGS)
 
-test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.plot $(VENV)/.docs ## run the tests (ARGS="tests/wal -k torn")
+test: $(VENV)/.dev $(VENV)/.spark $(VENV)/.iceberg $(VENV)/.plot $(VENV)/.docs ## run the tests (ARGS="tests/wal -k torn")
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-core: $(VENV)/.dev ## the tests that need no Spark, and its 900 MB neither
@@ -144,6 +144,11 @@ $(VENV)/.spark: $(VENV)/.installed
 $(VENV)/.archive: $(VENV)/.installed
 	@echo "installing what writes Parquet into $(VENV)"
 	@$(PIP) -e ".[archive]"
+	@touch $@
+
+$(VENV)/.iceberg: $(VENV)/.installed
+	@echo "installing what writes Iceberg tables into $(VENV)"
+	@$(PIP) -e ".[iceberg]" duckdb
 	@touch $@
 
 $(VENV)/.plot: $(VENV)/.installed

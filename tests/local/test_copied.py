@@ -66,6 +66,7 @@ COMMANDS = {
     "archive run": "t",
     "archive log": "",
     "archive check": "",
+    "archive export": "t --table lake.t --warehouse LAKE",
     "archive orphans": "--remove",
     "replay": "LOG --to topic t",
     "bench append": "--seconds 0.1 --callers 1",
@@ -217,6 +218,7 @@ def run_all(copy: Path, capfd: pytest.CaptureFixture[str], commands: Iterable[st
     """Run commands with the directory of a copy; return the result of each."""
     files = {
         "LINES": str(copy.parent / "lines"),
+        "LAKE": str(copy.parent / "lake"),
         "BACKUPS": str(copy.parent / f"backups of {copy.name}"),
         "LOG": str(copy / "n1"),
     }

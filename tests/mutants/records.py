@@ -1712,6 +1712,20 @@ RECORDS: tuple[Record, ...] = (
     Record("read-the-whole-run", Case("tests/spark/test_archived.py::test_each_position_of_a_query_is_read_once")),
     Record("end-with-the-runs", Case("tests/spark/test_archived.py::test_micro_batches_read_runs_and_then_the_log")),
     Record(
+        "repeat-a-lost-commit",
+        Case("tests/archive/test_iceberg.py::TestRaces::test_of_two_exports_one_wins_and_the_other_adds_nothing[old]"),
+    ),
+    Record(
+        "believe-the-property",
+        Case(
+            "tests/archive/test_iceberg.py::TestRaces::test_a_table_that_was_rolled_back_gets_the_missing_records_again"
+        ),
+    ),
+    Record(
+        "believe-the-files",
+        Case("tests/archive/test_iceberg.py::TestRaces::test_an_expired_snapshot_and_files_that_disagree_are_no_guess"),
+    ),
+    Record(
         "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
     ),
 )

@@ -1,4 +1,4 @@
-"""Planted mistakes in the store of runs in S3, and in the calls to a store of another machine."""
+"""Planted mistakes in the store of runs in S3, in the calls to a store of another machine, and in Iceberg tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.archive import s3_store
+from viewstamp.archive.iceberg import FIRST, NEXT, TableOfTopic
 from viewstamp.archive.s3_client import S3Client
 from viewstamp.archive.s3_store import S3Objects, _S3Creation
 from viewstamp.host import attempts
@@ -135,6 +136,42 @@ def end_with_the_runs() -> AbstractContextManager[None]:
     return patched(archived, divide=divide)
 
 
+def repeat_a_lost_commit() -> AbstractContextManager[None]:
+    """The commit of pyiceberg is used, which repeats an append that lost a race on the snapshot of the winner."""
+
+    def commit(self: TableOfTopic, files: Any, first: int, end: int) -> int:
+        transaction = self._table.transaction().set_properties({NEXT: str(end)})
+        append = transaction.update_snapshot({FIRST: str(first), NEXT: str(end)}).fast_append()
+        for each in files:
+            append.append_data_file(each)
+        append.commit()
+        self._table = transaction.commit_transaction()
+        self.end = end
+        return int(append.snapshot_id)
+
+    return patched(TableOfTopic, commit=commit)
+
+
+def believe_the_property() -> AbstractContextManager[None]:
+    """The end of a table is the one in its properties, which a rollback leaves as it is."""
+
+    def find_end(self: TableOfTopic) -> int | None:
+        stored = self._table.properties.get(NEXT)
+        return None if stored is None else int(stored)
+
+    return patched(TableOfTopic, _find_end=find_end)
+
+
+def believe_the_files() -> AbstractContextManager[None]:
+    """The end of a table is behind the newest position in its files, so rows that somebody deleted come back."""
+
+    def find_end(self: TableOfTopic) -> int | None:
+        newest = self._newest_position()
+        return None if newest is None else newest + 1
+
+    return patched(TableOfTopic, _find_end=find_end)
+
+
 STORE_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -155,6 +192,9 @@ STORE_MUTANTS = {
         Mutant("dropped-run-is-empty", "a dropped run gives no error", read_dropped_runs_as_empty, rule="§5a"),
         Mutant("read-the-whole-run", "positions are read that are not in the plan", read_the_whole_run, rule="B4 9"),
         Mutant("end-with-the-runs", "records behind the runs of a query are left out", end_with_the_runs, rule="B4 9"),
+        Mutant("repeat-a-lost-commit", "two exports add the same records", repeat_a_lost_commit, rule="§5a"),
+        Mutant("believe-the-property", "a table that was rolled back lacks records", believe_the_property, rule="§5a"),
+        Mutant("believe-the-files", "deleted rows of a table come back", believe_the_files, rule="§5a"),
         Mutant("repeat-secrets", "an error has the text of the store's answer", repeat_secrets, rule="§5a"),
     )
 }

@@ -22,6 +22,8 @@ Modules
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
     `run_process.py` the same calls as a node makes them: in the archive process, with a time limit
     `worker.py`    the archive process
+    `export.py`    the steps of an export of a topic into an Iceberg table
+    `iceberg.py`   the table: what it has, data files, commits (the extra ``viewstamp[iceberg]``)
     `pipe.py`      the messages between the two
 
 The catalogue of runs is in ``streams/runs.py``: it decides which files exist and may be read. ``node/archivist.py``

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any
 
+import msgpack
+
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.wire.batch import Buffer, Column
 
-__all__ = ["binary_array", "check_arrow", "load_arrow", "number_array", "rising"]
+__all__ = ["binary_array", "check_arrow", "header_maps", "load_arrow", "number_array", "rising"]
 
 
 def check_arrow() -> None:
@@ -76,3 +78,30 @@ def number_array(kind: Any, count: int, parts: Iterable[array[int]]) -> Any:
 def rising(first: int, count: int) -> array[int]:
     """Return ``count`` numbers from ``first`` on."""
     return array("q", range(first, first + count))
+
+
+def header_maps(source: object, packed: Any) -> Any:
+    """Return the maps of an Arrow array of msgpack maps, as ``map<string, binary>``; null for empty or null bytes.
+
+    ``source`` is for messages. Raises FrameError: one is no map of strings to bytes, so its writer is faulty.
+    """
+    import pyarrow as arrow
+
+    if packed.null_count == len(packed):
+        return arrow.nulls(len(packed), arrow.map_(arrow.string(), arrow.binary()))
+    names: list[str] = []
+    values: list[bytes] = []
+    ends: list[int | None] = []  # None at the start of a map = it is null.
+    try:
+        for each in packed.to_pylist():
+            ends.append(len(names) if each else None)
+            if each:
+                headers = msgpack.unpackb(each)
+                names += headers
+                values += headers.values()
+    except (AttributeError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
+        raise FrameError(f"the headers of a record of {source!r} are not a msgpack map: {error}") from error
+    if not ({*map(type, names)} <= {str} and {*map(type, values)} <= {bytes}):
+        raise FrameError(f"the headers of a record of {source!r} are not a map of strings to bytes")
+    offsets = arrow.array([*ends, len(names)], arrow.int32())
+    return arrow.MapArray.from_arrays(offsets, arrow.array(names, arrow.string()), arrow.array(values, arrow.binary()))

@@ -41,7 +41,17 @@ from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.columns import join_columns
 
-__all__ = ["GROUP_BYTES", "RunFooter", "RunGroup", "RunReader", "RunWriter", "damaged_run", "run_name"]
+__all__ = [
+    "GROUP_BYTES",
+    "RunFooter",
+    "RunGroup",
+    "RunPart",
+    "RunReader",
+    "RunWriter",
+    "damaged_run",
+    "join_parts",
+    "run_name",
+]
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records that a writer holds in memory; they become one row group."""
@@ -167,7 +177,7 @@ class RunWriter:
         self._first = first
         self.end: int = first
         self._group_bytes = group_bytes
-        self._held: list[_Part] = []
+        self._held: list[RunPart] = []
         self._held_records = self._held_bytes = 0
         self._groups: list[RunGroup] = []
         self._streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
@@ -190,7 +200,7 @@ class RunWriter:
         Raises:
           FrameError: the body of a batch has no valid layout. The run cannot be completed.
         """
-        self._held.append(_Part(term, first_index, log_time, columns))
+        self._held.append(RunPart(term, first_index, log_time, columns))
         self._held_records += columns.count
         self._held_bytes += columns.size
         self.end += columns.count
@@ -226,7 +236,7 @@ class RunWriter:
         parts, self._held = self._held, []
         first, count = self.end - self._held_records, self._held_records
         self._held_records = self._held_bytes = 0
-        table = _table(self._arrow, first, count, parts)
+        table = join_parts(self._arrow, first, count, parts)
         checksum = _add_streams(self._arrow, table, self._streams)
         self._groups.append(RunGroup(first, count, checksum))
         self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
@@ -330,7 +340,7 @@ class RunReader:
             raise damaged_run(self._name, f"it cannot be read as Parquet: {error}") from error
 
 
-class _Part(NamedTuple):
+class RunPart(NamedTuple):
     """A batch, or a part of one; its records have one term and one log time, and rising indices."""
 
     term: int
@@ -339,8 +349,8 @@ class _Part(NamedTuple):
     columns: Columns
 
 
-def _table(arrow: Any, first: int, count: int, parts: list[_Part]) -> Any:
-    """Return parts as one Arrow table. Raises FrameError."""
+def join_parts(arrow: Any, first: int, count: int, parts: list[RunPart]) -> Any:
+    """Return parts, which have ``count`` records from position ``first`` on, as one Arrow table. Raises FrameError."""
     try:
         columns = join_columns([part.columns for part in parts])
     except (OverflowError, ValueError) as error:

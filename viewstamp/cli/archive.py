@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from viewstamp.cli.archive_export import export
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
 from viewstamp.cli.topic_archive import described_archive, settings_table
@@ -28,6 +29,8 @@ app = typer.Typer(
 )
 
 _DELAY_MAX = 100 * 365 * 86_400.0
+
+app.command()(export)
 
 TopicOption = Annotated[str, typer.Argument(metavar="TOPIC", help="Only the runs of this topic.", show_default=False)]
 

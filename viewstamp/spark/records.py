@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgpack
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType, TimestampType
 
+from viewstamp.archive.columns import header_maps
 from viewstamp.errors import FrameError
 from viewstamp.spark.options import COLUMNS
 from viewstamp.wire.batch import Batch, Buffer, Column
@@ -105,7 +105,7 @@ def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Seq
             case "key":
                 return bytes_of(parts.keys, parts.validity)
             case "headers":
-                return _unpack_headers(batch, bytes_of(parts.headers))
+                return header_maps(batch, bytes_of(parts.headers))
             case "position":
                 return pa.arange(position, position + count)
             case "index":
@@ -129,7 +129,7 @@ def from_run(table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS) -> I
             if name == "topic":
                 return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
             if name == "headers":
-                return _unpack_headers(f"run of topic {topic}", batch.column(name))
+                return header_maps(f"run of topic {topic}", batch.column(name))
             return batch.column(name)
 
         yield pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
@@ -173,25 +173,3 @@ def _binary(batch: Batch, column: Column, validity: Buffer | None) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise FrameError(f"a column of {batch!r} has an invalid layout: {error}") from None
     return array
-
-
-def _unpack_headers(source: object, packed: pa.Array) -> pa.Array:
-    """Return the maps of a column of msgpack maps; null for empty or null bytes. ``source`` is for messages."""
-    if packed.null_count == len(packed):
-        return pa.nulls(len(packed), _HEADERS)
-    names: list[str] = []
-    values: list[bytes] = []
-    ends: list[int | None] = []  # None at the start of a map = it is null.
-    try:
-        for each in packed.to_pylist():
-            ends.append(len(names) if each else None)
-            if each:
-                headers = msgpack.unpackb(each)
-                names += headers
-                values += headers.values()
-    except (AttributeError, TypeError, ValueError, msgpack.exceptions.UnpackException) as error:
-        raise FrameError(f"the headers of a record of {source!r} are not a msgpack map: {error}") from error
-    if not ({*map(type, names)} <= {str} and {*map(type, values)} <= {bytes}):
-        raise FrameError(f"the headers of a record of {source!r} are not a map of strings to bytes")
-    offsets = pa.array([*ends, len(names)], pa.int32())
-    return pa.MapArray.from_arrays(offsets, pa.array(names, pa.string()), pa.array(values, pa.binary()))
