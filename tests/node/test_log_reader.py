@@ -189,6 +189,27 @@ async def test_chunk_by_chunk_gives_the_whole_topic_once(bytes_max: int, store: 
     assert shown(found) == shown(everything)
 
 
+async def test_staged_batches_are_read_without_many_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A COMMIT of a few small batches once made a node decode 64 KiB of the log, 340 small batches, for each."""
+    store = Store(tmp_path, 0)
+    reader = await store.open()
+    staged = {batch.first_index: batch for _, batch in store.written.shown[TOPICS[0]] if batch.attempt}
+    read: list[int] = []
+    read_log = reader.read_log
+
+    async def note(start: Index, bytes_max: int) -> list[Batch]:
+        found = await read_log(start, bytes_max)
+        if start in staged:
+            read.append(sum(batch.size for batch in found))
+        return found
+
+    monkeypatch.setattr(reader, "read_log", note)
+    assert shown(await store.read(TOPICS[0], 1)) == shown(store.of(TOPICS[0], 1))
+    assert read
+    assert max(read) < 10 * max(batch.size for batch in staged.values()) < 32 * 1024
+    await store.close()
+
+
 async def test_many_readers_at_once_and_one_that_gives_up(store: Store) -> None:
     wanted = [(topic, position) for topic in TOPICS for position in (1, 90)]
     reads = [asyncio.create_task(store.read(topic, position)) for topic, position in wanted]

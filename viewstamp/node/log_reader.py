@@ -23,6 +23,10 @@ _SCAN_BYTES = 1024 * 1024
 """Bytes of the log that are read in one step."""
 _SMALL_BYTES = 64 * 1024
 """Staged batches are read together with the batches after them, up to this number of bytes."""
+_AROUND_BYTES = 4 * 1024
+"""Staged batches of one COMMIT may have so many bytes of other batches between them, and are still read together."""
+_ENTRIES_AHEAD = 64
+"""The number of staged batches of a COMMIT whose sizes decide how many bytes are read together."""
 
 
 class TopicMap(Protocol):
@@ -131,19 +135,19 @@ class LogReader:
     ) -> Position:
         """Add the batches that a COMMIT placed in ``topic`` from position ``at`` on; return the next position."""
         near: dict[int, Batch] = {}
-        for _, entries in decode_commit(commit).parts:
-            for entry in entries_of(entries):
-                if entry.topic != topic:
-                    continue
-                if at + entry.count > position and found.has_room(entry.size):
-                    batch = near.get(entry.index)
-                    if batch is None:
-                        near = {
-                            each.first_index: each for each in await self._batches(Index(entry.index), _SMALL_BYTES)
-                        }
-                        batch = near[entry.index]
-                    found.add(batch.size, *_placed(batch, entry, at, commit))
-                at = Position(at + entry.count)
+        parts = decode_commit(commit).parts
+        staged = [entry for _, entries in parts for entry in entries_of(entries) if entry.topic == topic]
+        for number, entry in enumerate(staged):
+            if at + entry.count > position and found.has_room(entry.size):
+                batch = near.get(entry.index)
+                if batch is None:
+                    # Small batches of others around them would take longer to decode than the wanted ones.
+                    ahead = (each for each in staged[number : number + _ENTRIES_AHEAD] if each.index >= entry.index)
+                    bytes_max = min(_SMALL_BYTES, sum(each.size for each in ahead) + _AROUND_BYTES)
+                    near = {each.first_index: each for each in await self._batches(Index(entry.index), bytes_max)}
+                    batch = near[entry.index]
+                found.add(batch.size, *_placed(batch, entry, at, commit))
+            at = Position(at + entry.count)
         return at
 
     async def _batches(self, index: Index, bytes_max: int) -> list[Batch]:
