@@ -14,9 +14,9 @@ from benchmarks.rows.turns import alternate
 from viewstamp.bench.load import repeat
 
 
-def options() -> Options:
+def options(seconds: float = 0.3) -> Options:
     said: list[str] = []
-    return Options(seconds=0.3, rounds=1, say=said.append)
+    return Options(seconds=seconds, rounds=1, say=said.append)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,10 +29,13 @@ def test_a_row_says_what_it_compares_in_one_line(name: str) -> None:
 
 @pytest.mark.slow
 async def test_appends_over_two_numbers_of_sessions_are_measured_with_their_processor_time(tmp_path: Path) -> None:
-    result = RowResult(subjects=[])
-    side = append_side(Ours(), tmp_path, options(), result, 4, sessions=(1, 2))
-    await alternate([side], options(), result, "/s")
-    assert (result.failed, result.left_out) == ([], [])
+    for seconds in (0.3, 3.0, 30.0):  # A busy machine may complete no append in the first of these windows.
+        result = RowResult(subjects=[])
+        side = append_side(Ours(), tmp_path, options(seconds), result, 4, sessions=(1, 2))
+        await alternate([side], options(seconds), result, "/s")
+        assert (result.failed, result.left_out) == ([], [])
+        if all(each.value > 0 for each in result.subjects):
+            break
     assert [each.name for each in result.subjects] == ["viewstamp, 1 session", "viewstamp, 2 sessions"]
     for each in result.subjects:
         assert each.value > 0
@@ -52,6 +55,6 @@ async def test_a_value_is_read_from_leader_and_follower(tmp_path: Path) -> None:
         assert set(ours.pids().values()) <= set(with_children(ours.pids().values()))
         for server in ours.pids():
             reader = await ours.reader(server)
-            figures = await repeat([reader.read], 2, 0.1, warm_up=0)
-            assert figures.count > 0
+            while (await repeat([reader.read], 2, 0.1, warm_up=0)).count == 0:
+                """A read that a busy machine takes longer for than the window does not count."""
             await reader.close()

@@ -14,6 +14,7 @@ import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import OutputOption, duration
+from viewstamp.errors import ViewstampError
 from viewstamp.terminal.output import Output, print_json, say
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run(
     events = ran = 0
     failures: list[dict[str, object]] = []
     is_interrupted = False
+    death: ViewstampError | None = None
     try:
         for verdict in verdicts:
             ran += 1
@@ -83,6 +85,8 @@ def run(
                     print(f"  to repeat it: {verdict.command}", flush=True)
     except KeyboardInterrupt:
         is_interrupted = True
+    except ViewstampError as error:
+        death = error
     if bar is not None:
         bar.clear()
     if output is Output.JSON:
@@ -92,6 +96,8 @@ def run(
         print(f"{ran:,} seeds, {events:,} events, {len(failures):,} failures{note}", flush=True)
     if is_interrupted:
         raise KeyboardInterrupt
+    if death is not None:
+        raise death
     return FAILED if failures else 0
 
 

@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 
+from viewstamp.errors import ViewstampError
 from viewstamp.sim.run import SeedVerdict, run_seed
 
 __all__ = ["run_many"]
@@ -33,6 +35,9 @@ def run_many(
       jobs: the number of worker processes.
       steps: as for ``run_seed``.
       seconds: no seed is begun after this time; None = run all.
+
+    Raises:
+      ViewstampError: a worker process has died, for example because the memory was used up.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     supply = iter(seeds)
@@ -40,24 +45,32 @@ def run_many(
     # Spawned, not forked, because a fork would copy this process's threads and event loop.
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_end_with_parent) as pool:
-        running: set[Future[SeedVerdict]] = set()
+        running: dict[Future[SeedVerdict], int] = {}
         try:
             while True:
                 if deadline is None or time.monotonic() < deadline:
                     for seed in islice(supply, jobs * _AHEAD - len(running)):
                         with _interrupts_held():
-                            running.add(pool.submit(run_seed, seed, steps=steps))
+                            running[pool.submit(run_seed, seed, steps=steps)] = seed
                 else:
                     for future in [each for each in running if each.cancel()]:
-                        running.remove(future)
+                        del running[future]
                 if not running:
                     return
-                done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
-        except BaseException:
+                    verdict = future.result()
+                    del running[future]
+                    yield verdict
+        except BaseException as error:
             for child in set(multiprocessing.active_children()) - others:
-                child.terminate()
+                child.kill()
+            if isinstance(error, BrokenProcessPool):
+                seeds_left = ", ".join(map(str, running.values()))
+                raise ViewstampError(
+                    f"a process of the simulator has died; seeds {seeds_left} have no verdict",
+                    remedy="look for a lack of memory, and run these seeds one by one with --seed",
+                ) from error
             raise
 
 
