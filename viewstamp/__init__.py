@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from viewstamp.ids import Viewstamp
     from viewstamp.wire.batch import Record
     from viewstamp.wire.commands import Stale
+    from viewstamp.wire.row_schema import RowSchema
     from viewstamp.wire.spread_actors import SpreadActor
 
 __all__ = [
@@ -137,6 +138,7 @@ __all__ = [
     "ReplicatedActor",
     "RequestError",
     "ResultTooLargeError",
+    "RowSchema",
     "RunInfo",
     "Sealed",
     "Sink",
@@ -190,6 +192,7 @@ _HOMES = {
     "Receipt": "client.results",
     "Record": "wire.batch",
     "ReplicatedActor": "actors.replicated.actor",
+    "RowSchema": "wire.row_schema",
     "RunInfo": "client.results",
     "Sealed": "client.sinks",
     "Sink": "client.sinks",

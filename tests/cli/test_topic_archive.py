@@ -20,8 +20,8 @@ SETTINGS = {"after_seconds": 86_400.0, "delay_seconds": 3600.0, "delete_after_se
 OPTIONS = ("--archive", "--archive-after", "1d", "--archive-delay", "1h", "--delete-after", "90d")
 
 
-@pytest.fixture
-def cluster() -> Iterator[str]:
+@pytest.fixture(name="cluster")
+def _cluster() -> Iterator[str]:
     """Yield the address of a cluster with the topic ``orders``."""
 
     @asynccontextmanager

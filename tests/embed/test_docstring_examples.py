@@ -76,6 +76,9 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         await client.create_topic("orders")
         await client.append("orders", b"zero")
         await client.call("inventory", "reserve", "A-17", 99)
+        if "payments" in EXAMPLES[name]:
+            await client.create_topic("payments")
+            await client.set_schema("payments", "id: int64, name: string?")
         if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
             await client.place_group("s1")
             await eventually(lambda: established(client))

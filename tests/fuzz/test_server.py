@@ -88,6 +88,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.FIND_ORPHANS: {"remove": True},
     FrameKind.LIST_RUNS: {},
     FrameKind.CONFIGURE_ARCHIVE: {"name": "orders", "is_on": True, "delete_seconds": 60.0},
+    FrameKind.CONFIGURE_SCHEMA: {"name": "orders", "schema": "id: int64"},
     FrameKind.SPREAD_TOPIC: {"name": "orders", "streams": 2, "groups": [7]},
     FrameKind.CONFIGURE_SPREAD: {"name": "orders", "retain_bytes": 7, "retain_seconds": None, "since": 0},
     FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},

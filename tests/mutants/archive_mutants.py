@@ -116,7 +116,7 @@ def commit_unread() -> AbstractContextManager[None]:
 
 
 def archive_unprobed() -> AbstractContextManager[None]:
-    async def probe(self: Archivist) -> None:
+    async def probe(self: Archivist, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
         pass
 
     return patched(Archivist, _probe=probe)

@@ -22,6 +22,7 @@ from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
+from tests.mutants.schema_mutants import SCHEMA_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 from tests.mutants.tls_mutants import TLS_MUTANTS
@@ -96,6 +97,7 @@ _ALL = {
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,
     **STORE_MUTANTS,
+    **SCHEMA_MUTANTS,
 }
 
 

@@ -1728,5 +1728,14 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
     ),
+    Record(
+        "schema-becomes-narrower",
+        Case("tests/streams/test_topic_schema.py::test_a_copy_changes_nothing_and_a_late_one_is_refused"),
+    ),
+    Record(
+        "schema-in-an-old-snapshot",
+        Case("tests/streams/test_topic_schema.py::test_a_snapshot_has_the_schema_and_one_without_schemas_is_as_before"),
+    ),
+    Record("append-the-rows-that-fit", Case("tests/client/test_rows.py::test_no_row_is_sent_if_one_does_not_fit")),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

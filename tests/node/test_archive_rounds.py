@@ -322,6 +322,8 @@ async def test_no_settings_are_written_that_a_member_cannot_read(tmp_path: Path)
             for call, topic in ((client.configure_topic, "orders"), (client.create_topic, "trades")):
                 with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 31"):
                     await call(topic, archive=True)
+            with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 39"):
+                await client.set_schema("orders", "id: int64")
             assert [topic.name for topic in await client.list_topics()] == ["orders"]
             await group.caught_up()
             assert group.nodes[N1].group.machine.digest() == before

@@ -22,6 +22,7 @@ from viewstamp.cli.options import (
     size,
 )
 from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive
+from viewstamp.cli.topic_schema import read_schema, schema_table
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
@@ -86,6 +87,15 @@ DeleteAfterOption = Annotated[
         "--delete-after", metavar="AGE", parser=age, help="Delete archived records that are older, e.g. 90d; 0 = never."
     ),
 ]
+SchemaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        metavar="SCHEMA|@FILE",
+        help="The fields of its rows, e.g. 'id: int64, name: string?'; ? = may be null.",
+        show_default=False,
+    ),
+]
 
 
 @app.command()
@@ -97,6 +107,7 @@ def create(
     archive_after: ArchiveAfterOption = None,
     archive_delay: ArchiveDelayOption = None,
     delete_after: DeleteAfterOption = None,
+    schema: SchemaOption = None,
     streams: Annotated[
         int | None,
         typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
@@ -118,6 +129,8 @@ def create(
     if streams is not None:
         if archiving:
             raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
+        if schema is not None:
+            raise typer.BadParameter("a topic with --streams cannot have a schema yet; leave --schema out")
         chosen = parse_ids(groups)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
         topic = find_cluster(directory, cluster).ask(
@@ -130,11 +143,15 @@ def create(
         return
     if groups:
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
-    info = find_cluster(directory, cluster).ask(
-        lambda client: client.create_topic(
+    text = None if schema is None else read_schema(schema)
+
+    async def make(client: Client) -> TopicInfo:
+        info = await client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout, **archiving
-        ),
-    )
+        )
+        return info if text is None else await client.set_schema(name, text, timeout=timeout)
+
+    info = find_cluster(directory, cluster).ask(make)
     if output is Output.JSON:
         print_json(_described(info))
     else:
@@ -150,21 +167,33 @@ def configure(
     archive_after: ArchiveAfterOption = None,
     archive_delay: ArchiveDelayOption = None,
     delete_after: DeleteAfterOption = None,
+    schema: SchemaOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the retention and the archive of a topic. An option that is not given stays as it is.
+    """Change the retention, the archive and the schema of a topic. An option that is not given stays as it is.
 
     Of a topic with streams the retention is that of each stream. The command returns when all of them have it.
     """
     archiving = _archiving(archive, archive_after, archive_delay, delete_after)
-    if retain_bytes is None and retain_age is None and not archiving:
-        raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age or --archive")
-    info, streams = find_cluster(directory, cluster).ask(
-        lambda client: _configure(client, name, retain_bytes, retain_age, archiving, timeout)
-    )
+    has_settings = retain_bytes is not None or retain_age is not None or bool(archiving)
+    if not has_settings and schema is None:
+        raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age, --archive or --schema")
+    text = None if schema is None else read_schema(schema)
+
+    async def change(client: Client) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo]]:
+        info: TopicInfo | SpreadTopicInfo | None = None
+        streams: list[TopicInfo] = []
+        if text is not None:  # First, because it is the one that may be refused for what the topic has.
+            info = await client.set_schema(name, text, timeout=timeout)
+        if has_settings:
+            info, streams = await _configure(client, name, retain_bytes, retain_age, archiving, timeout)
+        assert info is not None, "there is something to change"
+        return info, streams
+
+    info, streams = find_cluster(directory, cluster).ask(change)
     _print_described(info, streams, output)
 
 
@@ -271,6 +300,8 @@ def _print_described(
             print_json({**_described(info), **({"archivist": archivist} if archivist else {})})
             return
         _print([info], output)
+        if info.schema:
+            print_table(*schema_table(info.schema))
         if info.archived is not None and archivist is not None:
             print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:
@@ -420,6 +451,7 @@ def _described(info: TopicInfo) -> dict[str, object]:
         "retain_bytes": info.retain_bytes,
         "retain_seconds": info.retain_seconds,
         **described_archive(info),
+        **({"schema": info.schema} if info.schema else {}),
     }
 
 

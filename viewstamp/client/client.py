@@ -21,6 +21,7 @@ from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Addresses, Roster
+from viewstamp.client.row_calls import RowCalls
 from viewstamp.client.runtime import Dialer, Runtime
 from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_actors import SpreadActorCalls
@@ -136,6 +137,7 @@ class BaseClient:
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
+        self._rows = RowCalls(self._admin, self._topics, self._appends)
         self._archive = ArchiveCalls(self._router, self._admin, self._topics)
 
     def _close(self) -> None:
@@ -238,6 +240,9 @@ class BaseClient:
 
     create_topic = _By("_topics", TopicCalls.create_topic)
     configure_topic = _By("_topics", TopicCalls.configure_topic)
+    set_schema = _By("_rows", RowCalls.set_schema)
+    get_schema = _By("_rows", RowCalls.get_schema)
+    append_rows = _By("_rows", RowCalls.append_rows)
     trim_topic = _By("_topics", TopicCalls.trim_topic)
     describe_topic = _By("_topics", TopicCalls.describe_topic)
     list_topics = _By("_topics", TopicCalls.list_topics)

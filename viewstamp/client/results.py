@@ -207,6 +207,7 @@ class TopicInfo:
         answer was requested.
       archive: the archive settings; None = it is archived on request only. With them the retention deletes nothing.
       archived: its archived records; None = it has neither archive settings nor archived records.
+      schema: the text of the schema of its rows; "" = it has none.
     """
 
     name: str
@@ -218,6 +219,7 @@ class TopicInfo:
     age_seconds: float = 0.0
     archive: ArchiveInfo | None = None
     archived: ArchivedInfo | None = None
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -536,6 +538,7 @@ def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
         age_seconds=age,
         archive=_archive_info(topic.get("archive")),
         archived=_archived_info(topic.get("archived")),
+        schema=str(topic.get("schema", "")),
     )
 
 

@@ -15,6 +15,8 @@
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
 | ``archive_rounds`` | the rounds in which the leader archives topics by their settings | the steps, the files |
 | ``archive_requests`` | the handlers of the requests about the archive | the steps |
+| ``schema_requests`` | the handler of the request about the schema of a topic | the rules |
+| ``schema_queries`` | the query about the schemas of topics | the rules |
 | ``archive_queries`` | the queries about runs of archived records and archive settings | their answers |
 | ``archived`` | reads of archived records, their cache, and which runs this node has read itself | the files |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |

@@ -257,15 +257,15 @@ class Archivist:
         await self.check_usable()
         await self._completed(("remove", topic), lambda: self._remove_unneeded(topic))
 
-    async def probe_settings(self) -> None:
-        """Check that all members can read archive settings, before the first ones of a cluster are proposed.
+    async def probe_settings(self, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
+        """Check that all members can read the settings of a kind of record, before a cluster's first one is proposed.
 
         Raises:
           NotLeaderError: ask the leader. RequestError: a member runs an older release, or acknowledges before it syncs.
           UnavailableError: a member does not answer.
         """
         self._check_leading("nothing was changed")
-        await self._probe(Kind.CONFIGURE_ARCHIVE, "nothing was changed")
+        await self._probe(kind, "nothing was changed")
 
     async def stop(self) -> None:
         """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""

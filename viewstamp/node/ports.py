@@ -18,6 +18,7 @@ from viewstamp.errors import CorruptionError, LostDiskError, ViewstampError
 from viewstamp.ids import GroupId, NodeId, Position
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.beats import Beats
+from viewstamp.wire.batch import Kind
 from viewstamp.wire.ordering import StreamReport
 
 __all__ = [
@@ -187,8 +188,8 @@ class ArchivingService(Protocol):
         """Return whether this is being done already."""
         ...
 
-    async def probe_settings(self) -> None:
-        """Check that all members can read archive settings."""
+    async def probe_settings(self, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
+        """Check that all members can read the settings of a topic that a kind of record has."""
         ...
 
     async def check(self, run: int) -> str | None:

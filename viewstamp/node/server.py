@@ -20,7 +20,13 @@ from viewstamp.host.address import parse_address
 from viewstamp.host.interfaces import Connection
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, GroupId, NodeId
-from viewstamp.node import archive_requests, member_requests, ordered_reads, queries  # noqa: F401  # register handlers
+from viewstamp.node import (  # They register their handlers.
+    archive_requests,  # noqa: F401
+    member_requests,  # noqa: F401
+    ordered_reads,  # noqa: F401
+    queries,  # noqa: F401
+    schema_requests,  # noqa: F401
+)
 from viewstamp.node.access import Credentials
 from viewstamp.node.answers import error_of_group, member_fields
 from viewstamp.node.budget import AppendBudget

@@ -30,6 +30,7 @@ The modules
     applied. ``answers``: to queries.
   * ``runs``: the catalogue of runs of archived records (design note 0022). ``archive_settings``: the settings of topics
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
+  * ``topic_schema``: the schemas of topics.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
     part for the streams of one group (design note 0021). ``cover``: the records of a stream that a node may send to a

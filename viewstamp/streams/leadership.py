@@ -107,6 +107,8 @@ class Leadership:
                 topic, settings, _ = self._state.archivable(batch, self._limits.topics_max)
                 if topic is None:
                     check_new_topic(settings.name)
+            case Kind.CONFIGURE_SCHEMA:
+                self._state.schemable(batch)
             case Kind.TRIM_TOPIC:
                 self._state.trimmable(*decode_trim(batch))
             case Kind.BEGIN_ATTEMPT:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from crc32c import crc32c
+
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.streams.order import Order
@@ -41,6 +43,7 @@ class Ledger:
             Kind.CREATE_TOPIC: self._create_topic,
             Kind.CONFIGURE_TOPIC: self._configure_topic,
             Kind.CONFIGURE_ARCHIVE: self._configure_archive,
+            Kind.CONFIGURE_SCHEMA: self._configure_schema,
             Kind.TRIM_TOPIC: self._trim_topic,
             Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch, self.state.log_bytes - batch.size),
             Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
@@ -150,6 +153,16 @@ class Ledger:
         kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}, archive {archive.text}"
         state.access.note(batch, action, f"{name}: {kept}")
         return {"topic": state.describe(topic)}
+
+    def _configure_schema(self, batch: Batch) -> Answer:
+        topic, schema = self.state.schemable(batch)
+        if schema != topic.schema:
+            if self.before_topic is not None:
+                self.before_topic(topic)
+            topic.schema = schema
+            self.state.access.note(batch, "topic configure", f"{topic.name}: schema {schema}")
+        self.state.note(batch.kind, topic.id, crc32c(schema.encode()))
+        return {"topic": self.state.describe(topic)}
 
     def _trim_topic(self, batch: Batch) -> Answer:
         name, position = decode_trim(batch)

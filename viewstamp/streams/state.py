@@ -35,6 +35,7 @@ from viewstamp.node.order_queries import (
     TopicOrderQuery,
 )
 from viewstamp.node.placement_queries import FreeGroupsQuery, SpreadingQuery, SpreadTopicQuery, SpreadTopicsQuery
+from viewstamp.node.schema_queries import HasSchemaQuery
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.access import Access
 from viewstamp.streams.archive_plan import (
@@ -57,6 +58,7 @@ from viewstamp.streams.spread_actors import SpreadActors
 from viewstamp.streams.staging import Staging
 from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
+from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import StreamReport
 
@@ -256,6 +258,8 @@ class State:
                 return [each for each in due if each is not None]
             case UnneededRunsQuery():
                 return [topic.name for topic in self.archiving if unneeded(topic, self.runs)]
+            case HasSchemaQuery():
+                return self.has_schema
             case IsArchivingQuery():
                 return bool(self.archiving)
             case OrphansQuery(ids):
@@ -398,6 +402,22 @@ class State:
                 remedy="clear the retention with the same command: --retain-bytes 0 --retain-age 0",
             )
         return topic, TopicSettings(topic.name, retain_bytes, retain_seconds), archive
+
+    def schemable(self, batch: Batch) -> tuple[Topic, str]:
+        """Return the topic of a CONFIGURE_SCHEMA, and its schema afterwards.
+
+        Raises:
+          UnknownTopicError: there is none. RequestError: it cannot have this schema.
+          OutdatedCodeError: the record has a field that this release does not know.
+        """
+        name, schema = decode_schema(batch)
+        topic = self.named(name)
+        return topic, successor(topic.schema, schema)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether any topic has a schema."""
+        return any(topic.schema for topic in self.topics.values())
 
     # Images.
 

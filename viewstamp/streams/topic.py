@@ -15,6 +15,7 @@ from typing import Any
 from viewstamp.errors import TrimmedError
 from viewstamp.ids import Index, Position, TopicId
 from viewstamp.streams.archive_settings import OFF, ArchiveSettings
+from viewstamp.wire.row_schema import RowSchema
 
 __all__ = ["Topic"]
 
@@ -60,6 +61,7 @@ class Topic:
         "next_position",
         "retain_bytes",
         "retain_seconds",
+        "schema",
     )
 
     def __init__(self, topic_id: TopicId, name: str) -> None:
@@ -72,6 +74,8 @@ class Topic:
         self.retain_seconds = 0.0
         """Keep records at least this long, by log time; 0 = for ever. With an archive both are about the log only."""
         self.archive = OFF
+        self.schema = ""
+        """The text of the schema of its rows; "" = it has none."""
         self._total = 0
         """The bytes of all batches that the topic ever got, headers included."""
         self._latest = 0
@@ -283,6 +287,7 @@ class Topic:
             "retain_bytes": self.retain_bytes,
             "retain_seconds": self.retain_seconds,
             **({"archive": self.archive.describe()} if self.archive.is_on else {}),
+            **({"schema": self.schema} if self.schema else {}),
         }
 
     def image(self) -> list[object]:
@@ -301,6 +306,7 @@ class Topic:
             self._due_time,
             *map(_pack_column, self._columns),
             *([list(self.archive)] if self.archive.is_on else []),
+            *([self.schema] if self.schema else []),
         ]
 
     @classmethod
@@ -312,6 +318,9 @@ class Topic:
         topic.retain_bytes, topic.retain_seconds = image[4:6]
         topic._total, topic._latest = image[6:8]
         topic._due_bytes, topic._due_log_bytes, topic._due_time = image[8:11]
+        if isinstance(image[-1], str):  # All columns before it are bytes, and the archive is a list.
+            *image, topic.schema = image
+            topic.schema = RowSchema.parse(topic.schema).text
         if len(image) == 15:  # An image from before sinks existed: records became visible at their own index.
             image = [*image, image[12]]
         if len(image) == 17:

@@ -20,6 +20,8 @@
 - ``spread_requests``: those about spread topics
 - ``ordered_requests``: that of ordered appends
 - ``archive_requests``: those about the archive
+- ``schema_requests``: that about the schema of a topic
+- ``row_schema``: the schema of a topic, and rows as the values of records
 - ``token_requests``: those about tokens and the audit log
 - ``copy_requests``: those about copies of log and snapshots
 - ``peer_requests``: those that members send to each other

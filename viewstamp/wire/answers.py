@@ -176,6 +176,8 @@ def _is_topic(value: object) -> bool:
     checks = {"name": _is_text, **dict.fromkeys(("id", "first_position", "last_position", "bytes"), _is_int)}
     if not (isinstance(value, dict) and _has(value, checks)):
         return False
+    if not _is_text(value.get("schema", "")):
+        return False
     parts = ("archive", _ARCHIVE), ("archived", _ARCHIVED)
     return all(part not in value or _has(value[part], part_checks) for part, part_checks in parts)
 
@@ -331,6 +333,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.TRIM_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_ARCHIVE: {"topic": _is_topic},
+    FrameKind.CONFIGURE_SCHEMA: {"topic": _is_topic},
     FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
     FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
     FrameKind.READ: {"applied_index": _is_int},

@@ -128,6 +128,7 @@ class Kind(IntEnum):
     CONFIGURE_SPREAD = 32
     TRIM_SPREAD = 33
     SPREAD_ACTOR = 34
+    CONFIGURE_SCHEMA = 39
 
 
 _KINDS = {int(kind): kind for kind in Kind}

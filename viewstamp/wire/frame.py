@@ -152,6 +152,7 @@ class FrameKind(IntEnum):
     SPREAD_ACTOR = 88
     LIST_SPREAD_ACTORS = 89
     WAIT_ORDERED = 90
+    CONFIGURE_SCHEMA = 93
     NOTE_TRANSFER = 100
     OK = 30
     ERROR = 31

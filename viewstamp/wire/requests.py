@@ -27,6 +27,7 @@ from viewstamp.wire import (  # their rows belong to the table
     group_requests,  # noqa: F401
     ordered_requests,  # noqa: F401
     peer_requests,  # noqa: F401
+    schema_requests,  # noqa: F401
     sink_requests,  # noqa: F401
     spread_actors,  # noqa: F401
     spread_requests,  # noqa: F401

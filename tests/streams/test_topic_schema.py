@@ -1,0 +1,99 @@
+"""The schema of a topic in the replicated state: who may change it into what, and what a snapshot has."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from tests.streams.log import Log, command, pieces, restored
+from viewstamp.errors import OutdatedCodeError, RequestError, UnknownTopicError
+from viewstamp.node.schema_queries import HasSchemaQuery
+from viewstamp.streams import Streams
+from viewstamp.streams.cut import _READABLE
+from viewstamp.wire.batch import Batch, Kind
+
+
+def schema(text: object, name: object = "orders", **fields: object) -> Batch:
+    return command(Kind.CONFIGURE_SCHEMA, name=name, schema=text, **fields)
+
+
+def logged(*texts: str) -> Log:
+    log = Log(Streams())
+    log.topic()
+    for text in texts:
+        log.run(schema(text))
+    return log
+
+
+def test_a_schema_is_described_in_its_canonical_form_and_becomes_wider() -> None:
+    log = logged()
+    assert "schema" not in log.describe()
+    assert log.machine.query(HasSchemaQuery()) is False
+    answer = log.run(schema("id:int32,  name:string ?"))
+    assert isinstance(answer, dict)
+    assert answer["topic"]["schema"] == log.describe()["schema"] == "id: int32, name: string?"
+    log.run(schema("id: int64, name: string?, at: timestamp?"))
+    assert log.describe()["schema"] == "id: int64, name: string?, at: timestamp?"
+    assert log.machine.query(HasSchemaQuery()) is True
+
+
+@pytest.mark.parametrize("text", ["id: string", "name: string?", "id: int64, name: string", "no schema", ""])
+def test_a_schema_that_rows_do_not_fit_is_refused_by_the_leader_and_by_each_member(text: str) -> None:
+    log = logged("id: int64")
+    before = log.describe()
+    with pytest.raises(RequestError):
+        log.propose(schema(text))
+    with pytest.raises(RequestError):
+        log.enter(schema(text))
+    assert log.describe() == before
+
+
+def test_a_copy_changes_nothing_and_a_late_one_is_refused() -> None:
+    log = logged("id: int64", "id: int64")
+    log.run(schema("id: int64, name: string?"))
+    with pytest.raises(RequestError, match="field name would be gone"):
+        log.enter(schema("id: int64"))
+    assert log.describe()["schema"] == "id: int64, name: string?"
+
+
+def test_a_record_of_another_shape_is_refused() -> None:
+    log = logged()
+    for wrong in (schema(7), schema(b"id: int64"), schema(None), schema("id: int64", name=7)):
+        with pytest.raises(RequestError):
+            log.enter(wrong)
+    with pytest.raises(UnknownTopicError):
+        log.propose(schema("id: int64", "unknown"))
+    with pytest.raises(OutdatedCodeError, match="'since'"):
+        log.enter(schema("id: int64", since=3))
+
+
+def test_a_snapshot_has_the_schema_and_one_without_schemas_is_as_before() -> None:
+    log = logged("id: int64")
+    log.topic("plain")
+    whole = list(pieces(log.machine.begin_snapshot()))
+    log.machine._cut = None
+    assert msgpack.unpackb(whole[0])[1][0] == 13
+    other = restored(log.machine)
+    assert other.digest() == log.machine.digest()
+    assert other._state.describe(other._state.names["orders"]) == log.describe()
+    assert 12 not in _READABLE, "no release of this kind writes it"
+    without = Log(Streams())
+    without.topic()
+    assert msgpack.unpackb(next(pieces(without.machine.begin_snapshot())))[1][0] < 12
+
+
+def test_a_snapshot_that_was_begun_before_a_change_has_the_schema_of_before() -> None:
+    log = logged("id: int64")
+    cut = log.machine.begin_snapshot()
+    log.run(schema("id: int64, name: string?"))
+    topics = [msgpack.unpackb(piece) for piece in pieces(cut)]
+    images = next(content for section, content in topics if section == "topics")
+    assert images[0][-1] == "id: int64"
+
+
+def test_a_topic_with_an_archive_and_a_schema_has_both_in_a_snapshot() -> None:
+    log = logged("id: int64")
+    log.run(command(Kind.CONFIGURE_ARCHIVE, name="orders", is_on=True, delete_seconds=86_400))
+    other = restored(log.machine)
+    assert other._state.describe(other._state.names["orders"]) == log.describe()
+    assert other.digest() == log.machine.digest()
