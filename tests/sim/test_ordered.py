@@ -12,7 +12,6 @@ from tests.mutants.catalogue import CATALOGUE
 from tests.sim.test_groups import CALM, PLACED, die
 from viewstamp.client.aio import Client
 from viewstamp.ids import GROUP_0, Stream
-from viewstamp.node.order_queries import GlobalPositionQuery, StreamReportsQuery
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member, is_settled
@@ -76,23 +75,8 @@ class OrderedWorld(World):
         records = self.ordered.check()
         self.appends.check()
         if self.readers.seen:
-            assert self.readers.check(self.places()) == records
+            assert self.readers.check(self.ordered.places()) == records
         return records
-
-    def places(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return the stream of each record, and its position there, by topic and position."""
-        found: dict[str, dict[int, tuple[int, int]]] = {}
-        for topic in self.placer.topics:
-            places = found[topic.name] = {}
-            for number in range(1, topic.streams + 1):
-                stream = Stream(topic.group_of(number), topic.topic_of(number))
-                hosted = next(group for member in self.members if (group := member.group(stream.group)) is not None)
-                reports = hosted.machine.query(StreamReportsQuery(stream.group))
-                for local in range(1, next((each.end for each in reports if each.stream == stream), 1)):
-                    position = hosted.machine.query(GlobalPositionQuery(stream, local))
-                    assert position is not None
-                    places[position] = (number, local)
-        return found
 
 
 def test_the_records_of_all_streams_are_ordered() -> None:

@@ -45,7 +45,9 @@ from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
 from viewstamp.sim.history import Append, Operation, ReadFrom, Recorder
 from viewstamp.sim.loop import SimulatedProcess
+from viewstamp.sim.order_readers import OrderReaders
 from viewstamp.sim.ordered import OrderedStreams
+from viewstamp.sim.ordered_appends import OrderedAppends
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
@@ -64,6 +66,10 @@ _SPREAD = "spread"
 """The name of the spread topic."""
 _APART = f"{_SPREAD}.apart"
 """The name of a second one, with one stream, because each topic has global positions of its own."""
+_ORDERED_SECONDS = 0.5
+"""The mean time between two ordered appends to a stream."""
+_ORDERED_MAX = 12
+"""The most ordered appends to a stream, because each takes as much work as three other appends."""
 _RETAIN_BYTES = 1 << 40
 _TRIMS_MAX = 10
 _TRIM_SECONDS = 0.3
@@ -89,6 +95,15 @@ class PlacedGroups:
             changes=changes,
         )
         self.ordered = OrderedStreams(world, lambda: self.placer.streams, writes=streams > 0)
+        self.appends = OrderedAppends(
+            world,
+            lambda: self.placer.streams if self.placer.apart is not None else [],
+            clients=1,
+            pause_seconds=_ORDERED_SECONDS,
+            appends_max=_ORDERED_MAX,
+        )
+        self.readers = OrderReaders(world, lambda: self.placer.topics, number=1)
+        self._has_streams = streams > 0
         self._world = world
         world.damages.on_disk_loss = self.placer.look
 
@@ -96,11 +111,15 @@ class PlacedGroups:
         """Begin to place groups."""
         self.placer.start()
         self.ordered.start()
+        if self._has_streams:
+            self.appends.start()
+            self.readers.start()
 
     def stop(self) -> None:
         """Write nothing more, once each group has acknowledged something."""
         self.writers.stop()
         self.ordered.stop()
+        self.appends.stop()
 
     @property
     def is_level(self) -> bool:
@@ -129,6 +148,8 @@ class PlacedGroups:
     @property
     def is_done(self) -> bool:
         """Whether :attr:`is_level` holds, and nothing more is written."""
+        if self._has_streams and not (self.appends.is_done and self.readers.are_at_the_end):
+            return False
         return self.writers.is_done and self.ordered.is_done and self.is_level
 
     def check(self) -> None:
@@ -139,6 +160,9 @@ class PlacedGroups:
             check_status(member)
         self.writers.check()
         self.ordered.check()
+        self.appends.check()
+        if self._has_streams:
+            self.readers.check(self.ordered.places())
 
     def _on_seen(self, placed: PlacedGroup) -> None:
         self._world.watch(placed.id, frozenset(placed.members))

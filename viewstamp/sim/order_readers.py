@@ -1,12 +1,14 @@
 """Readers of topics with streams, by position, while faults go on.
 
 Each reader has a client of its own. Half of them read from any node, the others from one member each, which may lag.
-A reader that gets UnavailableError goes on at its next position.
+A reader that gets UnavailableError goes on at its next position, and one that gets TrimmedError at the first position
+that is kept.
 
 | invariant | sentence |
 | --- | --- |
 | ReaderSeesTheOrder | a reader gets the positions of a topic from 1 on, each once, and all readers get the same \
 record at a position |
+| ReaderSkipsTheTrimmed | it leaves out only positions to which the topic was trimmed by the end |
 | ReadersComeToTheEnd | when the faults have ended, each reader gets all records that have a position |
 """
 
@@ -18,9 +20,11 @@ from collections.abc import Callable, Mapping
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
-from viewstamp.errors import PeerError, UnavailableError, UnknownTopicError
+from viewstamp.errors import PeerError, TrimmedError, UnavailableError, UnknownTopicError
 from viewstamp.ids import NodeId
 from viewstamp.node.order_queries import TopicOrderQuery
+from viewstamp.node.placement_queries import SpreadTopicQuery
+from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.cluster import Cluster
 from viewstamp.sim.violation import Violation
 
@@ -48,6 +52,8 @@ class OrderReaders:
         """By topic and position, what the first reader got there."""
         self.positions: dict[tuple[str, int], int] = {}
         """By topic and reader, its next position."""
+        self._kept: dict[str, int] = {}
+        """By topic, the highest position at which a reader went on because those before it were trimmed."""
 
     def start(self) -> None:
         """Begin to read each topic when it exists."""
@@ -80,6 +86,9 @@ class OrderReaders:
                 async for record in client.read(topic, self.positions[topic, number], follow=True, node=node):
                     assert isinstance(record, SpreadRecord), f"{record} of {topic}"
                     self._note(topic, number, record)
+            except TrimmedError as error:
+                self.positions[topic, number] = error.first
+                self._kept[topic] = max(error.first, self._kept.get(topic, 1))
             except (UnavailableError, UnknownTopicError):  # A member that lags does not know the topic yet.
                 await asyncio.sleep(_PAUSE_SECONDS)
             except (Violation, PeerError) as error:
@@ -110,9 +119,17 @@ class OrderReaders:
     def check(self, places: Mapping[str, Mapping[int, tuple[int, int]]]) -> int:
         """Compare what was read with the order: the stream and the position in it, by topic and position.
 
-        Returns the number of records that were read. Raises Violation.
+        ``places`` need not have trimmed positions. Returns the number of records that were read. Raises Violation.
         """
         for topic, seen in self.seen.items():
-            if (got := {position: place[:2] for position, place in seen.items()}) != places[topic]:
-                raise Violation("ReaderSeesTheOrder", f"readers of {topic} got {got}, and it has {places[topic]}")
+            first = max(self._first_position(member.machine, topic) for member in self._cluster.members if member.is_up)
+            if (skipped := self._kept.get(topic, 1)) > first:
+                raise Violation("ReaderSkipsTheTrimmed", f"a reader of {topic} went on at {skipped}, {first} is kept")
+            got = {position: place[:2] for position, place in seen.items() if position >= first}
+            if got != (kept := {position: place for position, place in places[topic].items() if position >= first}):
+                raise Violation("ReaderSeesTheOrder", f"readers of {topic} got {got}, and it has {kept}")
         return sum(map(len, self.seen.values()))
+
+    @staticmethod
+    def _first_position(machine: StateMachine, topic: str) -> int:
+        return machine.query(SpreadTopicQuery(topic)).first_position

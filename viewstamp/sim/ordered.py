@@ -197,6 +197,17 @@ class OrderedStreams:
         """Return the first global position of a topic that was not trimmed, as a member has it."""
         return member.machine.query(SpreadTopicQuery(topic)).first_position if member.is_up else 1
 
+    def places(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return the stream of each kept record, and its position there, by topic and position in the topic."""
+        found: dict[str, dict[int, tuple[int, int]]] = {}
+        for stream in self._streams():
+            places = found.setdefault(topic_of(stream.name), {})
+            hosted, (end, _) = self._hosts(stream)[0], self._ends(stream)[0]
+            first = hosted.machine.query(TopicQuery(stream.name))["first_position"]
+            for local, position in enumerate(self._positions(hosted, stream, first, end), first):
+                places[position] = int(stream.name.rpartition(".")[2]), local
+        return found
+
     def _positions(self, hosted: Group, stream: Stream, first: Position, end: Position) -> list[GlobalPosition]:
         """Return the global positions of the records of a stream, as a member of its group knows them."""
         found: list[GlobalPosition] = []
