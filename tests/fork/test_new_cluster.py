@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.group import CLIENT, Group
+from tests.node.test_stream_topics import Spreading
 from tests.streams.actors import CLASSES
 from viewstamp.client import Client, ClientOptions
 from viewstamp.errors import ConfigError, OutcomeToken, WrongClusterError
@@ -28,9 +29,16 @@ class ActorGroup(Group):
 
 
 def fork_files(
-    old: Path, new: Path, *, size: int = 3, basis: Basis = Basis.ELECTED, names: str = "n1 n2 n3"
+    old: Path,
+    new: Path,
+    *,
+    size: int = 3,
+    basis: Basis = Basis.ELECTED,
+    names: str = "n1 n2 n3",
+    with_groups: bool = False,
 ) -> ForkResult:
-    source = judge_source(RealDisk(), [str(old / name) for name in names.split()], basis=basis)
+    paths = [str(old / name) for name in names.split()]
+    source = judge_source(RealDisk(), paths, basis=basis, with_groups=with_groups)
     return fork(
         RealDisk(),
         source,
@@ -136,3 +144,31 @@ async def test_node_does_not_start_on_a_directory_with_an_unfinished_fork(tmp_pa
         assert f"remove {directory}/fork.mark" in caught.value.remedy
         (tmp_path / "n1" / "fork.mark").unlink()
         await group.run("n1")
+
+
+@pytest.mark.parametrize("size", [1, 4])
+async def test_a_new_cluster_reads_topics_with_streams_in_the_same_order_and_goes_on(tmp_path: Path, size: int) -> None:
+    async def read(client: Client) -> list[tuple[int, bytes]]:
+        return [(record.position, bytes(record.value)) async for record in client.read("orders")]
+
+    async with Spreading(tmp_path / "old", 3) as old:
+        await old.run()
+        groups = [await old.established("s1"), await old.established("s2", nodes=("n3",))]
+        client = old.client()
+        await client.create_spread_topic("orders", 3, groups=groups)
+        for number in range(30):
+            await client.append("orders", b"%d" % number, key=b"%d" % number, ordered=True)
+        before = await read(client)
+        assert before == [(number + 1, b"%d" % number) for number in range(30)]
+    result = fork_files(tmp_path / "old", tmp_path / "new", size=size, with_groups=True)
+    assert result.groups == tuple(groups)
+    async with Spreading(tmp_path / "new", size, cluster=FORKED) as new:
+        await new.run()
+        async with client_of(new, FORKED) as client:
+            assert await read(client) == before
+            receipt = await client.append("orders", b"new", ordered=True, timeout=20.0)
+            assert receipt.global_position == len(before) + 1
+            assert (await read(client))[-1][1] == b"new"
+            topic = await client.describe_spread_topic("orders")
+            assert topic.groups == (groups[0], groups[1], groups[0])
+            assert [len(each.founders) for each in await client.list_groups()] == [min(size, 3), 1]

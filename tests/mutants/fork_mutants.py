@@ -18,7 +18,10 @@ from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Term
 from viewstamp.node import data_dir
 from viewstamp.node.fork_mark import ForkMark
+from viewstamp.streams.ledger import Ledger
 from viewstamp.streams.machine import Streams
+from viewstamp.streams.order import Order
+from viewstamp.wire.batch import Batch
 
 __all__ = ["FORK_MUTANTS"]
 
@@ -88,6 +91,31 @@ def readdress_for_ever() -> AbstractContextManager[None]:
     return patched(Readdressing, entry=entry)
 
 
+def fork_forgets_the_order() -> AbstractContextManager[None]:
+    original = Ledger._fork
+
+    def fork(self: Ledger, batch: Batch) -> Any:
+        self.state.order = Order()
+        return original(self, batch)
+
+    return patched(Ledger, _fork=fork)
+
+
+def fork_of_committed_groups() -> AbstractContextManager[None]:
+    """A group begins with what one member knows to be committed, which may lack records that the order names."""
+    original = judge.judge_source
+
+    def judge_source(disk: Disk, sources: Sequence[str], **more: Any) -> ForkSource:
+        return original(disk, sources, **{"basis": Basis.COMMITTED, **more})
+
+    return patched(judge, judge_source=judge_source)
+
+
+def fork_leaves_groups_in_place() -> AbstractContextManager[None]:
+    """The files of groups are not moved: the old ones stay, and the new ones stay where they were written."""
+    return patched(forking, directories_of_groups=lambda disk, directory: {})
+
+
 FORK_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -95,6 +123,24 @@ FORK_MUTANTS = {
             "fork-in-an-old-term",
             "the new records are in a term above those of the kept records only",
             fork_in_an_old_term,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-forgets-the-order",
+            "a new cluster with groups gives positions anew, from 1 on",
+            fork_forgets_the_order,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-of-committed-groups",
+            "a group begins with the part that one member knows to be committed",
+            fork_of_committed_groups,
+            rule="§10a",
+        ),
+        Mutant(
+            "fork-leaves-groups-in-place",
+            "the files of groups are not moved",
+            fork_leaves_groups_in_place,
             rule="§10a",
         ),
         Mutant(

@@ -1383,6 +1383,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/fork/test_fork.py::test_no_new_record_has_the_viewstamp_of_a_record_that_was_left_out"),
     ),
     Record(
+        "fork-forgets-the-order",
+        Case("tests/fork/test_groups.py::test_a_new_cluster_has_the_groups_with_their_logs_and_one_order"),
+    ),
+    Record(
+        "fork-of-committed-groups",
+        Case("tests/fork/test_groups.py::test_a_new_cluster_has_the_groups_with_their_logs_and_one_order"),
+    ),
+    Record(
+        "fork-leaves-groups-in-place",
+        Case("tests/fork/test_groups.py::test_a_new_cluster_has_the_groups_with_their_logs_and_one_order"),
+    ),
+    Record(
         "fork-with-the-old-disks",
         Case("tests/fork/test_fork.py::test_new_cluster_has_all_records_behind_a_new_identity"),
     ),

@@ -246,7 +246,7 @@ async def test_a_request_cannot_name_another_caller_for_the_audit_log(guarded: G
 def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     from viewstamp.streams.gate import _NEEDS
 
-    own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.FORK}
+    own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.FORK, Kind.FORK_GROUPS}
     own |= {
         Kind.ORDER,
         Kind.CONTEXT,

@@ -75,6 +75,7 @@ def print_new_cluster(
     if output is Output.JSON:
         members = [dict(zip(("id", "address", "data_dir"), row, strict=True)) for row in rows]
         fields = {"cluster_id": result.cluster, "from": result.source, "index": result.end - 1, "term": result.term}
+        fields["groups"] = list(result.groups)
         print_json({**fields, "members": members, "old_files": result.aside})
         return
     for finding in result.findings[:_FINDINGS_MAX]:
@@ -84,6 +85,8 @@ def print_new_cluster(
     )
     print(fitted(begins, sys.stdout))
     print_table(["node", "address", "data"], rows)
+    if result.groups:
+        print(f"with the groups {', '.join(map(str, result.groups))}")
     for place in result.aside.values():
         print(f"old files: {place}")
     if forking.tls is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,8 @@ from viewstamp.errors import CorruptionError
 from viewstamp.fork.judge import ForkSource
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
-from viewstamp.ids import Index, NodeId, Position, Term
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Position, Term
+from viewstamp.node.data_dir import directories_of_groups
 from viewstamp.node.snapshots.file import copy_snapshot
 from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replica import Snapshot
@@ -40,16 +41,28 @@ class Blueprint:
     """The term of the two records behind the old ones."""
     origin: str = ""
     """A text behind the id of the old cluster, for the audit log."""
+    group: GroupId = GROUP_0
+    groups: Sequence[Blueprint] = ()
+    """Of group 0: the other groups of the new cluster."""
+
+    @property
+    def placement(self) -> list[object]:
+        """The group in the record of the fork in group 0: its id, and the address and the disk of each founder."""
+        disks = self.membership.incarnations
+        return [int(self.group), {node: [address, disks[node]] for node, address in self.membership.addresses.items()}]
 
     def records(self, source: ForkSource) -> list[Batch]:
         """Return the two records behind the log of ``source``: the new membership, and the end of all sessions."""
         said = f"{source.cluster}, {self.origin}" if self.origin else source.cluster
-        origin = {"from": said, "cluster": self.cluster, "end": source.end}
+        origin: dict[str, object] = {"from": said, "cluster": self.cluster, "end": source.end}
         if source.start > 1:
             origin["begin"] = source.start
+        if self.groups:
+            origin["groups"] = [each.placement for each in self.groups]
+        kind = Kind.FORK_GROUPS if self.groups else Kind.FORK
         batches = [
             build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP),
-            build_batch([msgpack.packb(origin)], kind=Kind.FORK),
+            build_batch([msgpack.packb(origin)], kind=kind),
         ]
         index, before = Index(source.end), source.last_term
         for batch in batches:
@@ -98,12 +111,15 @@ def build(
             history=history.starts,
             commit_hint=end,
             log_id=log_id,
+            group=blueprint.group,
         )
     )
 
 
 def remove_files(disk: Disk, directory: str) -> None:
-    """Remove the files of an attempt that was interrupted; the directories stay."""
+    """Remove the files of an attempt that was interrupted, also those of groups; the directories stay."""
+    for group in directories_of_groups(disk, directory).values():
+        remove_files(disk, group)
     for path in (directory, f"{directory}/snapshots", f"{directory}/wal"):
         for name in disk.list_directory(path):
             if path != directory or name.startswith(CONTROL_NAMES):

@@ -27,8 +27,10 @@ from viewstamp.errors import ConfigError, CorruptionError, RequestError, Storage
 from viewstamp.fork.build import Blueprint, build, remove_files
 from viewstamp.fork.judge import ForkSource, check_unchanged, check_without_groups
 from viewstamp.host.interfaces import Disk, Lock
-from viewstamp.ids import NodeId, Term
+from viewstamp.ids import GROUP_0, GroupId, NodeId, Term
+from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
 from viewstamp.node.fork_mark import FORK_MARK_NAME, STAGING_NAME, ForkMark, ForkPhase, read_fork_mark
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.replay.replica import ReplicaFinding
 from viewstamp.wal.control_file import CONTROL_NAMES, read_control_state
 
@@ -52,7 +54,8 @@ class NewMember:
 class ForkResult:
     """The new cluster. ``end`` is the index behind its last record; ``term`` that of its first own records.
 
-    ``aside`` has the directory with the old files for each target that had some.
+    ``aside`` has the directory with the old files for each target that had some. ``groups`` are the other groups that
+    the new cluster has.
     """
 
     source: str
@@ -61,6 +64,7 @@ class ForkResult:
     end: int
     aside: dict[str, str]
     findings: list[ReplicaFinding]
+    groups: tuple[int, ...] = ()
 
 
 def fork(
@@ -107,7 +111,7 @@ def fork(
     blueprint = _blueprint(source, cluster, members, entropy, origin)
     with _locked(disk, directories):
         for directory in directories:
-            _check_target(disk, directory, owned)
+            _check_target(disk, directory, owned, keeps_groups=bool(source.groups))
         check_unchanged(disk, source)
         fork_id = f"{entropy.getrandbits(64):016x}"
         marks = {
@@ -125,31 +129,55 @@ def fork(
             for directory, mark in marks.items():
                 mark.place(disk, directory)
             for member, directory in zip(members, directories, strict=True):
-                build(
-                    disk,
-                    f"{directory}/{STAGING_NAME}",
-                    source,
-                    blueprint,
-                    node=member.node,
-                    log_id=entropy.randbytes(_LOG_ID_BYTES),
-                    segment_bytes=segment_bytes,
-                    on_bytes=on_bytes,
-                )
+                staging = f"{directory}/{STAGING_NAME}"
+                places = [(staging, source, blueprint)]
+                places += [
+                    (f"{staging}/{GROUPS_NAME}/{plan.group}", each.source, plan)
+                    for each, plan in zip(source.groups, blueprint.groups, strict=True)
+                    if member.node in plan.membership.addresses
+                ]
+                for place, log, plan in places:
+                    build(
+                        disk,
+                        place,
+                        log,
+                        plan,
+                        node=member.node,
+                        log_id=entropy.randbytes(_LOG_ID_BYTES),
+                        segment_bytes=segment_bytes,
+                        on_bytes=on_bytes,
+                    )
         except BaseException:
             _take_back(disk, directories)
             raise
-        return replace(_finish(disk, marks), findings=source.findings)
+        groups = tuple(int(each.placed.id) for each in source.groups)
+        return replace(_finish(disk, marks), findings=source.findings, groups=groups)
 
 
 def _blueprint(
     source: ForkSource, cluster: str, members: Sequence[NewMember], entropy: random.Random, origin: str
 ) -> Blueprint:
-    membership = Membership(
-        {member.node: member.address for member in members},
-        generation=source.membership.generation + 1 if source.membership is not None else 1,
-        incarnations={member.node: f"{entropy.getrandbits(64):016x}" for member in members},
-    )
-    return Blueprint(cluster=cluster, membership=membership, term=Term(source.term + 1), origin=origin)
+    def of(log: ForkSource, voters: Sequence[NewMember], group: GroupId, groups: Sequence[Blueprint] = ()) -> Blueprint:
+        membership = Membership(
+            {member.node: member.address for member in voters},
+            generation=log.membership.generation + 1 if log.membership is not None else 1,
+            incarnations={member.node: f"{entropy.getrandbits(64):016x}" for member in voters},
+        )
+        term = Term(log.term + 1)
+        return Blueprint(
+            cluster=cluster, membership=membership, term=term, origin=origin, group=group, groups=tuple(groups)
+        )
+
+    groups = [of(each.source, _founders(each.placed, members), each.placed.id) for each in source.groups]
+    return of(source, members, GROUP_0, groups)
+
+
+def _founders(placed: PlacedGroup, members: Sequence[NewMember]) -> list[NewMember]:
+    """Return the new members that host a group: those of the founders' names, then others, up to the same number."""
+    number = min(len(placed.members), len(members))
+    turn = placed.id % len(members)  # The others begin at another member for each group, so that groups spread.
+    others = [member for member in (*members[turn:], *members[:turn]) if member.node not in placed.members]
+    return [*(member for member in members if member.node in placed.members), *others][:number]
 
 
 def _take_back(disk: Disk, directories: Sequence[str]) -> None:
@@ -222,8 +250,9 @@ def _check(source: ForkSource, cluster: str, members: Sequence[NewMember]) -> No
             raise RequestError(f"two members have the {what} {twice[0]}", remedy="give each member its own")
 
 
-def _check_target(disk: Disk, directory: str, owned: set[str]) -> None:
-    check_without_groups(disk, directory)
+def _check_target(disk: Disk, directory: str, owned: set[str], *, keeps_groups: bool) -> None:
+    if directory not in owned or not keeps_groups:
+        check_without_groups(disk, directory)
     mark = read_fork_mark(disk, directory)
     if mark is not None and _is_decided(disk, mark):
         raise ConfigError(
@@ -285,7 +314,13 @@ def _move_all(disk: Disk, source: str, target: str) -> None:
 
 
 def _files(disk: Disk, directory: str) -> Iterator[str]:
-    """Yield the files of a data directory that belong to its cluster, relative to it; the control file last."""
+    """Yield the files of a data directory that belong to its cluster, relative to it; the control file last.
+
+    Those of other groups come first.
+    """
+    for group, path in directories_of_groups(disk, directory).items():
+        for name in _files(disk, path):
+            yield f"{GROUPS_NAME}/{group}/{name}"
     for place in _PLACES:
         for name in disk.list_directory(f"{directory}/{place}"):
             yield f"{place}/{name}"

@@ -9,10 +9,11 @@ from enum import Enum
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.enums import fast_members
-from viewstamp.errors import ConfigError, CorruptionError, RequestError
+from viewstamp.errors import ConfigError, CorruptionError, NoQuorumError, RequestError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import Index, Term
 from viewstamp.node.data_dir import GROUPS_NAME, directories_of_groups
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.replay.chain import Chain, build_chain
 from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replay import OfflineReplay
@@ -21,7 +22,11 @@ from viewstamp.replay.visible import ReplayPlan
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Basis", "ForkSource", "check_unchanged", "check_without_groups", "judge_source"]
+__all__ = ["Basis", "ForkSource", "GroupSource", "check_unchanged", "check_without_groups", "judge_source"]
+
+
+_ABOUT_GROUPS = ("other group", "other groups")
+"""The kinds of the findings that other groups are not read."""
 
 
 @fast_members
@@ -35,6 +40,14 @@ class Basis(Enum):
     there that the cluster did not commit."""
     SURVIVORS = "the best log of the files that are left"
     """Acknowledged records may be missing, and records may be there that were never acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSource:
+    """An established group of the old cluster: its placement, and the log that its members elect."""
+
+    placed: PlacedGroup
+    source: ForkSource
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +66,7 @@ class ForkSource:
       term: the highest term that any of the files knows.
       is_majority: whether a majority of the old members chose this log.
       control: the control files of each directory, as they were before it was read.
+      groups: the other groups that the new cluster has too, each with its own log.
     """
 
     cluster: str
@@ -69,6 +83,7 @@ class ForkSource:
     is_majority: bool
     findings: list[ReplicaFinding]
     control: dict[str, bytes] = field(default_factory=dict)
+    groups: list[GroupSource] = field(default_factory=list)
 
     @property
     def replicas(self) -> Sequence[ReplicaFiles]:
@@ -150,9 +165,13 @@ def judge_source(
     basis: Basis = Basis.ELECTED,
     until: int | None = None,
     until_time: int | None = None,
+    with_groups: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> ForkSource:
     """Read the files and choose the log; blocking. Nothing is changed.
+
+    With ``with_groups`` each established group is judged too, by the same rule, from ``groups/`` in the directories.
+    The logs of majorities of group 0 and of each group never contradict each other: see the design note.
 
     Args:
       disk: the disk with the files.
@@ -160,18 +179,24 @@ def judge_source(
       basis: the rule.
       until: the last index to keep; None = all. A batch is kept or left out as a whole.
       until_time: keep batches up to this log time, in microseconds since 1970; None = all.
+      with_groups: whether the other groups are judged too; only with ``ELECTED``, and without a cut.
       on_bytes: called now and then with the bytes read since the last call.
 
     Raises:
-      NoQuorumError: with ``ELECTED``, fewer members than a majority.
+      NoQuorumError: with ``ELECTED``, fewer members than a majority, of group 0 or of another group.
       ConfigError: a path has no log, the directories do not belong together, hold other groups than group 0, or have a
         newer format; or a process uses one.
       CorruptionError: records are missing or damaged in all directories.
       RequestError: the files do not reach back to ``until``.
     """
     directories = find_replicas(disk, sources)
-    for directory in directories:
-        check_without_groups(disk, directory)
+    has_groups = with_groups and any(directories_of_groups(disk, directory) for directory in directories)
+    if has_groups:
+        assert basis is Basis.ELECTED, "a cut of several logs has to be the one that majorities elect"
+        assert until is None, "the order of the records would be cut, and the records would not"
+    else:
+        for directory in directories:
+            check_without_groups(disk, directory)
     control = {directory: _control_of(disk, directory) for directory in directories}
     replicas = [read_replica(disk, directory, on_bytes=on_bytes) for directory in directories]
     for replica in replicas:
@@ -183,7 +208,34 @@ def judge_source(
     chain, plan, is_majority, findings = _choose(disk, replicas, basis)
     source = _cut(chain, plan, basis, is_majority, findings, until=until, until_time=until_time)
     source.control = control
+    if has_groups:
+        source.groups = _judge_groups(disk, directories, plan, on_bytes)
+        source.findings = [each for each in findings if each.kind not in _ABOUT_GROUPS]
+        source.findings += [finding for each in source.groups for finding in each.source.findings]
     return source
+
+
+def _judge_groups(
+    disk: Disk, directories: Sequence[str], plan: ReplayPlan | None, on_bytes: Callable[[int], None]
+) -> list[GroupSource]:
+    """Return the established groups, each with the log that its members elect. Raises as :func:`judge_source`."""
+    assert plan is not None, "an elected log is replayed"
+    found = []
+    for placed in plan.groups:
+        paths = [path for each in directories if (path := directories_of_groups(disk, each).get(str(placed.id)))]
+        paths = [path for path in paths if disk.list_directory(f"{path}/wal")]
+        if not paths:
+            raise NoQuorumError(
+                f"no directory of group {placed.id} was found, which {', '.join(placed.members)} host; nothing was"
+                " changed",
+                remedy=f"put the directories {GROUPS_NAME}/{placed.id} back; to go on with group 0 alone, move"
+                f" {GROUPS_NAME}/ of all nodes to a place outside of the data directories, and repeat the command",
+            )
+        try:
+            found.append(GroupSource(placed, judge_source(disk, paths, on_bytes=on_bytes)))
+        except NoQuorumError as error:
+            raise NoQuorumError(f"group {placed.id}: {error.message}", remedy=error.remedy) from error
+    return found
 
 
 def check_without_groups(disk: Disk, directory: str) -> None:
@@ -210,6 +262,8 @@ def check_unchanged(disk: Disk, source: ForkSource) -> None:
     Raises:
       ConfigError: a directory has changed.
     """
+    for each in source.groups:
+        check_unchanged(disk, each.source)
     for directory, before in source.control.items():
         if _control_of(disk, directory) != before:
             raise ConfigError(

@@ -159,7 +159,8 @@ class Forking:
             raise ConfigError(
                 "none of the nodes has data", remedy="name the data directories of the old members by --from"
             )
-        return judge_source(RealDisk(), paths, basis=Basis.SURVIVORS if survivors else Basis.ELECTED)
+        basis = Basis.SURVIVORS if survivors else Basis.ELECTED
+        return judge_source(RealDisk(), paths, basis=basis, with_groups=not survivors)
 
     def run(self, source: ForkSource, on_bytes: Callable[[int], None] = lambda _: None) -> ForkResult:
         """Write the settings and the files; blocking.
@@ -213,12 +214,23 @@ class Forking:
 
 def remove_empty_directories(data_dirs: Iterable[str]) -> None:
     """Remove the directories that a fork leaves behind in the data directories of the new members."""
+    from viewstamp.node.data_dir import GROUPS_NAME
     from viewstamp.node.fork_mark import STAGING_NAME
 
     for directory in data_dirs:
-        for name in ("snapshots", "wal", ""):
-            with suppress(OSError):  # It is not empty, or does not exist.
-                os.rmdir(os.path.join(directory, STAGING_NAME, name))
+        staging = os.path.join(directory, STAGING_NAME)
+        groups = os.path.join(staging, GROUPS_NAME)
+        with suppress(OSError):
+            for group in os.listdir(groups):
+                _remove_empty(os.path.join(groups, group))
+            os.rmdir(groups)
+        _remove_empty(staging)
+
+
+def _remove_empty(directory: str) -> None:
+    for name in ("snapshots", "wal", ""):
+        with suppress(OSError):  # It is not empty, or does not exist.
+            os.rmdir(os.path.join(directory, name))
 
 
 def members_target(membership: Membership, cluster: str, tls: TlsFiles | None) -> ClusterTarget:

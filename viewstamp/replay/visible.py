@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import TopicId
+from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.replay.chain import Chain, Gap
 from viewstamp.replay.headers import HEADER_ONLY
@@ -75,6 +76,8 @@ class ReplayPlan:
     count: array[int] = field(default_factory=lambda: array("I"))
     log_time: array[int] = field(default_factory=lambda: array("q"))
     place: array[int] = field(default_factory=lambda: array("I"))
+    groups: list[PlacedGroup] = field(default_factory=list)
+    """The established groups beside group 0, as its state has them."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -179,12 +182,10 @@ class _Planner:
             if chain.link(place).end <= chain.commit_end:
                 known = len(plan)
         plan.topics = {int(id_): topic.name for id_, topic in state.topics.items()}
-        for group in state.placements.groups.values():
-            if group.is_established:  # Its members may be other machines than those whose directories were named.
-                text = (
-                    f"the cluster also has group {group.id} on {', '.join(group.members)}, whose records are not read"
-                )
-                self._find("other group", chain.replicas[0].directory, text)
+        plan.groups = [group for group in state.placements.groups.values() if group.is_established]
+        for group in plan.groups:  # Its members may be other machines than those whose directories were named.
+            text = f"the cluster also has group {group.id} on {', '.join(group.members)}, whose records are not read"
+            self._find("other group", chain.replicas[0].directory, text)
         below = list(self._below(state, next_positions, begin, start))[::-1]
         return self._kept(state, below, known)
 
@@ -360,7 +361,7 @@ class _Planner:
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
         away: list[VisibleItem] = []
         holes = _ends_of_holes(itertools.chain(below, plan), first, archived)
-        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived)
+        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived, groups=plan.groups)
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:

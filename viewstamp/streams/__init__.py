@@ -154,6 +154,8 @@ Decisions per kind of batch
   FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups, spread
                   |                                                        | topics and actors, the order, and the runs
                   |                                                        | that are not committed; an audit entry
+  FORK_GROUPS     | never admitted: a fork of a cluster with groups        | forgets all sessions, other groups than it
+                  | writes it                                              | names, and runs as FORK; an audit entry
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

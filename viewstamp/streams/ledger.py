@@ -51,6 +51,7 @@ class Ledger:
             Kind.FORGET_SINK: self._forget_sink,
             Kind.COMMIT: self._commit,
             Kind.FORK: self._fork,
+            Kind.FORK_GROUPS: self._fork,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
@@ -247,13 +248,18 @@ class Ledger:
 
     def _fork(self, batch: Batch) -> Answer:
         source, end = decode_fields(batch, **{"from": str, "end": int})
-        self.state.order = Order()
         what = f"up to index {end - 1} of cluster {source}"
         self.state.access.note(batch, "fork", what, by="owner of the files")
-        # The other groups stay with the cluster that was forked, and with them the records of all streams and the
-        # instances of spread actors.
-        self.state.placements, self.state.spread = Placements(), SpreadTopics()
-        self.state.spread_actors = SpreadActors()
+        if batch.kind is Kind.FORK_GROUPS:
+            (groups,) = decode_fields(batch, groups=list)
+            self.state.placements = self.state.placements.forked(groups)
+            self.state.note(batch.kind, *self.state.placements.groups)
+        else:
+            # The other groups stay with the cluster that was forked, and with them the records of all streams and the
+            # instances of spread actors.
+            self.state.order = Order()
+            self.state.placements, self.state.spread = Placements(), SpreadTopics()
+            self.state.spread_actors = SpreadActors()
         # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
         begin = decode_optional(batch, "begin", 1)
         self.state.runs.fork(source.partition(",")[0], self.state.log_time, log_begin=begin)

@@ -205,7 +205,7 @@ class Streams:
             case Kind.SPREAD_ACTOR:
                 self._ledger.apply(batch)
                 return self._apply_spread_actor(batch)
-            case Kind.FORK:
+            case Kind.FORK | Kind.FORK_GROUPS:
                 self._ledger.apply(batch)
                 return self._apply_fork(batch)
             case _:

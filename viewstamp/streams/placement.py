@@ -29,11 +29,11 @@ neither apply nor skip the record without a state that differs from the others'.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from viewstamp.errors import RequestError
+from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, name_of
 from viewstamp.node.placement_queries import CancelledGroupsQuery, GroupsQuery, PlacedGroup, PlacementQuery
 from viewstamp.node.state_machine import Query
@@ -131,6 +131,32 @@ class Placements:
                 if group.id in self.groups:
                     self._cancel(group, Index(batch.first_index))
         return group
+
+    def forked(self, rows: Sequence[object]) -> Placements:
+        """Return the placements of a new cluster, which has these of the established groups, on other disks.
+
+        Args:
+          rows: of each group its id, and a map from the name of each founder to [address, incarnation].
+
+        Raises:
+          CorruptionError: a row is malformed, or is not of an established group.
+        """
+        kept: dict[GroupId, PlacedGroup] = {}
+        for row in rows:
+            try:
+                number, founders = cast("tuple[int, dict[str, list[str]]]", row)
+                members = {NodeId(name): address for name, (address, _) in founders.items()}
+                incarnations = {NodeId(name): incarnation for name, (_, incarnation) in founders.items()}
+                group = self.groups[GroupId(number)]
+            except (TypeError, ValueError, KeyError, AttributeError) as error:
+                raise _unforkable(row) from error
+            if not group.is_established or not members:
+                raise _unforkable(row)
+            kept[group.id] = replace(group, members=members, incarnations=incarnations)
+        forked = Placements()
+        forked.groups = {group: kept[group] for group in self.groups if group in kept}
+        forked._by_stream = {stream: group for stream, group in self._by_stream.items() if group in kept}
+        return forked
 
     def answer(self, query: Query[Any]) -> object:
         """Return the answer to a query about groups. Raises RequestError as :meth:`find_settled` does."""
@@ -331,6 +357,16 @@ def _check_members(members: dict[Any, Any]) -> None:
                 f"a group cannot have the founder {brief_repr(node)}, which is the id of one of its disks",
                 remedy=f"give the name of the node, {name_of(node)}",
             )
+
+
+def _unforkable(row: object) -> CorruptionError:
+    return CorruptionError(
+        f"the record of a fork has {brief_repr(row)} for a group",
+        path="the log",
+        expected="an established group with the addresses and the disks of its founders",
+        found=brief_repr(row),
+        remedy="fork the files of the old cluster again",
+    )
 
 
 def is_stream_name(name: object) -> bool:

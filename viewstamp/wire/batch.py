@@ -129,6 +129,7 @@ class Kind(IntEnum):
     TRIM_SPREAD = 33
     SPREAD_ACTOR = 34
     CONFIGURE_SCHEMA = 39
+    FORK_GROUPS = 45
 
 
 _KINDS = {int(kind): kind for kind in Kind}
