@@ -9,8 +9,10 @@ import pytest
 
 from tests.backup.cases import FAST, SMALL, back_up, cluster_of, fill, store_in
 from tests.processes import eventually, leader_of
+from tests.replay import members
 from viewstamp.backup.catalogue import BackupCatalogue
 from viewstamp.backup.create import BackupOptions
+from viewstamp.backup.files_source import FilesSource
 from viewstamp.backup.verify import BackupReader
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import CorruptionError, DirectoryInUseError, UnavailableError, WrongClusterError
@@ -201,3 +203,19 @@ async def test_no_node_answers(tmp_path: Path) -> None:
         with pytest.raises(UnavailableError, match="no member of the cluster is running"):
             await back_up(store_in(tmp_path / "target"), client, options=BackupOptions(attempts=1))
     assert FAST.attempts > 1
+
+
+async def test_a_backup_of_files_says_what_is_archived() -> None:
+    """The files of the archive are not in a backup, so whoever restores it has to keep them."""
+    log = members.orders(3)
+    log.topic("others")
+    prepared = log.command(Kind.PREPARE_RUN, topic=1, first=1, end=5)
+    run: dict[str, object] = {"run": prepared.first_index, "records": 4, "size": 7, "digest": bytes(32)}
+    log.command(Kind.COMMIT_RUN, **run, first_index=3, end_index=7, first_time=3, last_time=4)
+    disk = members.cluster(log)
+    point = await FilesSource.open(disk, ["/n1", "/n2"]).describe()
+    assert [(each["name"], each["last_position"], each.get("archived_last")) for each in point.topics] == [
+        ("orders", 6, 4),
+        ("others", 0, None),
+    ]
+    assert (await FilesSource.open(disk, ["/n1"]).describe()).topics == (), "without a majority they are not known"

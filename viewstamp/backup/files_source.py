@@ -50,7 +50,10 @@ class FilesSource:
             return cls(disk, judge_source(disk, directories, basis=Basis.COMMITTED), is_majority=False)
 
     async def describe(self) -> LogPoint:
-        """Describe the log; as ``BackupSource``. The checksums of the state are unknown, because nothing runs."""
+        """Describe the log; as ``BackupSource``.
+
+        The checksums of the state, sinks and actors are unknown, because nothing runs; the topics only with a majority.
+        """
         source = self._source
         snapshots = await in_thread(self._offers)
         return LogPoint(
@@ -62,6 +65,7 @@ class FilesSource:
             log_time=source.last_log_time,
             history=source.history(source.snapshots[-1] if source.snapshots else None),
             snapshots=snapshots,
+            topics=tuple(source.plan.described) if source.plan is not None else (),
         )
 
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:

@@ -86,7 +86,8 @@ def create(
 
             pruned = prune_store(store, keep)
     if output is Output.JSON:
-        print_json({**_fields(manifest), "pruned": asdict(pruned) if pruned is not None else None})
+        fields = {**_fields(manifest), "archived": manifest.archived}
+        print_json({**fields, "pruned": asdict(pruned) if pruned is not None else None})
         return
     print(f"backup {manifest.id} of cluster {manifest.cluster}, from {manifest.node}")
     rows: list[tuple[str, object]] = [
@@ -152,7 +153,8 @@ def _create(
         if not source.is_majority:
             progress.note(
                 "WARNING: these files are no majority of the members: the backup has only the records that they are"
-                " known to have committed, and later acknowledged records may be missing"
+                " known to have committed, and later acknowledged records may be missing. It does not say which records"
+                " are in the archive, whose files it does not contain"
             )
         elif source.has_lost_power:
             progress.note("WARNING: a member lost power in interval mode, so acknowledged records may be missing")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from viewstamp.ids import Index, Position, RunId, TopicId
 from viewstamp.node.state_machine import Query
 from viewstamp.value_class import value_class
@@ -19,6 +21,7 @@ __all__ = [
     "RunQuery",
     "RunsQuery",
     "UnneededRunsQuery",
+    "note_archived",
 ]
 
 
@@ -150,3 +153,8 @@ class OrphansQuery(Query[list[int]]):
     """Those of the ids of this cluster's objects that no run has, or will ever have; rising."""
 
     ids: tuple[int, ...]
+
+
+def note_archived(topic: dict[str, Any], archived_end: Position) -> dict[str, Any]:
+    """Return the map of a topic for a backup; with archived records also ``archived_last``, the last such position."""
+    return {**topic, "archived_last": archived_end - 1} if archived_end > topic["first_position"] else topic

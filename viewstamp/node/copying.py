@@ -14,7 +14,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError, TrimmedError
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk
-from viewstamp.node.archive_queries import ArchiveQuery
+from viewstamp.node.archive_queries import ArchiveQuery, note_archived
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.parts import Parts
 from viewstamp.node.placement_queries import GroupsQuery
@@ -62,11 +62,7 @@ def describe_log(options: NodeOptions, parts: Parts) -> dict[str, object]:
 def _topics(machine: StateMachine) -> list[dict[str, Any]]:
     """Return the maps of the topics; of those with archived records with ``archived_last``, the last such position."""
     topics = machine.query(TopicsQuery())
-    for topic in topics:
-        found = machine.query(ArchiveQuery(topic["name"]))
-        if found.archived_end > found.first_position:
-            topic["archived_last"] = found.archived_end - 1
-    return topics
+    return [note_archived(topic, machine.query(ArchiveQuery(topic["name"])).archived_end) for topic in topics]
 
 
 async def copy_snapshot(

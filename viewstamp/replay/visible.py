@@ -16,11 +16,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import TopicId
+from viewstamp.node.archive_queries import note_archived
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.replay.chain import Chain, Gap
@@ -76,6 +77,8 @@ class ReplayPlan:
     count: array[int] = field(default_factory=lambda: array("I"))
     log_time: array[int] = field(default_factory=lambda: array("q"))
     place: array[int] = field(default_factory=lambda: array("I"))
+    described: list[dict[str, Any]] = field(default_factory=list)
+    """The topics at the end of the log, as a backup describes them."""
     groups: list[PlacedGroup] = field(default_factory=list)
     """The established groups beside group 0, as its state has them."""
 
@@ -362,6 +365,9 @@ class _Planner:
         away: list[VisibleItem] = []
         holes = _ends_of_holes(itertools.chain(below, plan), first, archived)
         kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived, groups=plan.groups)
+        kept.described = [
+            note_archived(topic.describe(), state.runs.archived_end(topic)) for topic in state.topics.values()
+        ]
         for at, item in enumerate(itertools.chain(below, plan), -len(below)):
             skip = max(first[item.topic] - item.first_position, 0)
             if skip >= item.count:
