@@ -197,6 +197,7 @@ def test_a_limit_of_nothing_is_refused(option: str) -> None:
     ("streaming", "options"),
     [
         (True, {"endingPosition": "9"}),
+        (True, {"endingTimestamp": "0"}),
         (True, {"pushFilters": "true"}),
         (False, {"maxRecordsPerTrigger": "9"}),
         (False, {"maxBytesPerTrigger": "9"}),
@@ -327,6 +328,7 @@ def test_two_names_of_one_option_have_to_agree() -> None:
     [
         ("startingOffsets", '{"flights":{"0":23}}', "write startingPosition"),
         ("startingOffsetsByTimestamp", "{}", "write startingTimestamp"),
+        ("endingOffsetsByTimestamp", "{}", "write endingTimestamp"),
         ("subscribePattern", "f.*", "name the topics in option topic"),
         ("assign", "{}", "name the topics in option topic"),
         ("kafka.group.id", "g", "there are no consumer groups"),

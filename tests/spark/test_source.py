@@ -196,6 +196,22 @@ def test_a_starting_timestamp_is_exact(cluster: RunningCluster, topic: str) -> N
         assert positions(cluster, topic, startingTimestamp=time) == expected
 
 
+def test_an_ending_timestamp_is_exact_and_pushed_times_cut_it(cluster: RunningCluster, topic: str) -> None:
+    """It is the first log time that is not read, as endingPosition is the first position."""
+    records = append_over_times(cluster, topic, 5)
+    times = sorted({record.timestamp for record in records})
+    for time in (times[0], times[0] + 1, times[3], times[3] + 1, times[-1] + 1):
+        expected = [record.position for record in records if record.timestamp < time]
+        assert positions(cluster, topic, endingTimestamp=time) == expected
+        assert positions(cluster, topic, endingTimestamp=time, startingPosition=3) == [at for at in expected if at >= 3]
+    reader = batch_reader(parse(cluster, topic, pushFilters=True, endingTimestamp=times[3]), spark_schema())
+    assert isinstance(reader, FilteringBatchReader)
+    low = pa.scalar(times[1], pa.timestamp("us", tz="UTC")).as_py()
+    assert list(reader.pushFilters([GreaterThanOrEqual(("timestamp",), low)])) == []
+    covered = [position for part in reader.partitions() for position in range(part.start, part.end)]
+    assert covered == [record.position for record in records if times[1] <= record.timestamp < times[3]]
+
+
 def test_pushed_times_are_exact_and_both_ends_cut(cluster: RunningCluster, topic: str) -> None:
     """Spark does not apply a pushed comparison again."""
     records = append_over_times(cluster, topic, 4)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-__all__ = ["EVERYTHING", "Cut", "push"]
+__all__ = ["EVERYTHING", "Cut", "before", "push"]
 
 _END = 1 << 63
 """After every position and every time."""
@@ -41,12 +41,17 @@ class Cut:
 EVERYTHING = Cut()
 
 
-def push(filters: Sequence[Filter]) -> tuple[Cut, list[Filter]]:
-    """Return the records that all of ``filters`` together leave, and the filters that Spark still has to apply.
+def before(time: int | None) -> Cut:
+    """Return the records before a log time; None = all."""
+    return EVERYTHING if time is None else Cut(times=(0, time))
+
+
+def push(filters: Sequence[Filter], cut: Cut = EVERYTHING) -> tuple[Cut, list[Filter]]:
+    """Return the records of ``cut`` that all of ``filters`` leave, and the filters that Spark still has to apply.
 
     Positions and log times increase along a topic, so a comparison with a constant is exactly a range of positions.
     """
-    cut, rest = EVERYTHING, []
+    rest = []
     for condition in filters:
         pushed = _push(cut, condition)
         if pushed is None:

@@ -159,6 +159,8 @@ class SourceOptions:
     """Microseconds since 1970: begin at the first record with this log time or later, instead of at a position."""
     ending_position: Mapping[str, Bound]
     """Batch only: the first position that is not read."""
+    ending_timestamp: int | None = None
+    """Batch only: microseconds since 1970: read only records with a log time before it; None = all."""
     max_records_per_trigger: int | None = None
     """Streaming only, like the next one: the limit of one micro-batch, over all topics; None = no limit."""
     max_bytes_per_trigger: int | None = None
@@ -191,7 +193,7 @@ class SourceOptions:
         """
         given = _read(options, _SOURCE, "source", table)
         if streaming:
-            batches = ("endingPosition", "pushFilters")
+            batches = ("endingPosition", "endingTimestamp", "pushFilters")
             _refuse(given, batches, "a streaming source", "leave it out, or use spark.read")
         else:
             triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
@@ -460,6 +462,7 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "startingPosition": _bounds,
     "startingTimestamp": _timestamp,
     "endingPosition": _bounds,
+    "endingTimestamp": _timestamp,
     "maxRecordsPerTrigger": _count,
     "maxBytesPerTrigger": _count,
     "failOnDataLoss": _flag,
@@ -489,8 +492,7 @@ _KAFKAS: Final[Mapping[str, str]] = {
 offsets of partitions and count from 0."""
 _KAFKAS_HINTS: Final[Mapping[str, str]] = {
     "startingOffsetsByTimestamp": "write startingTimestamp: a log time in ISO 8601 for all topics",
-    "endingOffsetsByTimestamp": "filter by the column timestamp, with pushFilters=true",
-    "endingTimestamp": "filter by the column timestamp, with pushFilters=true",
+    "endingOffsetsByTimestamp": "write endingTimestamp: a log time in ISO 8601 for all topics",
     "subscribePattern": "name the topics in option topic, with commas: there are no patterns",
     "assign": "name the topics in option topic, with commas: a topic is one sequence of positions, without partitions",
     "includeHeaders": "leave it out: headers are always in the column headers",

@@ -12,7 +12,7 @@ from viewstamp.client.results import TopicInfo
 from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.spark.archived import RunRange, pieces_of, read_run
 from viewstamp.spark.blocking_client import blocking_client
-from viewstamp.spark.filters import EVERYTHING, Cut, push
+from viewstamp.spark.filters import EVERYTHING, Cut, before, push
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, starting_position
 from viewstamp.spark.records import join, to_record_batch
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.cut: Cut = EVERYTHING
+        self.cut = before(options.ending_timestamp)
 
     def partitions(self) -> list[TopicRange]:
         """Ask for the ends of the topics, and return the part of each task.
@@ -73,7 +73,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Keep the conditions that reduce ranges; return those that Spark has to apply."""
-        self.cut, rest = push(filters)
+        self.cut, rest = push(filters, before(self.options.ending_timestamp))
         return rest
 
 
