@@ -28,7 +28,8 @@ The parts
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
   * ``archived.py``: archived records, read by tasks from the files of runs.
   * ``ranges.py``: the positions to read, in pieces; ``filters.py``: conditions that reduce them.
-    ``whole_rows.py``: a whole row as one value. ``remedies.py``: errors that show their remedy in Spark's tracebacks.
+    ``whole_rows.py``: a whole row as one value; ``typed_rows.py``: the fields of rows as columns. ``remedies.py``:
+    errors that show their remedy in Spark's tracebacks.
   * ``wal_source.py``: ``format("viewstamp-wal")``, the segment files of stopped nodes.
 
 Tables

@@ -175,7 +175,7 @@ def read_run(options: SourceOptions, part: RunRange) -> Iterator[pa.RecordBatch]
         position = part.start
         try:
             for table in _open(_store(options.archive), part).read(part.start, part.end):
-                for batch in from_run(table, part.topic, options.columns):
+                for batch in from_run(table, part.topic, options.read_columns):
                     yield batch
                     position += batch.num_rows
         except CorruptionError as error:

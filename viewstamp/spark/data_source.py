@@ -6,7 +6,6 @@ only when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -41,7 +40,7 @@ class ViewstampDataSource(DataSource):
         return "viewstamp"
 
     def schema(self) -> StructType:
-        """Return the columns that a read gives: all, or those of the option ``columns``.
+        """Return the columns that a read gives: all, or those of the option ``columns``; with ``rows`` the fields too.
 
         Raises:
           ConfigError: an option is wrong.
@@ -49,6 +48,10 @@ class ViewstampDataSource(DataSource):
         from viewstamp.spark.records import spark_schema
 
         with remedies():
+            if (rows := SourceOptions.rows_of(self.options)) is not None:
+                from viewstamp.spark.typed_rows import row_columns
+
+                return row_columns(rows)
             table = SourceOptions.table_of(self.options) if is_table(self.options) else None
             return spark_schema(SourceOptions.columns_of(self.options), table)
 
@@ -63,7 +66,7 @@ class ViewstampDataSource(DataSource):
 
         with remedies():
             options = SourceOptions.parse(self.options, streaming=False, table=table_options(schema))
-            _check_columns(schema, options.columns)
+            options = _check_columns(schema, options)
             return batch_reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
@@ -77,7 +80,7 @@ class ViewstampDataSource(DataSource):
 
         with remedies():
             options = SourceOptions.parse(self.options, streaming=True, table=table_options(schema))
-            _check_columns(schema, options.columns)
+            options = _check_columns(schema, options)
             return stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -107,16 +110,22 @@ class ViewstampDataSource(DataSource):
             return stream_writer(SinkOptions.parse(self.options, streaming=True, table=table_options(schema)), schema)
 
 
-def _check_columns(schema: StructType, columns: Sequence[str]) -> None:
+def _check_columns(schema: StructType, options: SourceOptions) -> SourceOptions:
+    """Return the options, with the schema of the rows if they are read. Raises ConfigError for columns of the user."""
     from viewstamp.spark.records import spark_schema, without_metadata
 
-    asked, ours = without_metadata(schema), spark_schema(columns)
+    if options.rows:
+        from viewstamp.spark.typed_rows import with_rows
+
+        return with_rows(options, schema)
+    asked, ours = without_metadata(schema), spark_schema(options.columns)
     if asked != ours:
         raise ConfigError(
             f"the requested schema is {asked.simpleString()}, but a topic has {ours.simpleString()}",
             remedy="leave out .schema(...), or the columns of CREATE TABLE; choose columns with the option columns,"
             " and change them with select(...) and cast(...)",
         )
+    return options
 
 
 def _check_appends(overwrite: bool, remedy: str) -> None:

@@ -174,10 +174,19 @@ class SourceOptions:
     """The most records of one task; None = only bytes decide."""
     archive: str = ""
     """The directory or the URL of the archive, from which tasks read archived records; "" = from nodes."""
+    rows: bool = False
+    """The fields of the topic's rows are columns, behind ``columns``."""
+    row_schema: str = ""
+    """With ``rows``: the schema of the rows, as the driver has asked for it."""
     connect_seconds: int = CONNECT_SECONDS
     """Seconds for which the driver waits for a cluster if all of its addresses refuse connections."""
     tls: TlsFiles | None = None
     """The client's certificate, in files on every executor; None = a cluster without TLS."""
+
+    @property
+    def read_columns(self) -> tuple[str, ...]:
+        """The columns that a task has to read: with ``rows`` also those of which rows and messages are made."""
+        return (*dict.fromkeys((*self.columns, "position", "value")),) if self.rows else self.columns
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool, table: Mapping[str, str] | None = None) -> Self:
@@ -206,6 +215,7 @@ class SourceOptions:
                 remedy='write .option("topic", "NAME"), or several: "NAME,NAME"; Spark keeps the options of'
                 " a table only if CREATE TABLE made it without columns, not if saveAsTable or AS SELECT made it",
             )
+        _check_rows(given)
         topics = given.pop("topic")
         starts = _for_each(topics, "startingPosition", given.pop("startingPosition", "earliest"))
         ends = _for_each(topics, "endingPosition", given.pop("endingPosition", "latest"))
@@ -227,6 +237,24 @@ class SourceOptions:
         """
         cls.parse(options, streaming=False)
         return {_find(name, value, _SOURCE, "source"): value for name, value in options_of(options).items()}
+
+    @classmethod
+    def rows_of(cls, options: Mapping[str, str]) -> Self | None:
+        """Return what is needed to ask for the schema of a topic; None = the option ``rows`` is not given.
+
+        Spark asks for the columns before it knows the kind of query, so the options are checked in part.
+
+        Raises:
+          ConfigError: an option is unknown or has a wrong value, or these are the options of a table.
+        """
+        if not _read(options, _SOURCE, "source").get("rows"):
+            return None
+        if is_table(options):
+            raise ConfigError("a table cannot have the option rows", remedy="make a view: df.createTempView(...)")
+        kept = {*_ADDRESS, "columns", "rows", "connectSeconds"}
+        given = options_of(options).items()
+        shared = {name: value for name, value in given if _find(name, value, _SOURCE, "source") in kept}
+        return cls.parse(shared, streaming=False)
 
     @staticmethod
     def columns_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -470,6 +498,7 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "minPartitions": _partitions,
     "maxRecordsPerPartition": _count,
     "archive": _archive,
+    "rows": _flag,
     "connectSeconds": _whole,
     **dict.fromkeys(_TLS, _text),
 }
@@ -611,6 +640,14 @@ def _find(name: str, value: str, known: Mapping[str, _Check], where: str) -> str
     elif hint is None and name.lower().startswith("kafka."):
         hint = "leave it out, because there is no Kafka client that reads it"
     raise ConfigError(f"the {where} has no option {name}", remedy=hint or _nearest(name, known))
+
+
+def _check_rows(given: dict[str, Any]) -> None:
+    """With ``rows`` there is one topic, and no other column unless ``columns`` names it."""
+    if given.get("rows"):
+        given.setdefault("columns", ())
+        if len(given["topic"]) > 1:
+            raise ConfigError("rows is given for several topics", remedy="read each, and union(...) them")
 
 
 def _refuse(given: Mapping[str, object], names: Iterable[str], where: str, remedy: str) -> None:

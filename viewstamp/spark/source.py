@@ -17,6 +17,7 @@ from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, starting_position
 from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
+from viewstamp.spark.typed_rows import as_rows
 from viewstamp.wire.batch import Batch
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
         if isinstance(partition, TopicRange):
-            yield from read_part(self.options, partition)
+            yield from as_rows(self.options, read_part(self.options, partition))
 
 
 class FilteringBatchReader(BatchReader):
@@ -121,7 +122,7 @@ def _read(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
             try:
                 while chunk := link.run(_next_chunk, batches):
                     for batch in chunk:
-                        yield to_record_batch(batch, position, part.end, part.topic, options.columns)
+                        yield to_record_batch(batch, position, part.end, part.topic, options.read_columns)
                         position = batch.first_position + batch.count
             except TrimmedError as error:
                 position = skip(part.topic, position, error.first, fail_on_data_loss=options.fail_on_data_loss)
