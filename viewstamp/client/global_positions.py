@@ -16,7 +16,9 @@ that the node knows, so it serves the others too |
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from viewstamp.client.checks import check_topic
@@ -24,7 +26,7 @@ from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import Receipt
 from viewstamp.client.routing import Reaction, closed_error, copies, reaction
-from viewstamp.client.runtime import Future, Runtime
+from viewstamp.client.runtime import Future, Runtime, TimerHandle
 from viewstamp.client.streams import StreamCalls
 from viewstamp.errors import (
     ClosedError,
@@ -51,12 +53,13 @@ _Run = tuple[int, int, int]
 class _Waiting:
     """A caller that waits for the global positions of records ``first`` to ``last`` of a stream."""
 
-    __slots__ = ("first", "found", "last")
+    __slots__ = ("deadline", "first", "found", "last")
 
-    def __init__(self, first: int, last: int, found: Future[list[GlobalPosition]]) -> None:
+    def __init__(self, first: int, last: int, found: Future[list[GlobalPosition]], deadline: float) -> None:
         self.first = first
         self.last = last
         self.found = found
+        self.deadline = deadline
 
 
 class GlobalPositions:
@@ -64,6 +67,7 @@ class GlobalPositions:
 
     Invariants:
       * for each stream at most one task asks, and it has one request out at a time
+      * the timer is due at the earliest deadline of a caller that waits, or before
     """
 
     def __init__(self, runtime: Runtime, options: ClientOptions, groups: Groups, streams: StreamCalls) -> None:
@@ -75,6 +79,9 @@ class GlobalPositions:
         """A task asks for each of these streams."""
         self._reasons: dict[Stream, ViewstampError] = {}
         """The last error of a stream for which somebody waits."""
+        self._timer: TimerHandle | None = None
+        self._timer_due = math.inf
+        """The time at which ``_timer`` looks for late callers. They share one, because hardly any is late."""
 
     async def find_global_position(self, topic: str, receipt: Receipt, *, timeout: float | None = None) -> Receipt:
         """Return the receipt with the global position of its record, as soon as the record has one.
@@ -119,9 +126,9 @@ class GlobalPositions:
         return receipt._replace(global_position=position)
 
     async def order(
-        self, stream: Stream, receipts: Sequence[Receipt], token: OutcomeToken, deadline: float
+        self, stream: Stream, receipts: Sequence[Receipt], token: Callable[[], OutcomeToken], deadline: float
     ) -> list[Receipt]:
-        """Return the receipts of one append with their global positions.
+        """Return the receipts of one append with their global positions; ``token`` makes the token for an error.
 
         Raises:
           OutcomeUnknownError: they are not known at ``deadline``, on the clock of the runtime.
@@ -140,7 +147,7 @@ class GlobalPositions:
             where = f"position {first}" if first == last else f"positions {first} to {last}"
             raise OutcomeUnknownError(
                 f"the append is durable at {where} of {stream.name!r}, and its global position is {why}",
-                token=token,
+                token=token(),
                 remedy=f"do not append again; {remedy}",
             ) from error
         return [
@@ -150,7 +157,8 @@ class GlobalPositions:
     async def _find(self, stream: Stream, first: int, last: int, seconds: float) -> list[GlobalPosition]:
         """Return the global positions of records of a stream. Raises TimeoutError, and an error that is final."""
         found: Future[list[GlobalPosition]] = self._runtime.create_future()
-        waiting = _Waiting(first, last, found)
+        deadline = self._runtime.time() + seconds
+        waiting = _Waiting(first, last, found, deadline)
         others = self._waiting.get(stream)
         if others is None:
             others = self._waiting[stream] = {}
@@ -158,10 +166,31 @@ class GlobalPositions:
             end = partial(self._end, stream, others, closed_error())
             self._runtime.spawn(self._ask(stream, others)).add_done_callback(lambda _: end())
         others[waiting] = None
+        if deadline < self._timer_due:
+            self._set_timer(deadline)
         try:
-            return await self._runtime.within(seconds, found)
+            return await found
         finally:
             others.pop(waiting, None)
+
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_due = None, deadline
+        if deadline < math.inf:
+            self._timer = self._runtime.call_later(max(0.0, deadline - self._runtime.time()), self._expire)
+
+    def _expire(self) -> None:
+        """Fail the callers that are late."""
+        now, following = self._runtime.time(), math.inf
+        for each in [waiting for others in self._waiting.values() for waiting in others]:
+            if each.found.done():
+                continue
+            if each.deadline <= now:
+                each.found.set_exception(TimeoutError())
+            else:
+                following = min(following, each.deadline)
+        self._set_timer(following)
 
     async def _ask(self, stream: Stream, waiting: dict[_Waiting, None]) -> None:
         """Ask the leader of the group of a stream, until no caller waits."""
@@ -196,6 +225,8 @@ class GlobalPositions:
         if self._waiting.get(stream) is waiting:
             del self._waiting[stream]
             self._reasons.pop(stream, None)
+            if not self._waiting:
+                self._set_timer(math.inf)
         make = copies(reason)
         for each in waiting:
             if not each.found.done():
@@ -204,10 +235,11 @@ class GlobalPositions:
     @staticmethod
     def _answer(waiting: dict[_Waiting, None], runs: list[_Run]) -> None:
         """Give the callers their positions as far as ``runs`` have them; drop those that are served or gone."""
+        starts = [run[1] for run in runs]
         end = runs[-1][1] + runs[-1][2] if runs else 0
         for each in list(waiting):
             if runs and runs[0][1] <= each.first and each.last < end and not each.found.done():
-                each.found.set_result([_find(runs, local) for local in range(each.first, each.last + 1)])
+                each.found.set_result([_find(runs, starts, local) for local in range(each.first, each.last + 1)])
             if each.found.done():
                 del waiting[each]
 
@@ -233,9 +265,9 @@ def read_runs(stream: Stream, first: int, packed: Sequence[Sequence[int]]) -> li
     return runs
 
 
-def _find(runs: list[_Run], local: int) -> GlobalPosition:
-    """Return the global position of a record in one of the runs."""
-    position, start, _ = next(run for run in runs if run[1] <= local < run[1] + run[2])
+def _find(runs: list[_Run], starts: list[int], local: int) -> GlobalPosition:
+    """Return the global position of a record in one of the runs, which begin at the local positions ``starts``."""
+    position, start, _ = runs[bisect_right(starts, local) - 1]
     return GlobalPosition(position + local - start)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from viewstamp.client.appends import Records
@@ -24,7 +25,7 @@ from viewstamp.client.groups import Groups
 from viewstamp.client.results import Receipt
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.stream_routes import Begun, StreamRoutes
-from viewstamp.errors import OutcomeUnknownError, RequestError
+from viewstamp.errors import OutcomeToken, OutcomeUnknownError, RequestError
 from viewstamp.ids import Stream
 
 __all__ = ["TopicAppends"]
@@ -219,9 +220,8 @@ class TopicAppends:
         if begun.stream:
             receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
             if ordered:
-                token = begun.parts.appends.token_of(begun.ticket, receipts[0], len(receipts))
+                token = partial(_token_of, begun, receipts[0], len(receipts))
                 of_stream = Stream(begun.parts.group, begun.ticket.name)
-                token = replace(token, stream=begun.stream)
                 receipts = await self._positions.order(of_stream, receipts, token, deadline)
         else:
             receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
@@ -258,3 +258,8 @@ class TopicAppends:
         if stream is None and not any(key is not None for key in records.keys):
             choice.joined(chosen, ticket)
         return Begun(parts, ticket, chosen)
+
+
+def _token_of(begun: Begun, receipt: Receipt, count: int) -> OutcomeToken:
+    """Return the token of ``count`` records of a stream that are durable; ``receipt`` is that of the first one."""
+    return replace(begun.parts.appends.token_of(begun.ticket, receipt, count), stream=begun.stream)
