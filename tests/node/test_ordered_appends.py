@@ -13,8 +13,11 @@ from tests.node.group import wait_for
 from tests.node.test_ordering import Ordered
 from viewstamp.client.results import Receipt
 from viewstamp.errors import OutcomeUnknownError, UnavailableError
+from viewstamp.ids import NodeId
 from viewstamp.node import service
+from viewstamp.node.order_queries import OrderStatusQuery
 from viewstamp.node.order_waits import OrderWaits
+from viewstamp.node.replica import Replica
 from viewstamp.wire.ordered_requests import WaitOrdered
 
 
@@ -44,6 +47,12 @@ async def test_an_ordered_append_that_begins_after_another_one_has_a_higher_glob
         assert (plain.global_position, plain.stream) == (None, 1)
         found = await one.find_global_position("orders", plain)
         assert found == plain._replace(global_position=10)
+        told: list[frozenset[str]] = []
+        with patched(Replica, tell_commit_end=lambda self, names: told.append(names)):
+            node = next(each for each in group.nodes.values() if each.replica is not None and each.replica.is_leading)
+            (ordered, *_) = node.machine.query(OrderStatusQuery())
+            node.ordering.take(NodeId("n2"), [ordered], is_awaited=True)
+            await wait_for(lambda: {"n2"} in told, group.journal.tail)  # Because it has not applied the ORDER yet.
         await one.create_topic("bills")
         assert (await one.append("bills", b"x", ordered=True)).global_position == 1
         assert (await one.append("bills", b"x")).global_position is None

@@ -168,7 +168,7 @@ class Ordering:
                 if is_leading(hosted):
                     self._hasten_report(hosted)
             if self._awaiting:
-                self._propose_order()
+                self._order_awaited(frozenset())
         except Exception as error:
             self._on_failed(error)
 
@@ -268,6 +268,20 @@ class Ordering:
         if moved and await self._is_readable():
             self._propose_order()
 
+    def _order_awaited(self, names: frozenset[NodeId]) -> None:
+        """Propose an ORDER for what is awaited. If there is none, send the commit end to ``names``, and who awaits it.
+
+        Members apply up to it, and otherwise no append carries it to them soon. A node that reports what is ordered
+        already has not applied that.
+        """
+        names |= self._awaiting
+        if self._is_ordering or (self._awaiting and self._propose_order()):
+            return
+        if names and (replica := self._group.replica) is not None:
+            replica.tell_commit_end(names)
+        if not self._reports:
+            self._awaiting.clear()
+
     def _propose_order(self) -> bool:
         """Propose an ORDER for the reports now, if this would change anything; return whether it was."""
         if self._is_ordering or not is_leading(self._group):
@@ -283,9 +297,7 @@ class Ordering:
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
             self._note_refusal("ORDER", result)
-            if not (self._awaiting and self._propose_order()) and (replica := self._group.replica) is not None:
-                # Members apply up to the commit end, and no append carries it to them soon.
-                replica.tell_commit_end(names)
+            self._order_awaited(names)
 
         with suppress(ViewstampError):
             self._is_ordering = True
