@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,18 @@ async def test_a_topic_archives_itself_and_deletes_what_is_older_than_its_delete
             await client.append("orders", b"alone")
             await wait_for(lambda: archiving(group)["state"] == "off", group.journal.tail)
             assert (await client.describe_topic("orders")).archive is None
+
+
+async def test_the_archivist_is_on_as_soon_as_a_topic_has_the_archive(tmp_path: Path) -> None:
+    """It once said "off" until the next round, so for 10 s."""
+    rare = replace(ROUNDS, seconds=3600.0)
+    async with Group(tmp_path, 1, run_stores=lambda _: Store(tmp_path), archive_rounds=rare) as group:
+        await group.run()
+        client = group.client()
+        await client.create_topic("orders")
+        for is_on, state in ((False, "off"), (True, "idle"), (False, "off")):
+            await client.configure_topic("orders", archive=is_on)
+            assert archiving(group)["state"] == state
 
 
 async def test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_on(tmp_path: Path) -> None:

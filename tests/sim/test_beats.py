@@ -55,7 +55,7 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[list[Beat]]:
         frames.append(decode_beats(frame))
         return frames[-1]
 
-    monkeypatch.setattr("viewstamp.node.server.decode_beats", decode)
+    monkeypatch.setattr("viewstamp.node.peer_frames.decode_beats", decode)
     return frames
 
 

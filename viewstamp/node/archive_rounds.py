@@ -118,6 +118,9 @@ class ArchiveRounds:
         name, failed = next(iter(self._failures.items()), ("", None))
         error = self._unable or (failed.error if failed is not None else None)
         state = self._state
+        if self._task is not None and state in (ArchivingState.OFF, ArchivingState.IDLE):
+            # The settings or the leader may have changed since the last round.
+            state = ArchivingState.IDLE if self._is_wanted else ArchivingState.OFF
         if state is ArchivingState.IDLE and failed is not None:
             state = ArchivingState.FAILING
         return {
