@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.quick_java import QUICK_JAVA
 from viewstamp.demo.spark_driver import Driver
 from viewstamp.errors import ViewstampError
 from viewstamp.spark import ensure_java
@@ -51,7 +52,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", "\n".join(rows()) + "\n")
     packages = os.pathsep.join([str(tmp_path / "packages"), *filter(None, sys.path)])
-    return {**os.environ, "PATH": "", "JAVA_HOME": "", "PYTHONPATH": packages}
+    return {**os.environ, "PATH": "", "JAVA_HOME": "", "PYTHONPATH": packages, "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
 def processes_of(directory: Path) -> list[str]:

@@ -55,7 +55,7 @@ def run_alone(script: str, directory: Path, **environment: str) -> subprocess.Co
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=580,
         check=False,
     )
 
