@@ -104,9 +104,11 @@ def test_damaged_snapshot_is_warned_of() -> None:
 def test_tables_show_logs_actors_and_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     status = node("n1", term=3, role="leader", lifecycle="running", history=[[0, 1]], **LOG, **actors(stock="00ffa"))
     status |= {"commit_index": 9, "durable_index": 9, "last_index": 9}
+    status["state"]["actors"]["tally"] = {"instances": 0, "digest": "00000", "groups": [3, 5]}
     status |= {"log_bytes": 60 * MIB, "restart_seconds_estimate": 1.26, "last_snapshot_index": 1234}
     print_summary(summary([status, {"address": "127.0.0.1:2", "reachable": False}], {}))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["n1", "60.0", "of", "64.0", "MiB", "1.3", "s", "1,234", "-", "majority,", "synced"] in lines
     assert ["stock", "n1", "2", "00ffa", "9"] in lines
+    assert ["tally", "n1", "in", "groups", "3,5", "-", "9"] in lines, "group 0 has no instance, so no digest of them"
     assert lines[-1][:6] == ["WARNING:", "the", "log", "of", "n1", "is"]

@@ -112,10 +112,15 @@ def _instances(state: Mapping[str, Any]) -> object:
     return f"in groups {listed_ids(groups)}" if groups else state.get("instances")
 
 
+def _digest(state: Mapping[str, Any]) -> str | None:
+    """Return the digest of the instances in group 0; None = it has none, because other groups have them."""
+    return None if state.get("groups") else str(state.get("digest"))
+
+
 def _print_actors(nodes: Sequence[Mapping[str, Any]]) -> None:
     names = sorted({actor for node in nodes for actor in node["actors"] or {}})
     rows = [
-        (actor, node["id"], _instances(state), str(state.get("digest")), node["applied_index"])
+        (actor, node["id"], _instances(state), _digest(state), node["applied_index"])
         for actor in names
         for node in nodes
         if (state := (node["actors"] or {}).get(actor)) is not None
