@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
+from viewstamp.client import stream_ranges
 from viewstamp.client.merge import Merge, Piece
+from viewstamp.client.spread_reader import StreamPart
+from viewstamp.client.stream_ranges import Place, StreamRange, StreamRanges
+from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.ids import GlobalPosition, Position
 from viewstamp.node import ordered_reads
 from viewstamp.node.order_queries import Cover, OrderTail
@@ -108,6 +114,42 @@ def send_large_batches_ahead() -> AbstractContextManager[None]:
     return patched(ordered_reads, _read=read)
 
 
+def range_without_count() -> AbstractContextManager[None]:
+    """A range is read although its streams have fewer records than it has positions."""
+    original = stream_ranges.divide
+
+    def divide(topic: str, start: int, end: int, at_start: Any, at_end: Any) -> list[StreamRange]:
+        try:
+            return original(topic, start, end, at_start, at_end)
+        except (TrimmedError, PeerError):
+            return []
+
+    return patched(stream_ranges, divide=divide)
+
+
+def skip_trimmed_places() -> AbstractContextManager[None]:
+    """The first record behind the trimmed ones counts as the first one of the range."""
+    original = StreamRanges._find
+
+    async def find(self: StreamRanges, found: Any, stream: int, position: int) -> Place:
+        place = await original(self, found, stream, position)
+        return place if place.local is not None else await find(self, found, stream, place.kept_from)
+
+    return patched(StreamRanges, _find=find)
+
+
+def part_ends_early() -> AbstractContextManager[None]:
+    """A task passes over the records that a node did not send."""
+    original = StreamRanges.read
+
+    async def read(self: StreamRanges, topic: str, part: StreamRange) -> AsyncGenerator[Sequence[StreamPart], None]:
+        with suppress(PeerError):
+            async for chunk in original(self, topic, part):
+                yield chunk
+
+    return patched(StreamRanges, read=read)
+
+
 READER_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -136,6 +178,9 @@ READER_MUTANTS = {
             "a node sends a large batch of each stream, also if the reader needs another one first",
             send_large_batches_ahead,
         ),
+        ("range-without-count", "a range is read although positions of it are missing", range_without_count),
+        ("skip-trimmed-places", "a range begins behind its trimmed records", skip_trimmed_places),
+        ("part-ends-early", "a task passes over records that a node did not send", part_ends_early),
         ("trim-the-last-run", "nobody knows where the trimmed records of a stream end", trim_the_last_run),
     )
 }

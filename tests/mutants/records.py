@@ -1375,6 +1375,17 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "range-without-count",
+        Case("tests/client/test_stream_ranges.py::test_a_range_is_complete_or_says_what_was_trimmed"),
+    ),
+    Record(
+        "skip-trimmed-places",
+        Case("tests/node/test_stream_ranges.py::test_what_was_trimmed_is_named_before_and_after_the_plan"),
+    ),
+    Record(
+        "part-ends-early", Case("tests/node/test_stream_ranges.py::test_a_node_that_sends_other_records_is_an_error")
+    ),
+    Record(
         "trim-the-last-run",
         Case("tests/streams/test_cover.py::test_a_trim_of_an_idle_stream_hides_no_record_of_the_others"),
     ),

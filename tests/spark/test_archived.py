@@ -24,10 +24,10 @@ from viewstamp.host.object_url import ObjectUrl
 from viewstamp.spark import archived
 from viewstamp.spark.archived import RunRange, divide
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import BatchReader
 from viewstamp.spark.stream_source import StreamReader
+from viewstamp.spark.topic_range import TopicRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -378,6 +378,6 @@ def test_a_write_to_a_table_takes_its_address_from_it() -> None:
     table = {**NAMED, "startingPosition": "3"}
     written = SinkOptions.parse({"txnid": "t"}, streaming=False, table=table)
     assert (written.cluster, written.topic, written.txn_id) == (CLUSTER, "flights", "t")
-    assert written.filled_in == ("position", "term", "index", "timestamp", "topic")
+    assert written.filled_in == ("position", "term", "index", "timestamp", "stream", "topic")
     several = SinkOptions.parse({}, streaming=False, table={**table, "topic": "flights,delays"})
     assert (several.topic, several.filled_in) == ("", ("position", "term", "index", "timestamp"))

@@ -21,9 +21,10 @@ from viewstamp.client import Client
 from viewstamp.errors import ConfigError, PeerError, TrimmedError, UnknownTopicError
 from viewstamp.spark import ranges, source
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe
+from viewstamp.spark.ranges import describe
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import FilteringBatchReader, batch_reader, read_range
+from viewstamp.spark.topic_range import TopicRange
 from viewstamp.wire.batch import Record
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from viewstamp.ids import GlobalPosition, Position
 from viewstamp.wire.batch import Batch, Kind, Record
 from viewstamp.wire.spread_requests import DescribeSpreadTopic, ReadOrdered
 
-__all__ = ["SpreadReader", "StreamPart"]
+__all__ = ["SpreadReader", "StreamPart", "pieces_of"]
 
 _SHARES = 8
 """The lanes of a reader hold at most about so many times ``read_bytes`` together."""
@@ -270,7 +270,7 @@ class SpreadReader:
         merge.put(
             stream,
             begin,
-            _pieces(stream, begin, body["runs"], Batch.decode_all(body["payload"])),
+            pieces_of(stream, begin, body["runs"], Batch.decode_all(body["payload"])),
             known_to=GlobalPosition(body["known_to"]),
             kept_from=GlobalPosition(body["kept_from"]),
             has_more=body["more"],
@@ -286,7 +286,7 @@ class SpreadReader:
         return {**frame.body, "payload": frame.payload}
 
 
-def _pieces(
+def pieces_of(
     stream: int, begin: GlobalPosition, runs: Sequence[Sequence[int]], batches: Sequence[Batch]
 ) -> list[Piece[StreamPart]]:
     """Return the parts of an answer: the records that its runs name, from its batches.

@@ -2,7 +2,8 @@
 
 Each reader has a client of its own. Half of them read from any node, the others from one member each, which may lag.
 A reader that gets UnavailableError goes on at its next position, and one that gets TrimmedError at the first position
-that is kept.
+that is kept. The first ``divided`` readers do not merge the streams: they plan the positions up to the end of the
+topic, and read one stream after the other (``client/stream_ranges.py``).
 
 | invariant | sentence |
 | --- | --- |
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
+from viewstamp.client.stream_ranges import StreamRanges
 from viewstamp.errors import PeerError, TrimmedError, UnavailableError, UnknownTopicError
 from viewstamp.ids import NodeId
 from viewstamp.node.order_queries import TopicOrderQuery
@@ -41,11 +43,14 @@ _Place = tuple[int, int, bytes]
 class OrderReaders:
     """Reads all spread topics of a cluster, and compares what the readers get."""
 
-    def __init__(self, cluster: Cluster, topics: Callable[[], list[SpreadTopicInfo]], number: int = 4) -> None:
-        """Prepare ``number`` readers of each topic; ``topics`` returns those that exist by now."""
+    def __init__(
+        self, cluster: Cluster, topics: Callable[[], list[SpreadTopicInfo]], number: int = 4, *, divided: int = 0
+    ) -> None:
+        """Prepare ``number`` readers of each topic, ``divided`` of them by ranges; ``topics``: those that exist now."""
         self._cluster = cluster
         self._topics = topics
         self._number = number
+        self._divided = divided
         self._process = cluster.loop.process("order-readers")
         self._begun: set[str] = set()
         self.seen: dict[str, dict[int, _Place]] = {}
@@ -81,8 +86,12 @@ class OrderReaders:
             entropy=self._cluster.loop.entropy(name),
             options=ClientOptions(timeout=2.0, follow_wait=1.0, read_bytes=600),
         )
+        ranges = StreamRanges(client)
         while True:
             try:
+                if number < self._divided:
+                    await self._read_range(ranges, topic, number)
+                    continue
                 async for record in client.read(topic, self.positions[topic, number], follow=True, node=node):
                     assert isinstance(record, SpreadRecord), f"{record} of {topic}"
                     self._note(topic, number, record)
@@ -95,6 +104,19 @@ class OrderReaders:
                 is_found = isinstance(error, Violation)
                 self._cluster.fail(error if is_found else Violation("ReaderSeesTheOrder", str(error)))
                 return
+
+    async def _read_range(self, ranges: StreamRanges, topic: str, number: int) -> None:
+        """Read the records up to the end of the topic, in pieces of at most two records."""
+        found = await ranges.describe(topic)
+        parts = await ranges.divide(found, self.positions[topic, number], found.last_position + 1)
+        records = []
+        for part in await ranges.cut(found, parts, 2):
+            async for chunk in ranges.read(topic, part):
+                records += [record for each in chunk for record in each.records()]
+        for record in sorted(records, key=lambda record: record.position):
+            assert isinstance(record, SpreadRecord), f"{record} of {topic}"
+            self._note(topic, number, record)
+        await asyncio.sleep(_PAUSE_SECONDS)
 
     def _note(self, topic: str, number: int, record: SpreadRecord) -> None:
         expected = self.positions[topic, number]

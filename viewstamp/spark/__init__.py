@@ -27,7 +27,8 @@ The parts
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
   * ``archived.py``: archived records, read by tasks from the files of runs.
-  * ``ranges.py``: the positions to read, in pieces; ``filters.py``: conditions that reduce them.
+  * ``spread.py``: topics with streams, planned by the order over all streams, and read stream by stream.
+  * ``ranges.py``: the positions to read, in pieces, of ``topic_range.py``; ``filters.py``: conditions that reduce them.
     ``whole_rows.py``: a whole row as one value; ``typed_rows.py``: the fields of rows as columns. ``remedies.py``:
     errors that show their remedy in Spark's tracebacks.
   * ``wal_source.py``: ``format("viewstamp-wal")``, the segment files of stopped nodes.

@@ -35,9 +35,10 @@ from viewstamp.errors import CorruptionError, PeerError, UnavailableError
 from viewstamp.ids import ClusterId, RunId
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, skip, split, task_bytes
+from viewstamp.spark.ranges import describe, split, task_bytes
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
+from viewstamp.spark.topic_range import TopicRange, skip
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,6 +22,7 @@ from viewstamp.host.tls import TlsFiles
 
 __all__ = [
     "COLUMNS",
+    "COLUMNS_ON_REQUEST",
     "PARTITIONS_MAX",
     "Bound",
     "SinkOptions",
@@ -34,7 +35,10 @@ __all__ = [
 COLUMNS: Final = ("topic", "position", "term", "index", "timestamp", "key", "value", "headers")
 """The columns that a read gives, in order."""
 
-_FILLED_IN: Final = ("position", "term", "index", "timestamp")
+COLUMNS_ON_REQUEST: Final = ("stream",)
+"""Columns that a read gives only if the option ``columns`` names them, because earlier releases did not have them."""
+
+_FILLED_IN: Final = ("position", "term", "index", "timestamp", "stream")
 _TLS: Final = ("tlsAuthority", "tlsCertificate", "tlsKey")
 """Files on the driver and on every executor. All three are given, or none."""
 _FILES: Final = ("tokenFile", *_TLS)
@@ -338,8 +342,8 @@ def _names(value: str) -> tuple[str, ...]:
 def _columns(value: str) -> tuple[str, ...]:
     names = _names(value)
     for name in names:
-        if name not in COLUMNS:
-            raise ValueError(f"there is no column {name}; {_nearest(name, COLUMNS)}")
+        if name not in (known := (*COLUMNS, *COLUMNS_ON_REQUEST)):
+            raise ValueError(f"there is no column {name}; {_nearest(name, known)}")
     return names
 
 

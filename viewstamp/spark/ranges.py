@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-
-from pyspark.sql.datasource import InputPartition
+from dataclasses import replace
 
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
-from viewstamp.errors import ConfigError, TrimmedError
-from viewstamp.spark.options import PARTITIONS_MAX, Bound, SourceOptions
+from viewstamp.client.stream_ranges import DividedTopic
+from viewstamp.errors import UnknownTopicError
+from viewstamp.spark.options import SourceOptions
+from viewstamp.spark.spread import describe_spread, find_spread_time, is_spread, split_spread
+from viewstamp.spark.topic_range import TopicRange, check_partitions, end_of, estimate, kept, locate
 
 __all__ = [
-    "TopicRange",
     "cut",
     "describe",
-    "end_of",
-    "estimate",
     "find_time",
-    "kept",
-    "locate",
     "reach",
     "split",
     "starting_position",
     "task_bytes",
 ]
-
-_log = logging.getLogger("viewstamp.spark")
 
 _PLANNING_SECONDS = 60.0
 _TASKS_A_CORE = 2
@@ -48,17 +41,10 @@ _CUT_BYTES_MIN = 1024 * 1024
 number of records, because the nodes name no cuts by bytes below this size."""
 
 
-@dataclass(frozen=True)
-class TopicRange(InputPartition):
-    """The part of one task: positions ``start`` to ``end`` of a topic, half-open."""
-
-    topic: str
-    start: int
-    end: int
-
-
 async def describe(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo]:
     """Return the present ends of topics, all of one moment, so that a commit to several topics is in all or none.
+
+    Each topic with streams is a :class:`DividedTopic`, and has a moment of its own.
 
     Raises:
       UnknownTopicError: a topic does not exist.
@@ -67,14 +53,19 @@ async def describe(client: Client, topics: Sequence[str]) -> dict[str, TopicInfo
     found: dict[str, TopicInfo] = {}
     if len(topics) > 1:
         found = {topic.name: topic for topic in await client.list_topics(timeout=_PLANNING_SECONDS)}
-    return {
-        topic: found.get(topic) or await client.describe_topic(topic, timeout=_PLANNING_SECONDS) for topic in topics
-    }
+    return {topic: found.get(topic) or await _describe(client, topic) for topic in topics}
 
 
-def end_of(topic: TopicInfo) -> int:
-    """Return the position after the last one."""
-    return topic.last_position + 1
+async def _describe(client: Client, topic: str) -> TopicInfo:
+    if not is_spread(client, topic):
+        try:
+            return await client.describe_topic(topic, timeout=_PLANNING_SECONDS)
+        except UnknownTopicError as error:
+            try:
+                return await describe_spread(client, topic, timeout=_PLANNING_SECONDS)
+            except UnknownTopicError:
+                raise error from None  # Its remedy is that of most users.
+    return await describe_spread(client, topic, timeout=_PLANNING_SECONDS)
 
 
 async def starting_position(client: Client, options: SourceOptions, topic: TopicInfo) -> int:
@@ -90,58 +81,15 @@ async def starting_position(client: Client, options: SourceOptions, topic: Topic
     return kept(topic, position, fail_on_data_loss=options.fail_on_data_loss)
 
 
-def locate(topic: TopicInfo, bound: Bound, option: str) -> int:
-    """Return the position that an option's value means.
-
-    Raises:
-      ConfigError: it is after the end of the topic.
-    """
-    if bound == "earliest":
-        return topic.first_position
-    if bound == "latest":
-        return end_of(topic)
-    if bound > end_of(topic):
-        raise ConfigError(
-            f"{option} is {bound}, but the last position of topic {topic.name} is {topic.last_position}",
-            remedy=f'write at most {end_of(topic)}, or "latest"',
-        )
-    return bound
-
-
-def kept(topic: TopicInfo, position: int, *, fail_on_data_loss: bool) -> int:
-    """Return ``position``, or the first retained one if it was trimmed and ``fail_on_data_loss`` is off.
-
-    Raises:
-      TrimmedError: it was trimmed, and ``fail_on_data_loss`` is on.
-    """
-    if position >= topic.first_position:
-        return position
-    return skip(topic.name, position, topic.first_position, fail_on_data_loss=fail_on_data_loss)
-
-
-def skip(topic: str, position: int, first: int, *, fail_on_data_loss: bool) -> int:
-    """Return ``first``, with a warning, if ``fail_on_data_loss`` is off; positions from ``position`` on were trimmed.
-
-    Raises:
-      TrimmedError: ``fail_on_data_loss`` is on.
-    """
-    message = f"position {position} of topic {topic} is to be read, but the first retained position is {first}"
-    if fail_on_data_loss:
-        raise TrimmedError(
-            message,
-            first=first,
-            remedy="failOnDataLoss=false continues there, without those records; or start anew, with another checkpoint"
-            " and startingPosition=earliest, and raise the topic's retention (viewstamp topic configure)",
-        )
-    _log.warning("%s: %d records are skipped", message, first - position)
-    return first
-
-
 async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
     """Return the first position with this log time (microseconds since 1970) or a later one; the end if there is none.
 
+    Of a topic with streams: a position from which on all of these come, because its log times do not only rise.
+
     The nodes have only a sparse map of times, so the records between two of its entries are read here.
     """
+    if isinstance(topic, DividedTopic):
+        return await find_spread_time(client, topic, timestamp)
     start = max(await client.find_time(topic.name, timestamp), topic.first_position)
     if start < end_of(topic):
         async with aclosing(client.read_batches(topic.name, start, end=end_of(topic))) as batches:
@@ -151,17 +99,15 @@ async def find_time(client: Client, topic: TopicInfo, timestamp: int) -> int:
     return end_of(topic)
 
 
-def estimate(topic: TopicInfo, count: int) -> int:
-    """Return the approximate bytes of ``count`` records of a topic, by their mean; at least 1 for 1 record."""
-    return -(-topic.bytes * count // max(1, end_of(topic) - topic.first_position))
-
-
 async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: int) -> int:
     """Return a position after ``start``, at most ``end``, so that there are about ``size`` bytes before it.
 
     It asks for a small part first, because cutting a long range costs the node much and has a long answer.
     """
-    ahead = 16 * max(1, size // max(1, estimate(topic, 1)))
+    records = max(1, size // max(1, estimate(topic, 1)))
+    if isinstance(topic, DividedTopic):
+        return min(end, start + records)
+    ahead = 16 * records
     while True:
         near = min(end, start + ahead)
         cuts = await client.split_topic(topic.name, start, near, size)
@@ -187,18 +133,25 @@ async def split(
 ) -> list[TopicRange]:
     """Return ``ranges`` in pieces for tasks, and the pieces ``archived``, by position; empty ranges give none.
 
-    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further.
+    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further. A range of
+    a topic with streams is divided by streams first.
     """
     size = task_bytes(topics, [*ranges, *archived], options)
-    pieces = [
-        TopicRange(part.topic, start, end)
-        for part in ranges
-        if part.start < part.end
-        for start, end in itertools.pairwise(await client.split_topic(part.topic, part.start, part.end, size))
-    ]
+    everything = sum(max(0, part.end - part.start) for part in [*ranges, *archived])
+    records_max = max(1, everything // options.min_partitions)
+    pieces, spread = [*archived], []
+    for part in ranges:
+        topic = topics[part.topic]
+        if part.start >= part.end:
+            continue
+        if isinstance(topic, DividedTopic):
+            spread += await split_spread(client, topic, part, options, size, records_max)
+        else:
+            cuts = await client.split_topic(part.topic, part.start, part.end, size)
+            pieces += [TopicRange(part.topic, start, end) for start, end in itertools.pairwise(cuts)]
     places = {topic: place for place, topic in enumerate(topics)}
-    pieces = sorted([*archived, *pieces], key=lambda piece: (places[piece.topic], piece.start))
-    return cut(pieces, options.min_partitions, options.max_records_per_partition)
+    pieces.sort(key=lambda piece: (places[piece.topic], piece.start))
+    return [*cut(pieces, options.min_partitions - len(spread), options.max_records_per_partition), *spread]
 
 
 def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) -> list[TopicRange]:
@@ -210,11 +163,7 @@ def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) ->
       ConfigError: that would be more partitions than Spark can plan.
     """
     parts = [-(-(piece.end - piece.start) // (records_max or (piece.end - piece.start))) for piece in pieces]
-    if sum(parts) > PARTITIONS_MAX:
-        raise ConfigError(
-            f"maxRecordsPerPartition={records_max} makes {sum(parts):,} partitions, but {PARTITIONS_MAX:,} are allowed",
-            remedy=f"write at least {sum(piece.end - piece.start for piece in pieces) // PARTITIONS_MAX + 1}",
-        )
+    check_partitions(sum(parts), sum(piece.end - piece.start for piece in pieces), records_max)
     # By records for each part, the largest first; negative, because heapq returns the smallest.
     largest = [(-((piece.end - piece.start) / parts[i]), i) for i, piece in enumerate(pieces)]
     heapq.heapify(largest)

@@ -9,6 +9,9 @@
 | key | binary | its key, null = none |
 | value | binary | never null |
 | headers | map<string, binary> | its headers, null = none |
+| stream | integer | the number of its stream, null = the topic has none; only if the option ``columns`` names it |
+
+The records of a topic with streams have the position in the topic, and the term and the index of the stream's group.
 
 This module does not use a client.
 """
@@ -18,7 +21,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from viewstamp.archive.columns import header_maps
 from viewstamp.errors import FrameError
@@ -41,6 +53,7 @@ _TYPES = {
     "key": (BinaryType(), pa.binary()),
     "value": (BinaryType(), pa.binary()),
     "headers": (MapType(StringType(), BinaryType()), _HEADERS),
+    "stream": (IntegerType(), pa.int32()),
 }
 """Spark compares the Arrow schema with its own exactly. Its timestamps are in UTC for every session time zone."""
 
@@ -75,7 +88,16 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
     return pa.schema([(name, _TYPES[name][1]) for name in columns])
 
 
-def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+def to_record_batch(
+    batch: Batch,
+    start: int,
+    end: int,
+    topic: str,
+    columns: Sequence[str] = COLUMNS,
+    *,
+    shift: int = 0,
+    stream: int | None = None,
+) -> pa.RecordBatch:
     """Return the records of ``batch`` with positions in ``[start, end)``; there may be none.
 
     Args:
@@ -84,6 +106,8 @@ def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Seq
       start: the first position.
       end: the position after the last.
       columns: the columns to return, in this order.
+      shift: the position in the topic of a record of a stream, minus that in the stream.
+      stream: the number of the stream; None = the topic has none.
 
     Raises:
       FrameError: the layout of the body is invalid although its checksum is correct, so its writer is faulty.
@@ -107,10 +131,10 @@ def to_record_batch(batch: Batch, start: int, end: int, topic: str, columns: Seq
             case "headers":
                 return header_maps(batch, bytes_of(parts.headers))
             case "position":
-                return pa.arange(position, position + count)
+                return pa.arange(position + shift, position + shift + count)
             case "index":
                 return pa.arange(index, index + count)
-        constants = {"topic": topic, "term": batch.term, "timestamp": batch.log_time}
+        constants = {"topic": topic, "stream": stream, "term": batch.term, "timestamp": batch.log_time}
         return pa.repeat(pa.scalar(constants[name], _TYPES[name][1]), count)
 
     return pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
@@ -128,6 +152,8 @@ def from_run(table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS) -> I
         def column(name: str, batch: pa.RecordBatch = batch) -> pa.Array:
             if name == "topic":
                 return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
+            if name == "stream":
+                return pa.nulls(batch.num_rows, pa.int32())
             if name == "headers":
                 return header_maps(f"run of topic {topic}", batch.column(name))
             return batch.column(name)

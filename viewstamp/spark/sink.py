@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from viewstamp.client.aio import Client
 from viewstamp.client.sinks import Sealed, Sink, SinkCommit
-from viewstamp.errors import AccessDeniedError, ConfigError, RequestError, ViewstampError
+from viewstamp.errors import AccessDeniedError, ConfigError, RequestError, UnknownTopicError, ViewstampError
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.records import table_options
@@ -217,7 +218,7 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
     link.reach(options.connect_seconds)
     known = options.cluster, options.topic
     if options.topic and known not in _known_topics:
-        link.run(link.client.describe_topic, options.topic, timeout=_PLANNING_SECONDS)
+        link.run(_find_topic, link.client, options.topic)
         _known_topics.add(known)
     allowed = options.cluster, sink, link.token
     if sink and link.token and allowed not in _allowed:
@@ -232,6 +233,27 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
             raise
         if options.sink_id:
             _allowed.add(allowed)
+
+
+async def _find_topic(client: Client, topic: str) -> None:
+    """Check that a sink can write to a topic.
+
+    Raises:
+      UnknownTopicError: it does not exist.
+      RequestError: it has streams.
+    """
+    try:
+        await client.describe_topic(topic, timeout=_PLANNING_SECONDS)
+    except UnknownTopicError as error:
+        try:
+            found = await client.describe_spread_topic(topic, timeout=_PLANNING_SECONDS)
+        except UnknownTopicError:
+            raise error from None  # Its remedy is that of most users.
+        raise RequestError(
+            f"topic {topic} has streams, in the logs of {len(set(found.groups))} groups, and a sink commits in one log;"
+            " nothing was written",
+            remedy="write to a topic without streams: viewstamp topic create NAME",
+        ) from None
 
 
 def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: Iterator[RecordBatch]) -> Staged:

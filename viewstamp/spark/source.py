@@ -9,14 +9,17 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
+from viewstamp.client.stream_ranges import DividedTopic
 from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.spark.archived import RunRange, pieces_of, read_run
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.filters import EVERYTHING, Cut, before, push
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, find_time, locate, skip, starting_position
+from viewstamp.spark.ranges import describe, find_time, starting_position
 from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
+from viewstamp.spark.spread import SpreadRange, read_spread
+from viewstamp.spark.topic_range import TopicRange, locate, skip
 from viewstamp.spark.typed_rows import as_rows
 from viewstamp.wire.batch import Batch
 
@@ -66,7 +69,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
         if isinstance(partition, TopicRange):
-            yield from as_rows(self.options, read_part(self.options, partition))
+            yield from as_rows(self.options, read_part(self.options, partition, self.cut))
 
 
 class FilteringBatchReader(BatchReader):
@@ -91,14 +94,20 @@ async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dic
         since, until = cut.times
         if since > EVERYTHING.times[0]:
             start = max(start, await find_time(client, topic, since))
-        if until < EVERYTHING.times[1]:
+        if until < EVERYTHING.times[1] and not isinstance(topic, DividedTopic):
             end = min(end, await find_time(client, topic, until))
         ranges.append(TopicRange(topic.name, start, end))
     return topics, ranges
 
 
-def read_part(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the part of a task, from a run or from the nodes. Raises as these do."""
+def read_part(options: SourceOptions, part: TopicRange, cut: Cut = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the part of a task, from a run or from the nodes, in order. Raises as these do.
+
+    ``cut``: the conditions that were pushed. Only of a topic with streams they may leave less than the part, because
+    its log times do not only rise.
+    """
+    if isinstance(part, SpreadRange):
+        return join(read_spread(options, part, cut.times), bytes=_SMALL_BYTES)
     return read_run(options, part) if isinstance(part, RunRange) else read_range(options, part)
 
 

@@ -32,9 +32,10 @@ from viewstamp.errors import ConfigError
 from viewstamp.spark.archived import pieces_of
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.ranges import TopicRange, describe, end_of, estimate, kept, reach, starting_position
+from viewstamp.spark.ranges import describe, reach, starting_position
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.source import read_part
+from viewstamp.spark.topic_range import TopicRange, end_of, estimate, kept
 from viewstamp.spark.typed_rows import as_rows
 
 if TYPE_CHECKING:
