@@ -380,4 +380,4 @@ def test_a_write_to_a_table_takes_its_address_from_it() -> None:
     assert (written.cluster, written.topic, written.txn_id) == (CLUSTER, "flights", "t")
     assert written.filled_in == ("position", "term", "index", "timestamp", "stream", "topic")
     several = SinkOptions.parse({}, streaming=False, table={**table, "topic": "flights,delays"})
-    assert (several.topic, several.filled_in) == ("", ("position", "term", "index", "timestamp"))
+    assert (several.topic, several.filled_in) == ("", ("position", "term", "index", "timestamp", "stream"))
