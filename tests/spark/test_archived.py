@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tests.archive.s3_server import running_proxy, running_server
 from tests.spark.cluster import RunningCluster, running_cluster
+from tests.spark.queries import run_to_end
 from viewstamp.archive.s3_store import S3Objects
 from viewstamp.client import Client
 from viewstamp.errors import ConfigError, CorruptionError, TrimmedError
@@ -334,7 +335,7 @@ def test_a_query_that_fails_within_the_archived_part_gives_each_row_once(
         source = spark.readStream.format("viewstamp").options(cluster=archiving.addresses, topic=orders)
         loaded = source.options(archive=str(store), maxRecordsPerTrigger="14").load().select("position")
         writer: Any = loaded.writeStream.foreachBatch(handle).option("checkpointLocation", str(tmp_path))
-        assert writer.trigger(availableNow=True).start().awaitTermination(300), "the query does not end"
+        run_to_end(writer.trigger(availableNow=True).start)
 
     with pytest.raises(StreamingQueryException, match="as if the driver had died"):
         start()

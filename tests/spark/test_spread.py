@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.cluster import RunningCluster, running_cluster
+from tests.spark.queries import run_to_end
 from viewstamp.client import Client
 from viewstamp.client.results import SpreadRecord
 from viewstamp.errors import ConfigError, RequestError, TrimmedError, UnknownTopicError
@@ -265,8 +266,7 @@ def test_spark_reads_a_topic_with_streams_as_a_table_and_as_a_stream(
     def start() -> None:
         source = spark.readStream.format("viewstamp").options(**given, maxRecordsPerTrigger="30").load()
         writer: Any = source.select("position").writeStream.foreachBatch(handle)
-        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-        assert query.awaitTermination(300), "the query does not end"
+        run_to_end(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start)
 
     start()
     spread.run(lambda client: fill(client, orders, [3]))

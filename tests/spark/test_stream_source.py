@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from tests.spark.cluster import RunningCluster
+from tests.spark.queries import run_to_end
 from viewstamp.client import Client
 from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
 from viewstamp.spark import lag
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 NewTopic = Callable[[], str]
 ALL = ReadAllAvailable()
-SECONDS_MAX = 300
 
 
 def reader(cluster: RunningCluster, topic: str, **options: object) -> StreamReader:
@@ -286,8 +286,7 @@ def run(spark: SparkSession, cluster: RunningCluster, topic: str, checkpoint: Pa
     rows = rows.options(**{name: str(value) for name, value in options.items()})
     collected = Collected()
     writer: Any = rows.load().select("topic", "position").writeStream.foreachBatch(collected)
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    assert query.awaitTermination(SECONDS_MAX), "the query does not end"
+    query = run_to_end(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start)
     collected.lags = [lag(progress) for progress in query.recentProgress if progress["numInputRows"]]
     return collected
 
