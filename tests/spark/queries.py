@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["run_to_end"]
 
 SECONDS_MAX = 300
-_IS_BUSY = "waiting for the Python worker to connect back"
+_IS_BUSY = "Python worker failed to connect back"
 
 
 def run_to_end(start: Callable[[], StreamingQuery]) -> StreamingQuery:
