@@ -187,6 +187,7 @@ def test_a_time_is_a_position_from_which_on_all_later_records_come(spread: Runni
     assert got[0] > 50
     never = places(batch(spread, orders, startingTimestamp=records[-1].timestamp + 10**12))
     assert never == []
+    assert places(batch(spread, orders, endingTimestamp=since)) == [r.position for r in records if r.timestamp < since]
     reader = batch(spread, orders, pushFilters=True)
     assert isinstance(reader, FilteringBatchReader)
     first, last = (datetime.fromtimestamp(each / 1e6, UTC) for each in (min(times), since))
