@@ -48,6 +48,7 @@ from viewstamp.sim.loop import SimulatedProcess
 from viewstamp.sim.order_readers import OrderReaders
 from viewstamp.sim.ordered import OrderedStreams
 from viewstamp.sim.ordered_appends import OrderedAppends
+from viewstamp.sim.tokens import with_token
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
@@ -422,7 +423,7 @@ class GroupPlacer:
             self._cluster.addresses,
             network=self._cluster.network.view("group-placer"),
             entropy=self._cluster.loop.entropy("group-placer"),
-            options=ClientOptions(timeout=_ANSWER_SECONDS),
+            options=with_token(self._cluster, ClientOptions(timeout=_ANSWER_SECONDS)),
         )
 
     async def _place(self) -> None:

@@ -28,6 +28,7 @@ from viewstamp.node.order_queries import TopicOrderQuery
 from viewstamp.node.placement_queries import SpreadTopicQuery
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.tokens import with_token
 from viewstamp.sim.violation import Violation
 
 __all__ = ["OrderReaders"]
@@ -84,7 +85,7 @@ class OrderReaders:
             self._cluster.addresses,
             network=self._cluster.network.view(name),
             entropy=self._cluster.loop.entropy(name),
-            options=ClientOptions(timeout=2.0, follow_wait=1.0, read_bytes=600),
+            options=with_token(self._cluster, ClientOptions(timeout=2.0, follow_wait=1.0, read_bytes=600)),
         )
         ranges = StreamRanges(client)
         while True:

@@ -21,6 +21,7 @@ from viewstamp.ids import Stream
 from viewstamp.node.order_queries import GlobalPositionQuery
 from viewstamp.node.state_machine import TopicQuery
 from viewstamp.sim.cluster import Cluster
+from viewstamp.sim.tokens import with_token
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.wire.spreading import topic_of
@@ -109,7 +110,7 @@ class OrderedAppends:
                 self._cluster.addresses,
                 network=self._cluster.network.view(name),
                 entropy=self._cluster.loop.entropy(name),
-                options=ClientOptions(timeout=3.0),
+                options=with_token(self._cluster, ClientOptions(timeout=3.0)),
             )
             self._tasks += [self._process.spawn(self._write(client, stream)) for stream in streams]
 

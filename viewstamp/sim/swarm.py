@@ -208,11 +208,11 @@ def without_faults(swarm: Swarm) -> Swarm:
 def with_groups(swarm: Swarm, entropy: random.Random) -> Swarm:
     """Return the swarm with placed groups, unless its settings exclude them.
 
-    In interval mode and with access control no group is placed. A member that is removed from group 0 stays a member of
+    In interval mode no group is placed. A member that is removed from group 0 stays a member of
     the other groups, and the operator would stop its machine.
     """
     number, cancels = entropy.choice((1, 2, 3)), entropy.random() < 0.5
-    if swarm.sync_seconds or swarm.tokens or "members" in swarm.faults:
+    if swarm.sync_seconds or "members" in swarm.faults:
         return swarm
     return replace(swarm, placed=number, cancels=cancels)
 
