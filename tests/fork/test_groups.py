@@ -71,6 +71,20 @@ class Old:
             log.records(b"%d" % number)
         return log
 
+    def trim(self) -> None:
+        """Let all logs begin behind a snapshot, with streams that are trimmed empty."""
+        for number, log in enumerate(self.logs, 1):
+            log.command(
+                Kind.TRIM_TOPIC, name=f"spread.{number}", position=log.state().names[f"spread.{number}"].next_position
+            )
+        self.disk = SimulatedDisk()
+        for node in members.NAMES:
+            for group, log in zip((0, *self.groups), (self.home, *self.logs), strict=True):
+                place = f"{node}/groups/{group}" if group else node
+                members.write_member(self.disk, place, log, first=len(log.batches) - 1, node=node, hint=log.end)
+                members.write_snapshot(self.disk, place, log, group=group)
+                members.change_control(self.disk, place, group=group)
+
 
 def judged(old: Old, sources: Sequence[str] = IN_PLACE) -> ForkSource:
     return judge_source(old.disk, sources, with_groups=True)
@@ -140,6 +154,18 @@ def test_a_new_cluster_has_the_groups_with_their_logs_and_one_order(to: Sequence
         forked_again = judge_source(old.disk, to, with_groups=True)
         assert [each.placed.id for each in forked_again.groups] == old.groups
         assert state_of(old.disk, *(f"{each}/old-cluster-1/groups/{old.groups[0]}" for each in to)).names
+
+
+def test_groups_whose_logs_begin_behind_a_snapshot_are_forked_with_it() -> None:
+    old = Old()
+    old.trim()
+    forked(old, IN_PLACE)
+    again = judge_source(old.disk, IN_PLACE, with_groups=True)
+    assert [each.placed.id for each in again.groups] == old.groups
+    for group, source in ((0, again), *((each.placed.id, each.source) for each in again.groups)):
+        assert source.start > 1
+        assert [(each.meta.cluster, each.meta.group) for each in source.snapshots] == [("d", group)]
+    assert again.groups[0].placed.members == {member.node: member.address for member in new_members(IN_PLACE)}
 
 
 def test_a_group_without_a_majority_of_its_directories_is_refused_and_nothing_is_written() -> None:

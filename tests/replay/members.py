@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import RequestError
-from viewstamp.ids import Index, NodeId, Position, Term, TopicId
+from viewstamp.ids import GroupId, Index, NodeId, Position, Term, TopicId
 from viewstamp.node.snapshots.file import SnapshotMeta
 from viewstamp.node.snapshots.store import SnapshotStore
 from viewstamp.replay import Digest, ExtentReader, OfflineReplay
@@ -191,16 +191,16 @@ def change_control(disk: SimulatedDisk, name: str, **fields: object) -> None:
 
 
 def write_snapshot(
-    disk: SimulatedDisk, name: str, log: Log, *, history: Sequence[tuple[int, int]] | None = None
+    disk: SimulatedDisk, name: str, log: Log, *, history: Sequence[tuple[int, int]] | None = None, group: int = 0
 ) -> str:
     """Write a snapshot of all of ``log``; return its path."""
     state = log.state()
 
     async def work() -> str:
-        store = SnapshotStore.open(disk, f"/{name}/snapshots", "c")
+        store = SnapshotStore.open(disk, f"/{name}/snapshots", "c", GroupId(group))
         meta = SnapshotMeta(
             cluster="c",
-            group=0,
+            group=group,
             end=Index(log.end),
             term=log.batches[-1].term,
             history=tuple(history) if history is not None else log.history,
