@@ -12,6 +12,9 @@ Promises
       new cluster, and FORK, which ends all sessions. So a batch of a client of the old cluster is never applied, and
       no old result is ever returned.
     * All new directories hold the same log, and it counts as committed, because every member has it from the start.
+    * A fork of a stopped cluster with other groups has all that are established, each with the log that a majority of
+      its members elects. These logs never contradict each other (the design note has the reasons), so topics with
+      streams have the same order. In the log of group 0, FORK_GROUPS takes the place of FORK, and names the new disks.
     * If the process dies at any line, each directory holds its old files, or a mark with which no node starts, and a
       repetition of the fork finishes it (``node/fork_mark.py``).
     * The source directories are not changed, unless they are also the targets. Then their old files are moved to
