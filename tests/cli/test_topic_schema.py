@@ -31,6 +31,51 @@ def test_a_schema_is_set_shown_and_becomes_wider(
     ]
 
 
+def test_rows_are_appended_and_read_as_json(
+    cluster: str, capsysbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    run(cluster, "topic", "configure", "orders", "--schema", "id: int64, at: timestamp?, data: binary?, name: string?")
+    file = tmp_path / "rows"
+    lines = [
+        b'{"id": 7, "at": "2013-07-01T14:00:00+02:00", "data": "/w==", "name": "\xc3\xa9"}',
+        b'{"id": 8}',
+    ]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    run(cluster, "append", "orders", str(file), "--rows")
+    capsysbinary.readouterr()
+    run(cluster, "read", "orders", "--rows")
+    assert [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()] == [
+        {"id": 7, "at": "2013-07-01T12:00:00Z", "data": "/w==", "name": "é"},
+        {"id": 8, "at": None, "data": None, "name": None},
+    ]
+    run(cluster, "append", "orders", str(file), "--raw")
+    run(cluster, "read", "orders", "--rows", code=5)
+    assert b"position 3: a record that is no row" in capsysbinary.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[7]", "line 1: b'[7]' is no JSON object"),
+        ("seven", "is no JSON object"),
+        ('{"id": 7, "at": "noon"}', "field at of a row is 'noon', which is no timestamp"),
+        ('{"id": 7, "at": "2013-07-01"}', "which is no timestamp"),
+        ('{"id": 7, "data": "?"}', "which is no binary"),
+        ('{"id": "7"}', "field id of a row is '7', which is no int64"),
+    ],
+)
+def test_a_line_that_is_no_row_is_refused_with_its_number(
+    cluster: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, message: str
+) -> None:
+    run(cluster, "topic", "configure", "orders", "--schema", "id: int64, at: timestamp?, data: binary?")
+    file = tmp_path / "rows"
+    file.write_text(line + "\n", encoding="utf-8")
+    run(cluster, "append", "orders", str(file), "--rows", code=5)
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "0 records appended" in captured.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -16,7 +16,7 @@ group of commands: ``actor.py``, ``append.py``, ``archive.py``, ``audit.py``, ``
 ``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``fork.py``, ``groups.py``, ``leader.py``,
 ``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``, ``sim.py``, ``sink.py``, ``snapshot.py``,
 ``status.py``, ``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``. ``topic_archive.py`` has the tables
-about the archive of a topic, ``topic_schema.py`` those about its schema, and
+about the archive of a topic, ``topic_schema.py`` those about its schema, ``rows.py`` rows as JSON, and
 ``archive_export.py`` the export of a topic into an Iceberg table.
 They use ``local``, ``doctor``, ``demo``, ``bench`` and ``terminal``.
 

@@ -32,6 +32,9 @@ def append(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="An existing topic.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of lines; - is stdin.")] = "-",
     raw: Annotated[bool, typer.Option("--raw", help="Append the whole input as one record.")] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Each line is a row as a JSON object, checked by the schema of the topic.")
+    ] = False,
     expected_position: Annotated[
         int | None,
         typer.Option(
@@ -63,6 +66,8 @@ def append(
     Of a topic with streams, the order of the lines is kept within each stream. With --stream it is kept for all, and
     with --ordered also over several streams, which takes longer.
     """
+    if raw and rows:
+        raise typer.BadParameter("--raw makes one record of the input, and --rows one of each line: drop one of them")
     target = find_cluster(directory, cluster)
     appended = Appended()
     try:
@@ -71,6 +76,7 @@ def append(
                 _append(
                     *(target, topic, descriptor, appended),
                     raw=raw,
+                    rows=rows,
                     expected_position=expected_position,
                     stream=stream,
                     ordered=ordered,
@@ -96,6 +102,7 @@ async def _append(
     appended: Appended,
     *,
     raw: bool,
+    rows: bool,
     expected_position: int | None,
     stream: int | None,
     ordered: bool,
@@ -116,6 +123,10 @@ async def _append(
             chunks = _one([data] if data else [])
         else:
             chunks = chunks_of(read_lines(descriptor, limit), advance)
+            if rows:
+                from viewstamp.cli.rows import encoded_rows
+
+                chunks = encoded_rows(await client.get_schema(topic, timeout=timeout), chunks)
         await append_chunks(
             *(client, topic, chunks, appended),
             timeout=timeout,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from viewstamp.cli.options import ClusterOption, DirOption, MaxStalenessOption, TimeoutOption, print_staleness
+from viewstamp.cli.rows import as_json_row
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.loop import run_async
 
@@ -66,6 +67,9 @@ def read(
         bool, typer.Option("--stale", help="Let any node answer at once, and print how old its state is.")
     ] = False,
     max_staleness: MaxStalenessOption = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Print each value as a row by the schema of the topic: a JSON object.")
+    ] = False,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -88,6 +92,7 @@ def read(
         left = limit or -1  # Without a limit it never becomes 0.
         async with target.connect(timeout) as client:
             end = None if last is None else last + 1
+            schema = await client.get_schema(topic, timeout=timeout) if rows else None
             if stale:
                 answer = await client.read_stale(
                     topic, start, end=end, max_staleness=max_staleness, node=node, stream=stream
@@ -98,7 +103,7 @@ def read(
                 records = client.read(topic, start, end=end, follow=follow, node=node, stream=stream)
             async with aclosing(records):
                 async for record in records:
-                    printer.write(record)
+                    printer.write(record if schema is None else as_json_row(schema, record))
                     left -= 1
                     if not left:
                         break
