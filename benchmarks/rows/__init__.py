@@ -21,6 +21,7 @@ __all__ = ["NAMES", "Goal", "Options", "Ratio", "Row", "RowResult", "Subject", "
 NAMES = (
     "append-64",
     "append-256",
+    "ordered",
     "pipelined",
     "distance",
     "large",
