@@ -4,8 +4,9 @@ Three nodes, each a process, host a topic with a stream in each of some groups. 
 records of 100 bytes, first with one caller and then with many. Durable and ordered appends take turns, so that both
 meet the same load of the machine.
 
-Expected: an ordered append is a durable one, then a commit of group 0 between two messages of nodes. So it takes 2 to
-2.5 times as long with one caller. With many callers all that wait share the commit of group 0.
+Expected: an ordered append is a durable one, then a commit of group 0 between two messages of nodes. So it takes twice
+as long with one caller, and longer where processes wait for a processor. With many callers all that wait share the
+commit of group 0.
 """
 
 from __future__ import annotations
