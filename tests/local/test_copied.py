@@ -55,7 +55,7 @@ COMMANDS = {
     "members replace": "n1 n9 127.0.0.1:1 --no-wait",
     "group list": "",
     "stream balance": "",
-    "group place": "s --no-wait",
+    "group place": "s --no-wait --timeout 1s",
     "group cancel": "1",
     "audit": "",
     "token list": "",
