@@ -39,6 +39,8 @@ COMMANDS = {
     "append": "t LINES",
     "topic trim": "t 3",
     "read": "t",
+    "get": "t k",
+    "scan": "t",
     "actor list": "",
     "actor call": "counter add [1]",
     "actor spread": "counter",

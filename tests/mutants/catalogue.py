@@ -14,6 +14,7 @@ from tests.mutants.client_mutants import CLIENT_MUTANTS
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.fork_mutants import FORK_MUTANTS
 from tests.mutants.interval_mutants import INTERVAL_MUTANTS
+from tests.mutants.keyed_mutants import KEYED_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
@@ -98,6 +99,7 @@ _ALL = {
     **ARCHIVE_MUTANTS,
     **STORE_MUTANTS,
     **SCHEMA_MUTANTS,
+    **KEYED_MUTANTS,
 }
 
 

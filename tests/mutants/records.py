@@ -1760,5 +1760,44 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_topic_schema.py::test_a_snapshot_has_the_schema_and_one_without_schemas_is_as_before"),
     ),
     Record("append-the-rows-that-fit", Case("tests/client/test_rows.py::test_no_row_is_sent_if_one_does_not_fit")),
+    Record(
+        "keys-oldest-wins",
+        Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
+    ),
+    Record(
+        "keys-deletions-vanish",
+        Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
+    ),
+    Record(
+        "keys-tail-unread", Case("tests/node/test_keyed.py::test_the_table_is_rebuilt_from_the_log_after_a_restart")
+    ),
+    Record(
+        "keys-read-stale",
+        Case("tests/node/test_keyed.py::test_a_get_sees_the_last_record_of_a_key_in_the_log_and_in_runs"),
+    ),
+    Record(
+        "keys-table-lost",
+        Case("tests/node/test_keyed.py::test_a_get_sees_the_last_record_of_a_key_in_the_log_and_in_runs"),
+    ),
+    Record("keys-commit-unread", Case("tests/node/test_keyed.py::test_a_store_that_lies_gets_no_commit_of_keys")),
+    Record(
+        "keys-forget-unremoved", Case("tests/node/test_keyed.py::test_a_run_whose_file_cannot_be_removed_stays_known")
+    ),
+    Record("keys-trim-undumped", Case("tests/streams/test_keyed.py::test_a_trim_deletes_only_what_is_dumped")),
+    Record(
+        "keys-keep-replaced",
+        Case("tests/streams/test_keyed.py::test_dumps_tile_and_a_merge_replaces_its_slices_in_one_record"),
+    ),
+    Record(
+        "keys-unprobed", Case("tests/node/test_keyed.py::test_a_member_of_an_older_release_gets_no_record_about_keys")
+    ),
+    Record(
+        "keys-filter-gap", Case("tests/archive/test_key_store.py::test_a_filter_passes_what_was_added_and_little_else")
+    ),
+    Record(
+        "keys-read-every-run",
+        Case("tests/archive/test_key_store.py::test_a_filter_passes_what_was_added_and_little_else"),
+    ),
+    Record("keys-page-unbounded", Case("tests/node/test_keyed.py::test_scans_of_many_pages_have_each_key_once")),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

@@ -41,6 +41,7 @@ from viewstamp.node.archive_queries import (
     RunsQuery,
     UnneededRunsQuery,
 )
+from viewstamp.node.keyed_queries import DueKeysQuery, IsKeyedUsedQuery, KeyedViewQuery, KeyRunQuery, UnneededKeysQuery
 from viewstamp.node.order_queries import (
     CoverQuery,
     FirstFromQuery,
@@ -64,6 +65,7 @@ from viewstamp.node.placement_queries import (
     SpreadTopicQuery,
     SpreadTopicsQuery,
 )
+from viewstamp.node.schema_queries import HasSchemaQuery
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -91,6 +93,7 @@ from viewstamp.node.state_machine import (
 from viewstamp.streams import Streams
 from viewstamp.streams.session import RECEIPTS_MAX
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.keying import encode_configure_keyed
 from viewstamp.wire.ordering import StreamReport, encode_order
 from viewstamp.wire.placing import encode_hosted, encode_place
 from viewstamp.wire.spread_actors import encode_spread_actor
@@ -421,6 +424,8 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
     log.run(encode_place({NodeId("n1"): "a:1"}, ["s1"], since=0))
     log.run(encode_hosted(group, NodeId("n1"), "0" * 16))
     log.run(encode_spread("bills", [group]))
+    log.topic("prices")
+    log.run(encode_configure_keyed("prices", is_on=True))
     stream = Stream(group, "bills.1")
     log.run(encode_order([StreamReport(stream, Position(2), Position(1))]))
     asked: list[Query[Any]] = [
@@ -462,6 +467,12 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         DueRunsQuery(0, is_pressed=False, run_bytes=1, wait=1),
         UnneededRunsQuery(),
         IsArchivingQuery(),
+        HasSchemaQuery(),
+        KeyedViewQuery("prices"),
+        KeyRunQuery(7),
+        UnneededKeysQuery(),
+        IsKeyedUsedQuery(),
+        DueKeysQuery(0, 1, is_pressed=False),
         OrphansQuery((1,)),
         OutcomeQuery(session, Sequence(1)),
         ActorsQuery(),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from viewstamp.errors import RequestError
 from viewstamp.wire.frame import FrameKind
+from viewstamp.wire.keyed_requests import ScanKeys
 from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot
 from viewstamp.wire.requests import REQUESTS, RequestBody
 from viewstamp.wire.schema import BodyField
@@ -99,13 +100,17 @@ def test_a_field_of_a_wrong_type_or_out_of_range_is_refused_by_name(row: type[Re
         assert refused.value.remedy
 
 
+WITH_DEFAULT = {"challenge", "delay", "forget_seconds", "is_new", "member", "noted", "ordered"}
+DEFAULTS = {(ScanKeys, "start"), (ScanKeys, "bytes_max")}
+
+
 @pytest.mark.parametrize(("row", "field"), FIELDS)
 def test_a_field_that_is_missing_is_refused_unless_it_has_a_default(row: type[RequestBody], field: BodyField) -> None:
     body = a_body(row)
     del body[field.name]
     if NoneType in field.types:
         assert getattr(row.decode(body), field.name) is None
-    elif field.name in {"challenge", "delay", "forget_seconds", "is_new", "member", "noted", "ordered"}:
+    elif (row, field.name) in DEFAULTS or field.name in WITH_DEFAULT:
         assert getattr(row.decode(body), field.name) == field.default
     else:
         with pytest.raises(RequestError, match=f"whose {field.name} is None"):

@@ -20,6 +20,10 @@ Modules
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
     `run_batches.py` the records of a row group as batches, for readers
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
+    `creation.py`  the file of an object that is being written, and its completion
+    `key_rows.py`  the rows of a run of keys, its description and its filter
+    `key_file.py`  the file of a run of keys: Parquet, sorted by key
+    `key_store.py` the objects of runs of keys: dumped, merged, checked, read
     `run_process.py` the same calls as a node makes them: in the archive process, with a time limit
     `worker.py`    the archive process
     `export.py`    the steps of an export of a topic into an Iceberg table

@@ -37,6 +37,7 @@ from viewstamp.errors import ClosedError, ConfigError, UnavailableError
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archivist import WrittenRun
+from viewstamp.node.keyed_archivist import WrittenKeys
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Buffer
 
@@ -85,28 +86,33 @@ class RunProcess:
 
     def wake(self) -> None:
         """Start the process if there is none. Raises ConfigError if that is impossible here."""
-        self._process()
+        self.process()
 
     def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
-        process = self._process()
+        process = self.process()
         process.call("begin", run=run, topic=topic, first=first)
         return _RunObject(process)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue; as ``RunStore``."""
-        process = self._process()
+        process = self.process()
         process.call("check", **asdict(run))
         while (size := process.call("step")["bytes"]) is not None:
             yield size
 
+    @property
+    def keys(self) -> KeyProcess:
+        """The runs of keys, whose calls the same process makes."""
+        return KeyProcess(self)
+
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""
-        self._process().call("remove", run=run)
+        self.process().call("remove", run=run)
 
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
-        return dict(self._process().call("list")["sizes"])
+        return dict(self.process().call("list")["sizes"])
 
     def rest(self) -> None:
         """End the process; the next call starts another one. A call under way raises UnavailableError."""
@@ -120,7 +126,7 @@ class RunProcess:
         self._is_closed = True
         self.rest()
 
-    def _process(self) -> _Process:
+    def process(self) -> _Process:
         """Return the process, which is started if there is none."""
         with self._lock:
             if self._is_closed:
@@ -161,6 +167,89 @@ class _RunObject:
         """Remove what was written, unless the process has ended: then it stays until the run is removed."""
         with suppress(UnavailableError):
             self._process.call("abandon")
+
+
+class KeyProcess:
+    """The runs of keys. It has the calls of ``node.keyed_archivist.KeyStore``, which block."""
+
+    def __init__(self, runs: RunProcess) -> None:
+        self._runs = runs
+
+    def begin_dump(self, run: RunId, topic: TopicId, first: Position, end: Position) -> _DumpObject:
+        """Begin to write the object of a dump; as ``KeyStore``."""
+        process = self._runs.process()
+        process.call("dump", run=run, topic=topic, first=first, end=end)
+        return _DumpObject(process)
+
+    def begin_merge(
+        self,
+        run: ArchivedRun,
+        slices: Sequence[ArchivedRun],
+        *,
+        start: bytes,
+        end: bytes | None,
+        is_oldest: bool,
+        range_bytes: int,
+    ) -> _MergeObject:
+        """Begin to write the object of a merge; as ``KeyStore``."""
+        process = self._runs.process()
+        process.call(
+            "merge",
+            run=asdict(run),
+            slices=[asdict(each) for each in slices],
+            start=start,
+            end=end,
+            is_oldest=is_oldest,
+            range_bytes=range_bytes,
+        )
+        return _MergeObject(process)
+
+    def check_keys(self, run: ArchivedRun) -> Generator[int, None, None]:
+        """Read the object of a run and compare it with the catalogue; as ``KeyStore``."""
+        process = self._runs.process()
+        process.call("check keys", **asdict(run))
+        while (size := process.call("step")["bytes"]) is not None:
+            yield size
+
+
+class _DumpObject:
+    """The object of a dump that the process writes; as ``node.keyed_archivist.DumpObject``."""
+
+    def __init__(self, process: _Process) -> None:
+        self._process = process
+
+    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+        """Add records before ``end``."""
+        return Position(self._process.call("add", buffers, end=end)["next"])
+
+    def finish(self) -> WrittenKeys:
+        """Complete the file, and make the object durable."""
+        return WrittenKeys(**self._process.call("finish"))
+
+    def abandon(self) -> None:
+        """Remove what was written, unless the process has ended: then it stays until the run is removed."""
+        with suppress(UnavailableError):
+            self._process.call("abandon")
+
+
+class _MergeObject:
+    """The object of a merge that the process writes; as ``node.keyed_archivist.MergeObject``."""
+
+    def __init__(self, process: _Process) -> None:
+        self._process = process
+
+    def step(self) -> bool:
+        """Write further rows; return whether there are more."""
+        return bool(self._process.call("merge step")["goes_on"])
+
+    def finish(self) -> WrittenKeys:
+        """Complete the file, and make the object durable."""
+        return WrittenKeys(**self._process.call("finish merge"))
+
+    def abandon(self) -> None:
+        """Remove what was written, unless the process has ended."""
+        with suppress(UnavailableError):
+            self._process.call("abandon merge")
 
 
 class _Process:

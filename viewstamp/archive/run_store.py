@@ -13,10 +13,13 @@ from importlib.util import find_spec
 from typing import BinaryIO, Protocol, cast
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
+from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
+from viewstamp.archive.key_store import KeyObjects
 from viewstamp.archive.run_batches import encode_records
 from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
-from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError, UnavailableError
+from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archived import LoadedRecords
@@ -116,8 +119,16 @@ class RunObjects:
     It has the calls of ``node.archivist.RunStore``, and those of ``node.archived.RunSource`` for readers.
     """
 
-    def __init__(self, store: ObjectStore, cluster: ClusterId, runs: RunFormat = PARQUET) -> None:
-        """Use the folder of ``cluster`` in ``store``; ``runs`` is the format of the objects."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster: ClusterId,
+        runs: RunFormat = PARQUET,
+        keys: KeyFormat = PARQUET_KEYS,
+    ) -> None:
+        """Use the folder of ``cluster`` in ``store``; ``runs`` and ``keys`` are the formats of the objects."""
+        self.keys = KeyObjects(store, cluster, keys)
+        """The runs of keyed topics."""
         self.where = store.where
         self._store = store
         self._runs = runs
@@ -159,10 +170,10 @@ class RunObjects:
         try:
             creation = self._store.begin(name)
         except FileExistsError as error:
-            raise self._in_use(name) from error
-        sink = _Sink()
+            raise name_in_use(self.where, name) from error
+        sink = ObjectSink()
         writer = self._runs.begin(cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first)
-        return RunCreation(creation, sink, writer, topic, self._in_use(name))
+        return RunCreation(creation, sink, writer, topic, self.where, name)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -198,10 +209,6 @@ class RunObjects:
         """Remove the object of a run of this cluster; as ``RunStore``."""
         self._store.remove(run_name(self.cluster, run))
 
-    def _in_use(self, name: str) -> UnavailableError:
-        # For example by a run whose records a recovery without a majority has lost. The next attempt has another id.
-        return UnavailableError(f"{self.where} has an object {name} already; it was not changed", remedy="try again")
-
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
         folder = f"{self.cluster}/"
@@ -222,19 +229,20 @@ class RunCreation:
     def __init__(
         self,
         creation: ObjectCreation,
-        sink: _Sink,
+        sink: ObjectSink,
         writer: WritableRun,
         topic: TopicId,
-        in_use: UnavailableError,
+        where: str,
+        name: str,
     ) -> None:
         self._creation = creation
         self._sink = sink
         self._writer = writer
         self._topic = topic
-        self._in_use = in_use
+        self._where = where
+        self._name = name
         self._taken: list[tuple[Batch, int]] = []
         """Batches that :meth:`write` has to write, each with the position before which it is cut."""
-        self._size = 0
 
     def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
         """Add records before ``end``, as :meth:`take` and then :meth:`write`."""
@@ -280,16 +288,9 @@ class RunCreation:
         """Complete the file, and make the object durable."""
         footer = self._writer.finish()
         self._flush()
-        try:
-            self._creation.finish()
-        except FileNotFoundError as error:
-            raise UnavailableError(
-                "another leader has removed the object that was being written", remedy="try again"
-            ) from error
-        except FileExistsError as error:
-            raise self._in_use from error
+        finish_object(self._creation, self._where, self._name)
         return WrittenRun(
-            self._size,
+            self._sink.size,
             bytes.fromhex(footer.digest),
             footer.first_index,
             footer.end_index,
@@ -302,46 +303,7 @@ class RunCreation:
         self._creation.abandon()
 
     def _flush(self) -> None:
-        for piece in self._sink.take():
-            self._creation.write(piece)
-            self._size += len(piece)
-
-
-class _Sink:
-    """A file for pyarrow that keeps the bytes until they are taken, so that pyarrow never sees errors of the store."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._at = 0
-
-    def take(self) -> list[bytes]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
-
-    def write(self, data: Buffer) -> int:
-        self._pieces.append(bytes(data))
-        self._at += len(self._pieces[-1])
-        return len(self._pieces[-1])
-
-    def tell(self) -> int:
-        return self._at
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
+        self._sink.flush_into(self._creation)
 
 
 def _content(topic: int, first: int, end: int, digest: str) -> str:

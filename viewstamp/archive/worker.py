@@ -12,6 +12,12 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | abandon | nothing |
 | check: the fields of ``ArchivedRun`` | nothing |
 | step | bytes: those that were verified by this step; None = all of the run is |
+| dump: run, topic, first, end | nothing; the object of a dump is begun, and add, finish and abandon are for it |
+| merge: run, slices, start, end, is_oldest, range_bytes | nothing; the object of a merge is begun |
+| merge step | goes_on: whether there are more rows |
+| finish merge | the fields of ``WrittenKeys`` |
+| abandon merge | nothing |
+| check keys: the fields of ``ArchivedRun`` | nothing; step is for it |
 | remove: run | nothing |
 | list | sizes: pairs of run and size |
 
@@ -36,6 +42,7 @@ from contextlib import suppress
 from typing import Any
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.key_store import KeyCreation, KeyMerge
 from viewstamp.archive.location import open_store
 from viewstamp.archive.pipe import receive, send
 from viewstamp.archive.run_store import RunCreation, RunObjects
@@ -58,7 +65,8 @@ class _Requests:
 
     def __init__(self) -> None:
         self._runs: RunObjects
-        self._object: RunCreation | None = None
+        self._object: RunCreation | KeyCreation | None = None
+        self._merge: KeyMerge
         self._failure: ViewstampError | None = None
         """The error of the last piece of this object."""
         self._is_due = False
@@ -90,6 +98,32 @@ class _Requests:
                 self._checking = self._runs.check(ArchivedRun(**request))
             case "step":
                 return {"bytes": next(self._checking, None)}
+            case "dump":
+                self._failure = None
+                self._object = self._runs.keys.begin_dump(
+                    RunId(request["run"]),
+                    TopicId(request["topic"]),
+                    Position(request["first"]),
+                    Position(request["end"]),
+                )
+            case "merge":
+                slices = [ArchivedRun(**each) for each in request["slices"]]
+                self._merge = self._runs.keys.begin_merge(
+                    ArchivedRun(**request["run"]),
+                    slices,
+                    start=request["start"],
+                    end=request["end"],
+                    is_oldest=request["is_oldest"],
+                    range_bytes=request["range_bytes"],
+                )
+            case "merge step":
+                return {"goes_on": self._merge.step()}
+            case "finish merge":
+                return self._merge.finish()._asdict()
+            case "abandon merge":
+                self._merge.abandon()
+            case "check keys":
+                self._checking = self._runs.keys.check_keys(ArchivedRun(**request))
             case "remove":
                 self._runs.remove(RunId(request["run"]))
             case "list":
@@ -99,7 +133,7 @@ class _Requests:
         return {}
 
     @property
-    def _intact(self) -> RunCreation:
+    def _intact(self) -> RunCreation | KeyCreation:
         """The object that is being written. Raises the error of its last piece."""
         if self._failure is not None:
             raise self._failure

@@ -30,6 +30,8 @@ _COMMANDS: Final = {
     "topic": "topic",
     "append": "append:append",
     "read": "read:read",
+    "get": "keyed:get",
+    "scan": "keyed:scan",
     "actor": "actor",
     "sink": "sink",
     "snapshot": "snapshot",
@@ -52,7 +54,7 @@ _COMMANDS: Final = {
 def command_tree(first: str = "") -> typer.Typer:
     """Return the commands; if ``first`` is the name of one, or of a group, only that one.
 
-    The whole tree imports every module of this package and makes a parser for each of 93 commands, which takes longer
+    The whole tree imports every module of this package and makes a parser for each of 95 commands, which takes longer
     than most commands do.
     """
     app = typer.Typer(

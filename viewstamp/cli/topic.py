@@ -97,6 +97,15 @@ SchemaOption = Annotated[
     ),
 ]
 
+KeyedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--keyed/--no-keyed",
+        help="Keep the last record of each key in the archive, for `viewstamp get` and `viewstamp scan`.",
+        show_default=False,
+    ),
+]
+
 
 @app.command()
 def create(
@@ -108,6 +117,7 @@ def create(
     archive_delay: ArchiveDelayOption = None,
     delete_after: DeleteAfterOption = None,
     schema: SchemaOption = None,
+    keyed: KeyedOption = None,
     streams: Annotated[
         int | None,
         typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
@@ -127,6 +137,8 @@ def create(
     """
     archiving = _archiving(archive, archive_after, archive_delay, delete_after)
     if streams is not None:
+        if keyed:
+            raise typer.BadParameter("a topic with --streams cannot be keyed yet; leave --keyed out")
         if archiving:
             raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
         if schema is not None:
@@ -149,7 +161,9 @@ def create(
         info = await client.create_topic(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout, **archiving
         )
-        return info if text is None else await client.set_schema(name, text, timeout=timeout)
+        if text is not None:
+            info = await client.set_schema(name, text, timeout=timeout)
+        return info if keyed is None else await client.configure_keyed(name, keyed, timeout=timeout)
 
     info = find_cluster(directory, cluster).ask(make)
     if output is Output.JSON:
@@ -168,6 +182,7 @@ def configure(
     archive_delay: ArchiveDelayOption = None,
     delete_after: DeleteAfterOption = None,
     schema: SchemaOption = None,
+    keyed: KeyedOption = None,
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -179,8 +194,10 @@ def configure(
     """
     archiving = _archiving(archive, archive_after, archive_delay, delete_after)
     has_settings = retain_bytes is not None or retain_age is not None or bool(archiving)
-    if not has_settings and schema is None:
-        raise typer.BadParameter("there is nothing to change: give --retain-bytes, --retain-age, --archive or --schema")
+    if not has_settings and schema is None and keyed is None:
+        raise typer.BadParameter(
+            "there is nothing to change: give --retain-bytes, --retain-age, --archive, --schema or --keyed"
+        )
     text = None if schema is None else read_schema(schema)
 
     async def change(client: Client) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo]]:
@@ -190,6 +207,8 @@ def configure(
             info = await client.set_schema(name, text, timeout=timeout)
         if has_settings:
             info, streams = await _configure(client, name, retain_bytes, retain_age, archiving, timeout)
+        if keyed is not None:
+            info = await client.configure_keyed(name, keyed, timeout=timeout)
         assert info is not None, "there is something to change"
         return info, streams
 
@@ -302,6 +321,10 @@ def _print_described(
         _print([info], output)
         if info.schema:
             print_table(*schema_table(info.schema))
+        if info.keyed is not None:
+            view = info.keyed
+            row = (view["dumped_end"] - 1, view["ranges"], view["runs"], view["records"], show_size(view["bytes"]))
+            print_table(["keys dumped to", "ranges", "runs", "rows", "bytes"], [row])
         if info.archived is not None and archivist is not None:
             print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:
@@ -452,6 +475,7 @@ def _described(info: TopicInfo) -> dict[str, object]:
         "retain_seconds": info.retain_seconds,
         **described_archive(info),
         **({"schema": info.schema} if info.schema else {}),
+        **({"keyed": dict(info.keyed)} if info.keyed is not None else {}),
     }
 
 

@@ -138,6 +138,36 @@ class Client(BaseClient):
         """
         return self._reader(topic, start, end=end, follow=follow, node=node, stream=stream).records()
 
+    def scan(
+        self,
+        topic: str,
+        start: bytes | str = b"",
+        end: bytes | str | None = None,
+        *,
+        prefix: bytes | str | None = None,
+    ) -> AsyncGenerator[Record, None]:
+        """Yield the last record of each key in ``[start, end)`` of a keyed topic, in the order of the keys.
+
+        Example::
+
+            await client.configure_keyed("orders")
+            async for record in client.scan("orders", prefix="A-"):
+                print(record.key, record.value)
+
+        Deleted keys are left out. The records come in pages of about 1 MiB. Each page includes every record that was
+        acknowledged before the page was requested, so the scan as a whole is of no one moment.
+
+        Args:
+          topic: the name of a keyed topic.
+          start: the first key; text is its UTF-8. Keys are compared byte by byte.
+          end: the key before which it ends; None = after the last key.
+          prefix: only keys with this prefix, in place of ``start`` and ``end``.
+
+        Raises:
+          RequestError, UnknownTopicError, CorruptionError, UnavailableError: as :meth:`get`.
+        """
+        return self._keyed.scanner(topic, start, end, prefix).records()
+
     async def read_stale(
         self,
         topic: str,

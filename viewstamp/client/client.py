@@ -15,6 +15,7 @@ from viewstamp.client.connection import parse_addresses
 from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
+from viewstamp.client.keyed import KeyedCalls
 from viewstamp.client.links import Links
 from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.options import ClientOptions
@@ -139,6 +140,7 @@ class BaseClient:
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._admin, self._topics, self._appends)
         self._archive = ArchiveCalls(self._router, self._admin, self._topics)
+        self._keyed = KeyedCalls(self._router, self._admin)
 
     def _close(self) -> None:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
@@ -270,6 +272,8 @@ class BaseClient:
     list_runs = _By("_archive", ArchiveCalls.list_runs)
     check_run = _By("_archive", ArchiveCalls.check_run)
     find_orphans = _By("_archive", ArchiveCalls.find_orphans)
+    configure_keyed = _By("_keyed", KeyedCalls.configure_keyed)
+    get = _By("_keyed", KeyedCalls.get)
     create_token = _By("_tokens", TokenCalls.create_token)
     list_tokens = _By("_tokens", TokenCalls.list_tokens)
     rotate_token = _By("_tokens", TokenCalls.rotate_token)

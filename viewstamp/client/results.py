@@ -208,6 +208,8 @@ class TopicInfo:
       archive: the archive settings; None = it is archived on request only. With them the retention deletes nothing.
       archived: its archived records; None = it has neither archive settings nor archived records.
       schema: the text of the schema of its rows; "" = it has none.
+      keyed: its view by key as numbers: ``first``, the first position of the view; ``dumped_end``, before which its
+        records are in files; ``ranges``, ``runs``, ``records`` and ``bytes`` of these. None = it is not keyed.
     """
 
     name: str
@@ -220,6 +222,7 @@ class TopicInfo:
     archive: ArchiveInfo | None = None
     archived: ArchivedInfo | None = None
     schema: str = ""
+    keyed: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -539,7 +542,14 @@ def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
         archive=_archive_info(topic.get("archive")),
         archived=_archived_info(topic.get("archived")),
         schema=str(topic.get("schema", "")),
+        keyed=_keyed_info(topic.get("keyed")),
     )
+
+
+def _keyed_info(part: Mapping[str, Any] | None) -> Mapping[str, int] | None:
+    if part is None:
+        return None
+    return {name: int(part[name]) for name in ("first", "dumped_end", "ranges", "runs", "records", "bytes")}
 
 
 def _archive_info(settings: Mapping[str, Any] | None) -> ArchiveInfo | None:

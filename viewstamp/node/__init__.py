@@ -17,6 +17,9 @@
 | ``archive_requests`` | the handlers of the requests about the archive | the steps |
 | ``schema_requests`` | the handler of the request about the schema of a topic | the rules |
 | ``schema_queries`` | the query about the schemas of topics | the rules |
+| ``keyed_archivist`` | the steps of the leader that dump and merge runs of keys | which are due, the files |
+| ``keyed_reads``, ``keyed_table``, ``keyed_rows`` | reads by key: the newest records in memory, then runs | the files |
+| ``keyed_requests``, ``keyed_queries`` | the handlers and the queries about keyed topics | the answers |
 | ``archive_queries`` | the queries about runs of archived records and archive settings | their answers |
 | ``archived`` | reads of archived records, their cache, and which runs this node has read itself | the files |
 | ``parts`` | the parts of a running member, and the order in which they are made | the time at which it happens |

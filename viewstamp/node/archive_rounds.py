@@ -22,6 +22,7 @@ A run is written with pauses, at half the speed, unless the log is nearly full.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,8 @@ from viewstamp.ids import Term
 from viewstamp.node.archive_queries import DueRun, DueRunsQuery, IsArchivingQuery, UnneededRunsQuery
 from viewstamp.node.archivist import RUN_BYTES, Archivist
 from viewstamp.node.group import Group
+from viewstamp.node.keyed_archivist import KeyArchivist
+from viewstamp.node.keyed_queries import DueKeys, DueKeysQuery, IsKeyedUsedQuery, UnneededKeysQuery
 
 __all__ = ["ArchiveRounds", "ArchivingState"]
 
@@ -78,8 +81,9 @@ class ArchiveRounds:
       * a topic whose last attempt has failed is not tried before its pause is over
     """
 
-    def __init__(self, group: Group, archivist: Archivist, clock: Clock, log: Logger) -> None:
+    def __init__(self, group: Group, archivist: Archivist, keys: KeyArchivist, clock: Clock, log: Logger) -> None:
         """Archive the topics of ``group``, group 0 of this node. ``start`` begins."""
+        self._keys = keys
         self._group = group
         self._options = group.options.archive_rounds
         self._archivist = archivist
@@ -140,9 +144,10 @@ class ArchiveRounds:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether this node leads, and a topic has the archive."""
-        replica = self._group.replica
-        return replica is not None and replica.is_leading and self._group.machine.query(IsArchivingQuery())
+        """Whether this node leads, and a topic has the archive or is keyed."""
+        replica, machine = self._group.replica, self._group.machine
+        is_used = machine.query(IsArchivingQuery()) or machine.query(IsKeyedUsedQuery())
+        return replica is not None and replica.is_leading and is_used
 
     async def _run(self) -> None:
         while True:
@@ -169,7 +174,8 @@ class ArchiveRounds:
             self._term = replica.raft.core.term
             self._failures.clear()
         unneeded, due = machine.query(UnneededRunsQuery()), self._due()
-        if not (unneeded or due):
+        unneeded_keys, due_keys = list(machine.query(UnneededKeysQuery())), self._due_keys()
+        if not (unneeded or due or unneeded_keys or due_keys):
             self._rest(ArchivingState.IDLE)
             self._failures.clear()
             return
@@ -185,22 +191,29 @@ class ArchiveRounds:
             return
         self._unable = None
         for name in unneeded:
-            await self._attempt(ArchivingState.REMOVING, name)
+            await self._attempt(ArchivingState.REMOVING, name, lambda name=name: self._archivist.remove_unneeded(name))  # type: ignore[misc]
         for each in due:
-            await self._attempt(ArchivingState.WRITING, each.topic)
+            await self._attempt(ArchivingState.WRITING, each.topic, lambda name=each.topic: self._archive(name))  # type: ignore[misc]
+        for name in unneeded_keys:
+            await self._attempt(ArchivingState.REMOVING, name, lambda name=name: self._keys.tidy(name))  # type: ignore[misc]
+        for keys in due_keys:
+            await self._attempt(ArchivingState.WRITING, keys.topic, lambda name=keys.topic: self._write_keys(name))  # type: ignore[misc]
         self._state, self._topic = ArchivingState.IDLE, ""
 
-    async def _attempt(self, state: ArchivingState, topic: str) -> None:
+    async def _archive(self, topic: str) -> None:
+        await self._archivist.archive_due(topic, lambda: self._find(topic))
+
+    async def _write_keys(self, topic: str) -> None:
+        await self._keys.write_due(topic, lambda: next((due for due in self._due_keys() if due.topic == topic), None))
+
+    async def _attempt(self, state: ArchivingState, topic: str, work: Callable[[], Awaitable[None]]) -> None:
         """Do the work of one topic, unless its pause is not over. Raises NotLeaderError."""
         failed = self._failures.get(topic)
         if failed is not None and failed.due > self._clock.monotonic():
             return
         self._state, self._topic = state, topic
         try:
-            if state is ArchivingState.REMOVING:
-                await self._archivist.remove_unneeded(topic)
-            else:
-                await self._archivist.archive_due(topic, lambda: self._find(topic))
+            await work()
         except NotLeaderError:
             raise
         except Exception as error:
@@ -220,10 +233,27 @@ class ArchiveRounds:
         replica, parts = self._group.replica, self._group.parts
         if replica is None or parts is None:
             return []
-        core, wal = replica.raft.core, parts.wal
-        left_min = _PRESSED_PART * wal.bytes_max or _PRESSED_SEGMENTS * self._group.options.wal.segment_bytes
-        is_pressed = wal.bytes_left < left_min
+        core, wal, is_pressed = replica.raft.core, parts.wal, self._is_pressed
         run_bytes = min(RUN_BYTES, wal.bytes_used // _PRESSED_RUNS + 1) if is_pressed else RUN_BYTES
         wait = round(self._options.wait_seconds * 1e6)
         query = DueRunsQuery(max(core.log_time, core.wall_us), is_pressed, run_bytes, wait)
         return self._group.machine.query(query)
+
+    def _due_keys(self) -> list[DueKeys]:
+        """Return the runs of keys that are due by the applied state."""
+        replica = self._group.replica
+        if replica is None:
+            return []
+        core = replica.raft.core
+        now = max(core.log_time, core.wall_us)
+        return self._group.machine.query(DueKeysQuery(now, self._options.dump_bytes, self._is_pressed))
+
+    @property
+    def _is_pressed(self) -> bool:
+        """Whether the log is nearly full."""
+        if self._group.parts is None:
+            return False
+        wal = self._group.parts.wal
+        return wal.bytes_left < (
+            _PRESSED_PART * wal.bytes_max or _PRESSED_SEGMENTS * self._group.options.wal.segment_bytes
+        )

@@ -312,6 +312,17 @@ class ArchivedReads:
 
     # The thread.
 
+    def call(self, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
+        """Call ``work``, which reads runs, in the thread. Raises ClosedError, OverloadedError."""
+        if self._is_stopping:
+            raise ClosedError(f"{self._me} is stopping", remedy="ask another node")
+        if len(self._steps) >= _LOADS_MAX:
+            raise OverloadedError(
+                f"{_LOADS_MAX} reads wait for {self._where} on {self._me}; nothing was read",
+                remedy="try again later; if it stays so, check that the store answers",
+            )
+        return self._call(work)
+
     def _call(self, work: Callable[[], ResultT]) -> asyncio.Future[ResultT]:
         """Call ``work`` in the thread, after the calls that wait for it."""
         done: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()

@@ -267,6 +267,39 @@ class Archivist:
         self._check_leading("nothing was changed")
         await self._probe(kind, "nothing was changed")
 
+    # For the steps about runs of keys (``keyed_archivist.py``).
+
+    async def in_turn(self, key: tuple[object, ...], work: Callable[[Term], Coroutine[Any, Any, None]]) -> None:
+        """Do ``work`` in a job, when it has its turn, if this node leads then; it gets the term. Raises its error."""
+
+        async def begin() -> bool:
+            async with self._turn:
+                term, store = self._replica.raft.core.term, self._store
+                assert store is not None, "checked before"
+                self._check_leads(term)
+                await in_thread(store.wake)
+                await work(term)
+                return True
+
+        await self.check_usable()
+        await self._completed(key, begin)
+
+    async def propose(self, batch: Batch) -> dict[str, object]:
+        """Propose a record, and return its result once it is applied here. Raises UnavailableError."""
+        return await self._propose(batch)
+
+    async def remove(self, run: RunId) -> bool:
+        """Remove the object of a run; return False if that failed."""
+        return await self._remove(run)
+
+    async def go_through(self, pieces: Generator[int, None, None]) -> None:
+        """Run a generator that reads a piece in each step."""
+        await self._go_through(pieces)
+
+    def check_leads(self, term: Term) -> None:
+        """Raise NotLeaderError unless this node leads in this term."""
+        self._check_leads(term)
+
     async def stop(self) -> None:
         """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""
         self._is_stopping = True

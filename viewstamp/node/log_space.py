@@ -14,12 +14,18 @@ from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["LogSpace"]
 
-_RUNS = frozenset({Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN})
+_RUNS = frozenset(
+    {
+        *(Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN),
+        *(Kind.PREPARE_KEYS, Kind.COMMIT_KEYS, Kind.DROP_KEYS, Kind.FORGET_KEYS),
+    }
+)
 _URGENT = frozenset(
     {
         Kind.TRIM_TOPIC,
         Kind.CONFIGURE_TOPIC,
         Kind.CONFIGURE_ARCHIVE,
+        Kind.CONFIGURE_KEYED,
         Kind.ABORT_ATTEMPTS,
         Kind.FORGET_SINK,
         Kind.EXPIRE_SESSIONS,

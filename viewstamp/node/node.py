@@ -18,14 +18,16 @@ from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.node.archive_rounds import ArchiveRounds
-from viewstamp.node.archived import ArchivedReads, RunSource
-from viewstamp.node.archivist import Archivist, RunStore
+from viewstamp.node.archived import ArchivedReads
+from viewstamp.node.archivist import Archivist
 from viewstamp.node.beats import Beats
 from viewstamp.node.group import Group
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.hosting import Hosting, MachineFactory
+from viewstamp.node.keyed_archivist import KeyArchivist, KeyedStore
+from viewstamp.node.keyed_reads import KeyedReads, KeyedSource
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.order_waits import OrderWaits
 from viewstamp.node.ordering import Ordering
@@ -57,8 +59,8 @@ class Node:
         log: Logger,
         *,
         machine_of: MachineFactory,
-        run_store: RunStore | None = None,
-        run_source: RunSource | None = None,
+        run_store: KeyedStore | None = None,
+        run_source: KeyedSource | None = None,
     ) -> None:
         """Prepare the node; nothing is read yet.
 
@@ -125,10 +127,19 @@ class Node:
         """Keeps the tokens fresh for the requests of other groups."""
         self.placer = Placer(self.group, host.network)
         """Prepares the records that place groups, if this node leads group 0."""
+        self.keyed = KeyedReads(self.group, self.archived, run_source.keys if run_source is not None else None)
+        """Reads keyed topics by key."""
         self._run_store = run_store
         self.archivist = Archivist(self.group, host.network, run_store, host.clock, self._logger)
         """Archives topics, if this node leads group 0."""
-        self.archive_rounds = ArchiveRounds(self.group, self.archivist, host.clock, self._logger)
+        keys = KeyArchivist(
+            self.group,
+            self.archivist,
+            run_store.keys if run_store is not None else None,
+            self._logger,
+            range_bytes=options.archive_rounds.range_bytes,
+        )
+        self.archive_rounds = ArchiveRounds(self.group, self.archivist, keys, host.clock, self._logger)
         """Archives topics by their settings, if this node leads group 0."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
@@ -459,6 +470,7 @@ class Node:
             "archive": self._run_store.status() if self._run_store is not None else None,
             "archiving": self.archive_rounds.status,
             **self.archived.status,
+            **self.keyed.status,
             **self._logger.status,
         }
         if parts is not None:

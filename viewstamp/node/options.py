@@ -31,6 +31,10 @@ class ArchiveRoundOptions:
     """Longest log time for which records that are old enough wait for others until their run is due."""
     pause_seconds_max: float = 600.0
     """Longest pause after failures of a topic."""
+    dump_bytes: int = 16 * 1024 * 1024
+    """Bytes of log of a keyed topic for which a dump is due; also those of its smallest level of runs."""
+    range_bytes: int = 64 * 1024 * 1024
+    """About the bytes of the keys and last values of one range of a keyed topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

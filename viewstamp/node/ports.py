@@ -192,6 +192,10 @@ class ArchivingService(Protocol):
         """Check that all members can read the settings of a topic that a kind of record has."""
         ...
 
+    async def check_usable(self) -> None:
+        """Check that this node leads, and can use the store."""
+        ...
+
     async def check(self, run: int) -> str | None:
         """Check the object of a run; return its damage, "" = none, None = it is being read."""
         ...

@@ -22,6 +22,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, GroupId, NodeId
 from viewstamp.node import (  # They register their handlers.
     archive_requests,  # noqa: F401
+    keyed_requests,  # noqa: F401
     member_requests,  # noqa: F401
     ordered_reads,  # noqa: F401
     queries,  # noqa: F401

@@ -22,6 +22,7 @@ from viewstamp.node.answers import Membered, outcome_fields, result_fields
 from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
+from viewstamp.node.keyed_rows import Lookup, ScannedRows
 from viewstamp.node.placement_queries import PlacedGroup, SpreadTopic
 from viewstamp.node.ports import ArchivingService
 from viewstamp.node.reading import Reading
@@ -68,6 +69,7 @@ __all__ = [
     "AtOnce",
     "Caller",
     "GroupService",
+    "KeyedService",
     "Limits",
     "OrderingService",
     "PlacingService",
@@ -252,6 +254,18 @@ class TokenService(Protocol):
         ...
 
 
+class KeyedService(Protocol):
+    """The reads of keyed topics by key. They raise as those of ``KeyedReads``."""
+
+    async def get(self, name: str, key: bytes) -> Lookup:
+        """Return the last record of a key."""
+        ...
+
+    async def scan(self, name: str, start: bytes, end: bytes | None, bytes_max: int) -> ScannedRows:
+        """Return the last records of keys, in the order of the keys."""
+        ...
+
+
 class Service(Protocol):
     """The calls of the server to its node."""
 
@@ -268,6 +282,11 @@ class Service(Protocol):
     @property
     def archivist(self) -> ArchivingService:
         """Return the part that archives topics."""
+        ...
+
+    @property
+    def keyed(self) -> KeyedService:
+        """Return the part that reads keyed topics."""
         ...
 
     @property

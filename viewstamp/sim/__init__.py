@@ -27,6 +27,7 @@ completely.
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
 | ``ordered_appends`` | clients that wait for the global positions of their records, and the invariants of these |
 | ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
+| ``keyed`` | clients of a keyed topic, and the invariants of what they read |
 | ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |
 | ``order_readers`` | readers of these streams in their order, which are compared |
 | ``tokens`` | an administrator, and clients whose tokens are revoked while they use them |

@@ -397,7 +397,9 @@ class Cluster:
                     buffered_bytes_max=self.swarm.buffered_bytes_max,
                 ),
             ),
-            archive_rounds=ArchiveRoundOptions(seconds=0.3, wait_seconds=0.5, pause_seconds_max=1.0),
+            archive_rounds=ArchiveRoundOptions(
+                seconds=0.3, wait_seconds=0.5, pause_seconds_max=1.0, dump_bytes=1500, range_bytes=400
+            ),
             scrub=ScrubOptions(first_seconds=1.0, period_seconds=3.0),
             tick_seconds=_TICK_SECONDS,
             request_seconds=5.0,

@@ -17,9 +17,10 @@ from viewstamp.sim.ending import contents_of, history_of, journals_of
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import Operation
+from viewstamp.sim.keyed import KeyedClients
 from viewstamp.sim.loop import SimulatedLoop
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
-from viewstamp.sim.swarm import Swarm, draw_swarm, with_archives, with_groups
+from viewstamp.sim.swarm import KEYED_TOPIC, Swarm, draw_swarm, with_archives, with_groups, with_keyed
 from viewstamp.sim.trace import Trace
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.workload import Workload
@@ -35,6 +36,8 @@ _GROUPS_CHANCE = 0.3
 """The share of seeds with placed groups, of those with a drawn swarm that allows them: one of eight of all."""
 _ARCHIVES_CHANCE = 0.25
 """The share of seeds with an archive, of those with a drawn swarm that allows it: one of seven of all."""
+_KEYED_CHANCE = 0.15
+"""The share of seeds with a keyed topic, of those with a drawn swarm that allows it."""
 _SETTLE_SECONDS = 10.0
 
 
@@ -58,6 +61,12 @@ class SeedVerdict:
     archived_runs: int = 0
     """Number of runs of archived records that were committed ..."""
     archive_drops: int = 0
+    key_runs: int = 0
+    """Number of runs of keys that were committed ..."""
+    key_ranges: int = 0
+    """... the most ranges at a time ..."""
+    key_reads: int = 0
+    """... and the number of keys that were read."""
     """... and how often a member deleted one from its log."""
     invariant: str = ""
     detail: str = ""
@@ -97,6 +106,9 @@ def run_seed(
         archives_of = loop.entropy("archives of the swarm")
         if archives_of.random() < _ARCHIVES_CHANCE:
             swarm = with_archives(swarm, archives_of)
+        keyed_of = loop.entropy("keyed topic of the swarm")
+        if keyed_of.random() < _KEYED_CHANCE:
+            swarm = with_keyed(swarm, keyed_of)
     trace = Trace(sink=sink)
     world = World(seed, swarm, trace=trace)
     workload = Workload(world, world.loop.entropy("workload"))
@@ -107,14 +119,16 @@ def run_seed(
         else None
     )
     archives = Archives(world, workload.topics) if swarm.archives else None
+    keyed = KeyedClients(world) if swarm.keyed else None
     invariant = detail = ""
     is_judged = False
     try:
-        is_judged = _run(world, workload, faults, placed, archives, steps)
+        is_judged = _run(world, workload, faults, placed, archives, keyed, steps)
     except Violation as violation:
         invariant, detail = violation.invariant, violation.detail
     except Exception as error:
         invariant, detail = f"no {type(error).__name__}", f"{error} {getattr(error, '__notes__', '')} {_where(error)}"
+    counts = {kind: count for each in (archives, keyed) if each is not None for kind, count in each.counts.items()}
     verdict = SeedVerdict(
         seed=seed,
         steps=steps,
@@ -124,10 +138,13 @@ def run_seed(
         commits=len({commit.batch for commit in workload.sinks.commits if commit.answer is not None}),
         operations=len(workload.history.operations),
         is_judged=is_judged,
-        faults=faults.counts | (archives.counts if archives is not None else {}),
+        faults=faults.counts | counts,
         digest=trace.digest(),
         archived_runs=len(archives.runs) if archives is not None else 0,
         archive_drops=archives.drops if archives is not None else 0,
+        key_runs=len(keyed.runs) if keyed is not None else 0,
+        key_ranges=keyed.ranges if keyed is not None else 0,
+        key_reads=len(keyed.seen) if keyed is not None else 0,
         invariant=invariant,
         detail=detail,
         tail=tuple(trace.lines)[-40:] if invariant else (),
@@ -142,6 +159,7 @@ def _run(
     faults: Faults,
     placed: PlacedGroups | None,
     archives: Archives | None,
+    keyed: KeyedClients | None,
     steps: int | None,
 ) -> bool:
     """Run a world to its end and check it; return whether all of the history was judged."""
@@ -154,6 +172,8 @@ def _run(
         placed.start()
     if archives is not None:
         archives.start()
+    if keyed is not None:
+        keyed.start()
     loop.run_until(lambda: steps is not None and loop.events >= steps, seconds=world.swarm.seconds)
     faults.stop()
     is_lossy = world.swarm.majority_loses_power
@@ -166,6 +186,8 @@ def _run(
         placed.stop()
     if archives is not None:
         archives.stop(lambda: workload.is_done)
+    if keyed is not None:
+        keyed.stop(lambda: workload.is_done)
     # A session that lost acknowledged batches cannot go on, so its client waits for ever.
     check_liveness(
         world,
@@ -176,6 +198,7 @@ def _run(
                 and faults.operator.is_done
                 and (placed is None or placed.is_done)
                 and (archives is None or archives.is_done)
+                and (keyed is None or keyed.is_done)
             )
         ),
     )
@@ -187,13 +210,16 @@ def _run(
         placed.check()
     if archives is not None:
         archives.check()
+    if keyed is not None:
+        keyed.check()
     contents = {member.id: contents_of(member, archives) for member in world.members}
     check_replicas(contents)
     check_states({member.id: member.machine for member in world.members})
     replay_and_compare_all(world, next(iter(contents.values())), archives.ends() if archives is not None else {})
     if is_lossy:
         return True  # Acknowledged records may be gone, so there is no history to judge.
-    kept = next(iter(contents.values()))
+    # The keyed topic is judged above; its records are not those of the workload.
+    kept = {topic: held for topic, held in next(iter(contents.values())).items() if topic != KEYED_TOPIC}
     for topic, held in kept.items():
         for position, (value, time) in enumerate(zip(held.values, held.times, strict=True), held.first):
             workload.topics.observed.note(topic, position, value, time)

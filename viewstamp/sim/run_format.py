@@ -10,22 +10,26 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from io import RawIOBase
 from itertools import accumulate
 from typing import BinaryIO
 
+import msgpack
 from crc32c import crc32c
 
+from viewstamp.archive.key_rows import GroupReader, GroupWriter
 from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run
 from viewstamp.archive.run_store import ReadableRun, WritableRun
 from viewstamp.archive.store import ObjectFile
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archived import LoadedRecords
+from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Batch, Columns, build_columns
 from viewstamp.wire.columns import slice_columns
 
-__all__ = ["SimpleRuns"]
+__all__ = ["SimpleKeys", "SimpleRuns"]
 
 _PART_RECORDS = 8
 """Records after which a part ends: few, so that most runs have several parts."""
@@ -49,6 +53,53 @@ class SimpleRuns:
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         """Open an object. Raises CorruptionError, OutdatedCodeError."""
         return _Reader(source, name)
+
+
+class SimpleKeys:
+    """The format of runs of keys; it has the calls of ``archive.key_file.KeyFormat``."""
+
+    def begin(self, sink: BinaryIO) -> GroupWriter:
+        """Begin a file."""
+        return _KeyWriter(sink)
+
+    def open(self, source: BinaryIO | RawIOBase, name: str) -> GroupReader:
+        """Open a file. Raises CorruptionError."""
+        return _KeyReader(source, name)
+
+
+class _KeyWriter:
+    """Groups, each with its length in 4 bytes before it; then the description, and its length."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+
+    def write(self, rows: Sequence[KeyRow]) -> None:
+        data = msgpack.packb([list(row) for row in rows])
+        self._sink.write(_LENGTH.pack(len(data)) + data)
+
+    def finish(self, description: bytes) -> None:
+        self._sink.write(description + _LENGTH.pack(len(description)))
+
+
+class _KeyReader:
+    def __init__(self, source: BinaryIO | RawIOBase, name: str) -> None:
+        self._name = name
+        data = source.read() or b""
+        (size,) = _LENGTH.unpack(data[-_LENGTH.size :]) if len(data) >= _LENGTH.size else (0,)
+        end = len(data) - _LENGTH.size - size
+        self.description: bytes | None = data[end : -_LENGTH.size] if size and end >= 0 else None
+        self._data = data[: max(end, 0)]
+
+    def read(self, number: int) -> list[KeyRow]:
+        at = 0
+        try:
+            for _ in range(number):
+                at += _LENGTH.size + _LENGTH.unpack_from(self._data, at)[0]
+            (size,) = _LENGTH.unpack_from(self._data, at)
+            rows = msgpack.unpackb(self._data[at + _LENGTH.size : at + _LENGTH.size + size])
+            return [KeyRow(*row) for row in rows]
+        except (struct.error, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+            raise damaged_run(self._name, f"group {number} cannot be read: {error!r}") from error
 
 
 class _Writer:

@@ -35,6 +35,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import cast
 
+from viewstamp.archive.key_rows import KeyFooter
 from viewstamp.archive.run_file import RunFooter
 from viewstamp.archive.run_store import ReadableRun, RunObjects
 from viewstamp.archive.store import DirectoryObjects, ObjectCreation, ObjectFile, ObjectStore
@@ -43,10 +44,11 @@ from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import ClusterId, Position, RunId
 from viewstamp.node.archive_queries import ArchivedRun, RunQuery
 from viewstamp.node.archived import LoadedRecords
+from viewstamp.node.keyed_queries import KeyRunQuery
 from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.disk import UNLIMITED_BYTES, SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash, current_process
-from viewstamp.sim.run_format import SimpleRuns
+from viewstamp.sim.run_format import SimpleKeys, SimpleRuns
 from viewstamp.sim.swarm import STORE_FAULTS
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.volume import Volume
@@ -288,7 +290,8 @@ def _of_another_cluster(data: bytes) -> bytes:
     """Return the object of the same records of another cluster."""
     size = int.from_bytes(data[-4:], "little")
     at = len(data) - 4 - size
-    packed = replace(RunFooter.unpack(data[at:-4], ""), cluster=ClusterId("another")).pack()
+    footer = KeyFooter if b'"kind": "keys"' in data[at:-4] else RunFooter
+    packed = replace(footer.unpack(data[at:-4], ""), cluster=ClusterId("another")).pack()
     return data[:at] + packed + len(packed).to_bytes(4, "little")
 
 
@@ -425,7 +428,7 @@ class _Runs(RunObjects):
     """The runs as the process of a member uses them: the real rules, and what the store has seen of its calls."""
 
     def __init__(self, store: SimulatedStore, member: Member, objects: ObjectStore) -> None:
-        super().__init__(objects, _CLUSTER, SimpleRuns())
+        super().__init__(objects, _CLUSTER, SimpleRuns(), SimpleKeys())
         self._seen = store
         self._member = member
         self._start = member.starts
@@ -450,7 +453,8 @@ class _Runs(RunObjects):
         return super().load(run, position)
 
     def remove(self, run: RunId) -> None:
-        found = self._member.machine.query(RunQuery(run))
+        machine = self._member.machine
+        found = machine.query(RunQuery(run)) or machine.query(KeyRunQuery(run))
         replica = self._member.node.replica if self._member.node is not None else None
         is_orphan = found is None and replica is not None and run < replica.applier.applied_end
         if not is_orphan and (found is None or found.state != "dropped"):

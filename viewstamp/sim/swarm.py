@@ -14,12 +14,14 @@ from viewstamp.sim.network import LinkOptions
 __all__ = [
     "DAMAGES",
     "FAULTS",
+    "KEYED_TOPIC",
     "STORE_FAULTS",
     "Swarm",
     "draw_swarm",
     "losing_majorities",
     "with_archives",
     "with_groups",
+    "with_keyed",
     "without_faults",
 ]
 
@@ -57,6 +59,8 @@ STORE_FAULTS = (
 )
 """The kinds of faults of the store of archived records: ``store.py``. The last five damage an object."""
 
+KEYED_TOPIC = "keyed"
+"""The name of the topic of ``Swarm.keyed``."""
 _CHANCES = dict.fromkeys(("full-disk", "full-log", "transfer", "members", "stranger", *DAMAGES), 0.15)
 """The share of seeds that have these; others are more common."""
 _SLOW_LINKS_CHANCE = 0.1
@@ -82,6 +86,8 @@ class Swarm:
     """... and gives them archive settings too, with ages, and changes these ..."""
     archive_faults: tuple[str, ...] = ()
     """... that has these faults (``store.py``)."""
+    keyed: bool = False
+    """Whether clients use a keyed topic, whose runs are in this store instead (``keyed.py``)."""
     clients: int = 2
     callers: int = 3
     """Concurrent callers in each client; their appends coalesce."""
@@ -239,6 +245,22 @@ def with_archives(swarm: Swarm, entropy: random.Random) -> Swarm:
         segment_bytes=16 * 1024,
         snapshot_bytes=snapshot_bytes,
         value_bytes_max=value_bytes_max,
+    )
+
+
+def with_keyed(swarm: Swarm, entropy: random.Random) -> Swarm:
+    """Return the swarm with a keyed topic, unless its settings exclude it, or it has an archive already."""
+    faults = tuple(entropy.sample(STORE_FAULTS, entropy.choice((0, 1, 2, 3, 5))))
+    is_bucket, snapshot_bytes = entropy.random() < 0.4, entropy.choice((4, 16, 48)) * 1024
+    if swarm.sync_seconds or swarm.tokens or swarm.archives or swarm.majority_loses_power:
+        return swarm
+    return replace(
+        swarm,
+        keyed=True,
+        archive_bucket=is_bucket,
+        archive_faults=faults,
+        bytes_max=4096 * 1024 if swarm.bytes_max else 0,
+        snapshot_bytes=snapshot_bytes,
     )
 
 

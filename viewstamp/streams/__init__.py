@@ -31,6 +31,7 @@ The modules
   * ``runs``: the catalogue of runs of archived records (design note 0022). ``archive_settings``: the settings of topics
     that are archived without a request; ``archive_plan``: which run is due, and what the log and the store keep.
   * ``topic_schema``: the schemas of topics.
+  * ``key_runs``: the catalogue of runs of keyed topics (design note 0028); ``key_plan``: which dump or merge is due.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
     part for the streams of one group (design note 0021). ``cover``: the records of a stream that a node may send to a
@@ -150,6 +151,11 @@ Decisions per kind of batch
   COMMIT_RUN,     |                                                        | breaks, by name. Its own second copy breaks
   DROP_RUN,       |                                                        | one, too
   FORGET_RUN      |                                                        |
+  CONFIGURE_KEYED | Accepted where the topic exists                         | {"topic": ...}: its view begins or ends
+  PREPARE_KEYS,   | as PREPARE_RUN                                          | {"run": its id}; RequestError: the rule it
+  COMMIT_KEYS,    |                                                        | breaks, by name
+  DROP_KEYS,      |                                                        |
+  FORGET_KEYS     |                                                        |
   MEMBERSHIP      | Accepted                                               | no effect
   FORK            | never admitted: a fork writes it (``viewstamp.fork``)    | forgets all sessions, groups, spread
                   |                                                        | topics and actors, the order, and the runs

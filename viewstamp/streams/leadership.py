@@ -132,6 +132,10 @@ class Leadership:
                 return self._admit_spread_actor(batch)
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
                 self._state.runs.check(batch, self._state.topics)
+            case Kind.CONFIGURE_KEYED:
+                self._state.keys.configure(batch, self._state.names, apply=False)
+            case Kind.PREPARE_KEYS | Kind.COMMIT_KEYS | Kind.DROP_KEYS | Kind.FORGET_KEYS:
+                self._state.keys.check(batch, self._state.topics)
         return _NO_POSITION
 
     def upkeep(self, log_time: int, now: int) -> Batch | None:

@@ -58,6 +58,8 @@ class Ledger:
             Kind.ORDER: self._order,
             Kind.CONTEXT: self._context,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
+            Kind.CONFIGURE_KEYED: self._configure_keyed,
+            **dict.fromkeys((Kind.PREPARE_KEYS, Kind.COMMIT_KEYS, Kind.DROP_KEYS, Kind.FORGET_KEYS), self._dump),
             **dict.fromkeys((Kind.CREATE_TOKEN, Kind.ROTATE_TOKEN, Kind.REVOKE_TOKEN, Kind.AUDIT), self._access),
         }
 
@@ -173,6 +175,7 @@ class Ledger:
         return {"topic": topic.describe()}
 
     def _trim(self, topic: Topic, position: Position) -> None:
+        position = self.state.keys.kept_from(topic, position)
         if position > topic.first_position:
             if self.before_topic is not None:
                 self.before_topic(topic)
@@ -239,6 +242,21 @@ class Ledger:
         self.state.note(batch.kind, run.id, run.topic, run.first, run.end)
         return {"run": run.describe()}
 
+    # Keyed topics.
+
+    def _configure_keyed(self, batch: Batch) -> Answer:
+        state = self.state
+        topic = state.keys.configure(batch, state.names, apply=True)
+        is_on = topic.id in state.keys.topics
+        state.note(batch.kind, topic.id, is_on)
+        state.access.note(batch, "topic configure", f"{topic.name}: keyed {'on' if is_on else 'off'}")
+        return {"topic": state.describe(topic)}
+
+    def _dump(self, batch: Batch) -> Answer:
+        run = self.state.keys.apply(batch, self.state.topics)
+        self.state.note(batch.kind, run.id, run.topic, run.first, run.end, run.state)
+        return {"run": run.id}
+
     # Tokens.
 
     def _access(self, batch: Batch) -> Answer:
@@ -260,6 +278,7 @@ class Ledger:
             self.state.order = Order()
             self.state.placements, self.state.spread = Placements(), SpreadTopics()
             self.state.spread_actors = SpreadActors()
+        self.state.keys.fork()
         # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
         begin = decode_optional(batch, "begin", 1)
         self.state.runs.fork(source.partition(",")[0], self.state.log_time, log_begin=begin)

@@ -21,6 +21,13 @@ from viewstamp.node.archive_queries import (
     RunsQuery,
     UnneededRunsQuery,
 )
+from viewstamp.node.keyed_queries import (
+    DueKeysQuery,
+    IsKeyedUsedQuery,
+    KeyedViewQuery,
+    KeyRunQuery,
+    UnneededKeysQuery,
+)
 from viewstamp.node.order_queries import (
     CoverQuery,
     FirstFromQuery,
@@ -48,6 +55,8 @@ from viewstamp.streams.archive_plan import (
 )
 from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_archive
 from viewstamp.streams.cover import cover
+from viewstamp.streams.key_plan import due_keys
+from viewstamp.streams.key_runs import KeyCatalogue
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
@@ -80,6 +89,7 @@ class State:
         "archiving",
         "chain",
         "end",
+        "keys",
         "log_bytes",
         "maps",
         "names",
@@ -102,6 +112,7 @@ class State:
         self.access = Access()
         self.placements = Placements()
         self.runs = RunCatalogue()
+        self.keys = KeyCatalogue()
         self.spread = SpreadTopics()
         self.spread_actors = SpreadActors()
         """The owners of instances; only in the state of group 0."""
@@ -263,7 +274,20 @@ class State:
             case IsArchivingQuery():
                 return bool(self.archiving)
             case OrphansQuery(ids):
-                return self.runs.orphans(ids, self.end)
+                return self.keys.orphans(self.runs.orphans(ids, self.end))
+            case KeyedViewQuery(name):
+                return self.keys.view(self.named(name))
+            case KeyRunQuery(run_id):
+                keys = self.keys.runs.get(RunId(run_id))
+                return keys.archived if keys is not None else None
+            case DueKeysQuery():
+                runs_due = (due_keys(self.topics[each], self.keys, query) for each in self.keys.topics)
+                return [each for each in runs_due if each is not None]
+            case UnneededKeysQuery():
+                unneeded_keys = {run.topic: self.keys.unneeded(run.topic) for run in self.keys.runs.values()}
+                return {self.topics[each].name: runs for each, runs in unneeded_keys.items() if runs}
+            case IsKeyedUsedQuery():
+                return self.keys.is_used
             case SpreadingQuery(record) if record.kind is not Kind.SPREAD_TOPIC:
                 topic, changed = self.spread.changed(record, self.order)
                 return topic if changed is None else None
@@ -358,11 +382,12 @@ class State:
                 f"topic {name!r} ends at position {topic.next_position - 1}, so it cannot be trimmed to {position}",
                 remedy=f"trim it to {topic.next_position} to delete all its records",
             )
+        self.keys.check_trim(topic, position)
         return topic
 
     def describe(self, topic: Topic) -> dict[str, object]:
-        """Return a topic as the wire and users see it, with its archived part if it has one."""
-        return {**topic.describe(), **describe_archive(topic, self.runs)}
+        """Return a topic as the wire and users see it, with its archived part and its view by key if it has them."""
+        return {**topic.describe(), **describe_archive(topic, self.runs), **self.keys.describe(topic)}
 
     def archivable(self, batch: Batch, topics_max: int) -> tuple[Topic | None, TopicSettings, ArchiveSettings]:
         """Return the topic of a CONFIGURE_ARCHIVE, with its retention and its archive settings afterwards.
@@ -429,18 +454,20 @@ class State:
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
 
-        Without spread actors, then without an order, without spread topics, without runs, without groups, and without
+        Without keyed topics, then without spread actors, without an order, without spread topics, without runs, without
+        groups, and without
         tokens, it is as older releases have it.
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        actors = [self.spread_actors.image()] if self.spread_actors.actors else []
+        keys = [self.keys.image()] if self.keys.is_used else []
+        actors = [self.spread_actors.image()] if self.spread_actors.actors or keys else []
         ordering = [[self.order.image(), self.maps.image()]] if self.has_order or actors else []
         spread = [self.spread.image()] if self.spread.topics or ordering else []
         runs = [self.runs.image()] if self.runs.is_used or spread else []
         groups = [self.placements.image()] if self.placements.is_used or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
-        return [*image, *access, *groups, *runs, *spread, *ordering, *actors, *counts]
+        return [*image, *access, *groups, *runs, *spread, *ordering, *actors, *keys, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -462,6 +489,8 @@ class State:
             state.maps = StreamMaps.from_image(image[9][1])
         if len(image) > 10:
             state.spread_actors = SpreadActors.from_image(image[10], state.placements)
+        if len(image) > 11:
+            state.keys = KeyCatalogue.from_image(image[11])
         state.spread.check_trimmed(state.order)
         return state
 

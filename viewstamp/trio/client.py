@@ -76,6 +76,18 @@ class Client(BaseClient):
         """
         return _records(self._reader(topic, start, end=end, follow=follow, node=node, stream=stream))
 
+    def scan(
+        self,
+        topic: str,
+        start: bytes | str = b"",
+        end: bytes | str | None = None,
+        *,
+        prefix: bytes | str | None = None,
+    ) -> Items[Record]:
+        """Yield the last record of each key of a keyed topic; see :meth:`viewstamp.Client.scan`."""
+        scanner = self._keyed.scanner(topic, start, end, prefix)
+        return Items(scanner.next_records, lambda: None)  # Nothing is under way outside ``next_records``.
+
     def read_batches(
         self,
         topic: str,

@@ -3,6 +3,7 @@
 - ``batch``: the record batch, the unit of everything
 - ``columns``: columns of batches, cut and joined
 - ``archiving``: the records about runs of archived records
+- ``keying``: the records about runs of keyed topics
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands
 - ``staged``: the records of the log about sinks
@@ -22,6 +23,7 @@
 - ``archive_requests``: those about the archive
 - ``schema_requests``: that about the schema of a topic
 - ``row_schema``: the schema of a topic, and rows as the values of records
+- ``keyed_requests``: those about keyed topics
 - ``token_requests``: those about tokens and the audit log
 - ``copy_requests``: those about copies of log and snapshots
 - ``peer_requests``: those that members send to each other

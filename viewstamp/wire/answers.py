@@ -323,6 +323,13 @@ def _is_change(value: object) -> bool:
     )
 
 
+def _is_found(value: object) -> bool:
+    if not (isinstance(value, list) and len(value) == 6):
+        return False
+    *numbers, content, headers = value
+    return all(map(_is_int, numbers)) and _is_bytes(content) and (headers is None or _is_bytes(headers))
+
+
 _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.OPEN_SESSION: {"session": _is_int},
     FrameKind.OUTCOME: {
@@ -334,6 +341,12 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CONFIGURE_TOPIC: {"topic": _is_topic},
     FrameKind.CONFIGURE_ARCHIVE: {"topic": _is_topic},
     FrameKind.CONFIGURE_SCHEMA: {"topic": _is_topic},
+    FrameKind.CONFIGURE_KEYED: {"topic": _is_topic},
+    FrameKind.GET_KEY: {"record": lambda value: value is None or _is_found(value)},
+    FrameKind.SCAN_KEYS: {
+        "records": lambda value: _is_list_of(value, lambda each: isinstance(each, list) and _is_found(each[1:])),
+        "next": lambda value: value is None or _is_bytes(value),
+    },
     FrameKind.DESCRIBE_TOPIC: {"topic": _is_topic, "applied_index": _is_int, "age": _is_number},
     FrameKind.LIST_TOPICS: {"topics": lambda value: _is_list_of(value, _is_topic), "age": _is_number},
     FrameKind.READ: {"applied_index": _is_int},

@@ -153,6 +153,9 @@ class FrameKind(IntEnum):
     LIST_SPREAD_ACTORS = 89
     WAIT_ORDERED = 90
     CONFIGURE_SCHEMA = 93
+    CONFIGURE_KEYED = 95
+    GET_KEY = 96
+    SCAN_KEYS = 97
     NOTE_TRANSFER = 100
     OK = 30
     ERROR = 31

@@ -25,6 +25,7 @@ from viewstamp.wire import (  # their rows belong to the table
     archive_requests,  # noqa: F401
     copy_requests,  # noqa: F401
     group_requests,  # noqa: F401
+    keyed_requests,  # noqa: F401
     ordered_requests,  # noqa: F401
     peer_requests,  # noqa: F401
     schema_requests,  # noqa: F401

@@ -1,0 +1,87 @@
+"""Keyed topics on the command line, and in a trio program, against a node of the product with an archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+
+import pytest
+
+import viewstamp
+from tests.cli.test_sink import table
+from tests.in_thread import in_thread
+from viewstamp.cli import main
+from viewstamp.embed.local_cluster import ClusterHandle
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(name="address", scope="module")
+def _address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a node with an archive, whose topic ``prices`` has three records with keys."""
+    if find_spec("pyarrow") is None:
+        pytest.skip("pyarrow is not installed")
+    archive = {"archive.directory": str(tmp_path_factory.mktemp("archive"))}
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[ClusterHandle]:
+        async with viewstamp.local_cluster(nodes=1, settings=archive) as cluster:
+            client = cluster.client()
+            await client.create_topic("prices")
+            for key, value in ((b"ACME", b"17.20"), (b"INIT", b"4.10"), (b"ACME", b"17.35")):
+                await client.append("prices", value, key=key)
+            yield cluster
+
+    with in_thread(opened) as held:
+        yield held.held.address("n1")
+
+
+def run(address: str, *arguments: str, code: int = 0) -> None:
+    assert main.run([*arguments, "--cluster", address]) == code
+
+
+def test_a_topic_becomes_keyed_and_its_keys_are_found(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run(address, "get", "prices", "ACME", code=5)
+    assert "is not keyed" in capfd.readouterr().err
+    run(address, "topic", "create", "prices", "--keyed")
+    run(address, "topic", "configure", "prices", "--keyed", "--output", "json")
+    assert json.loads(capfd.readouterr().out.partition("ready\n")[2])["keyed"]["dumped_end"] == 1
+    run(address, "topic", "describe", "prices")
+    assert table(capfd.readouterr().out)[2] == ["keys dumped to", "ranges", "runs", "rows", "bytes"]
+    run(address, "get", "prices", "ACME")
+    assert capfd.readouterr().out == "17.35\n"
+    run(address, "get", "prices", "INIT", "--output", "json")
+    assert json.loads(capfd.readouterr().out)["position"] == 2
+    run(address, "get", "prices", "NONE", code=1)
+    assert "no record with the key 'NONE'" in capfd.readouterr().err
+    for options, expected in (
+        ((), "17.35\n4.10\n"),
+        (("--prefix", "IN"), "4.10\n"),
+        (("--from", "B"), "4.10\n"),
+        (("--to", "B"), "17.35\n"),
+        (("--limit", "1"), "17.35\n"),
+    ):
+        run(address, "scan", "prices", *options)
+        assert capfd.readouterr().out == expected
+    run(address, "scan", "prices", "--prefix", "A", "--to", "B", code=2)
+    run(address, "topic", "create", "parts", "--streams", "2", "--keyed", code=2)
+
+
+def test_a_trio_program_finds_keys(address: str) -> None:
+    trio = pytest.importorskip("trio")
+    from viewstamp.trio import connect
+
+    async def main() -> list[bytes]:
+        with trio.fail_after(60):
+            async with connect(address) as client:
+                await client.create_topic("levels")
+                await client.configure_keyed("levels")
+                await client.append_many("levels", [b"1", b"2", b""], keys=[b"a", b"b", b"a"])
+                assert await client.get("levels", "a") is None
+                found = await client.get("levels", b"b")
+                assert found is not None
+                return [found.value, *[record.value async for record in client.scan("levels", "a", "c")]]
+
+    assert trio.run(main) == [b"2", b"2"]

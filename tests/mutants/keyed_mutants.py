@@ -1,0 +1,153 @@
+"""Planted mistakes in keyed topics: in the catalogue of runs of keys, in dumps and merges, and in reads by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.mutants.mutants import Mutant, patched
+from viewstamp.archive import key_rows, key_store
+from viewstamp.archive.key_rows import KeyFilter
+from viewstamp.ids import Position, RunId
+from viewstamp.node import keyed_reads
+from viewstamp.node.archivist import Archivist
+from viewstamp.node.keyed_archivist import KeyArchivist, WrittenKeys
+from viewstamp.node.keyed_queries import KeyedView
+from viewstamp.node.keyed_reads import KeyedReads
+from viewstamp.node.keyed_rows import KeyRow
+from viewstamp.node.keyed_table import KeyTable
+from viewstamp.streams.key_runs import KeyCatalogue, KeyedTopic
+from viewstamp.streams.topic import Topic
+from viewstamp.wire.batch import Kind
+
+__all__ = ["KEYED_MUTANTS"]
+
+
+def oldest_wins() -> AbstractContextManager[None]:
+    original = key_rows.merge_rows
+
+    def merge_rows(newest_first: Sequence[Iterable[KeyRow]], *, drops_tombstones: bool) -> Iterator[KeyRow]:
+        return original(list(reversed(newest_first)), drops_tombstones=drops_tombstones)
+
+    return patched(key_store, merge_rows=merge_rows)
+
+
+def deletions_vanish() -> AbstractContextManager[None]:
+    original = key_rows.merge_rows
+
+    def merge_rows(newest_first: Sequence[Iterable[KeyRow]], *, drops_tombstones: bool) -> Iterator[KeyRow]:
+        return original(newest_first, drops_tombstones=True)
+
+    return patched(key_store, merge_rows=merge_rows)
+
+
+def tail_unread() -> AbstractContextManager[None]:
+    async def catch_up(self: KeyedReads, view: KeyedView) -> None:
+        self._table(view)
+
+    return patched(KeyedReads, _catch_up=catch_up)
+
+
+def read_stale() -> AbstractContextManager[None]:
+    """The table ends where an earlier read ended."""
+    original = KeyedReads._catch_up
+
+    async def catch_up(self: KeyedReads, view: KeyedView) -> None:
+        if self._table(view).end == view.dumped_end:
+            await original(self, view)
+
+    return patched(KeyedReads, _catch_up=catch_up)
+
+
+def table_beyond_the_dump() -> AbstractContextManager[None]:
+    """A dump takes records from the table that are in no run."""
+
+    def discard(self: KeyTable, below: int) -> None:
+        if below > self.first:
+            self.generations = [type(self.generations[0])(self.end)]
+
+    return patched(KeyTable, discard=discard)
+
+
+def commit_unread() -> AbstractContextManager[None]:
+    async def read_back(self: KeyArchivist, run: RunId, written: WrittenKeys) -> None:
+        pass
+
+    return patched(KeyArchivist, _read_back=read_back)
+
+
+def forget_unremoved() -> AbstractContextManager[None]:
+    original = Archivist.remove
+
+    async def remove(self: Archivist, run: RunId) -> bool:
+        await original(self, run)
+        return True
+
+    return patched(Archivist, remove=remove)
+
+
+def trim_undumped() -> AbstractContextManager[None]:
+    def kept_from(self: KeyCatalogue, topic: Topic, position: Position) -> Position:
+        return position
+
+    return patched(KeyCatalogue, kept_from=kept_from, check_trim=lambda self, topic, position: None)
+
+
+def keep_replaced() -> AbstractContextManager[None]:
+    def change(self: KeyCatalogue, changed: KeyedTopic) -> None:
+        self.topics[changed.topic] = changed
+
+    return patched(KeyCatalogue, _change=change)
+
+
+def unprobed() -> AbstractContextManager[None]:
+    async def probe(self: Archivist, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
+        pass
+
+    return patched(Archivist, probe_settings=probe)
+
+
+def filter_without_a_key() -> AbstractContextManager[None]:
+    original = KeyFilter.add
+
+    def add(self: KeyFilter, key: bytes) -> None:
+        if not key.endswith(b"7"):
+            original(self, key)
+
+    return patched(KeyFilter, add=add)
+
+
+def read_every_run() -> AbstractContextManager[None]:
+    return patched(KeyFilter, passes=lambda self, key: True)
+
+
+def page_without_its_end() -> AbstractContextManager[None]:
+    """The table adds keys behind the page, so the next page has them again."""
+    original = keyed_reads.overlay
+
+    def overlay(generations: Any, rows: Any, start: bytes, end: bytes | None) -> list[KeyRow]:
+        return original(generations, rows, start, None)
+
+    return patched(keyed_reads, overlay=overlay)
+
+
+KEYED_MUTANTS = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant("keys-oldest-wins", "a merge keeps the oldest record of a key", oldest_wins, rule="B4 1"),
+        Mutant("keys-deletions-vanish", "a merge drops deletions of older keys", deletions_vanish, rule="B4 1"),
+        Mutant("keys-tail-unread", "a get does not see the log", tail_unread, rule="§5a"),
+        Mutant("keys-read-stale", "a get sees the log as an earlier one did", read_stale, rule="§5a"),
+        Mutant("keys-table-lost", "a dump takes later records from the table", table_beyond_the_dump, rule="§5a"),
+        Mutant("keys-commit-unread", "a run of keys is committed without a look", commit_unread, rule="B4 2"),
+        Mutant("keys-forget-unremoved", "a run of keys is forgotten with its file", forget_unremoved, rule="B4 3"),
+        Mutant("keys-trim-undumped", "a trim deletes records that are in no run", trim_undumped, rule="§5a"),
+        Mutant("keys-keep-replaced", "a merge leaves the runs that it replaces", keep_replaced, rule="B4 4"),
+        Mutant("keys-unprobed", "a member gets records of keys that it cannot read", unprobed, rule="§5a"),
+        Mutant("keys-filter-gap", "a filter lacks keys", filter_without_a_key, rule="§5a"),
+        Mutant("keys-read-every-run", "a get reads every run", read_every_run, rule="§10"),
+        Mutant("keys-page-unbounded", "a page of a scan has keys of the next one", page_without_its_end, rule="§5a"),
+    )
+}
+"""The mutants by name."""
