@@ -15,6 +15,7 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
         TrimmedError            the requested positions or changes were deleted and cannot be read any more
+        StreamSealedError       the append names a stream that has ended; nothing was written
         PositionMismatchError   the topic's next position is not the expected one; nothing was written
         UnknownActorError       no actor has this name, or it has no such command or query
         RecordTooLargeError     one record, or one atomic batch, is over the limit
@@ -79,6 +80,7 @@ __all__ = [
     "StaleSessionError",
     "StorageError",
     "StorageFullError",
+    "StreamSealedError",
     "TlsError",
     "TopicExistsError",
     "TrimmedError",
@@ -302,6 +304,14 @@ class TrimmedError(RequestError):
     def __init__(self, message: str, *, first: int = 0, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.first = first
+
+
+class StreamSealedError(RequestError):
+    """The append names a stream that has ended: its topic appends to its other streams.
+
+    Happened: no, and it never will.
+    Do: leave out the stream and the expected position, so that the topic chooses a stream; or name another stream.
+    """
 
 
 class PositionMismatchError(RequestError):

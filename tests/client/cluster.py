@@ -83,6 +83,7 @@ FOR_THE_LEADER = (
     FrameKind.SPREAD_ACTOR,
     FrameKind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD,
+    FrameKind.SEAL_STREAM,
     FrameKind.ARCHIVE_TOPIC,
     FrameKind.CHECK_RUN,
     FrameKind.FIND_ORPHANS,
@@ -115,6 +116,7 @@ COMMANDS = {
     FrameKind.SPREAD_ACTOR: Kind.SPREAD_ACTOR,
     FrameKind.CONFIGURE_SPREAD: Kind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD: Kind.TRIM_SPREAD,
+    FrameKind.SEAL_STREAM: Kind.CLOSE_STREAM,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
@@ -413,6 +415,8 @@ class Peer:
                 groups, streams = fields["groups"], fields.pop("streams")
                 fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}
                 fields["are_named"] = True
+            if frame.kind == FrameKind.SEAL_STREAM:
+                fields["is_named"] = True
             if frame.kind == FrameKind.SPREAD_ACTOR:
                 fields |= {"slots": SLOTS, "are_named": True}
             result = cluster.propose(build_batch([msgpack.packb(fields)], kind=COMMANDS[frame.kind]))

@@ -24,6 +24,7 @@ from tests.mutants.reader_mutants import READER_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.schema_mutants import SCHEMA_MUTANTS
+from tests.mutants.seal_mutants import SEAL_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 from tests.mutants.tls_mutants import TLS_MUTANTS
@@ -94,6 +95,7 @@ _ALL = {
     **TLS_MUTANTS,
     **ORDERED_APPEND_MUTANTS,
     **ORDER_MUTANTS,
+    **SEAL_MUTANTS,
     **READER_MUTANTS,
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,

@@ -1339,6 +1339,38 @@ RECORDS: tuple[Record, ...] = (
             "tests/node/test_stream_topics.py::test_a_leader_that_lags_behind_group_0_does_not_bring_an_earlier_retention_back"
         ),
     ),
+    Record("admit-behind-the-seal", Case("tests/streams/test_sealing.py::test_a_group_admits_nothing_behind_the_seal")),
+    Record(
+        "admit-behind-an-admitted-seal",
+        Case("tests/streams/test_sealing.py::test_a_group_admits_nothing_behind_the_seal"),
+    ),
+    Record(
+        "seal-before-the-order",
+        Case("tests/streams/test_sealing.py::test_a_stream_is_closing_and_then_sealed_at_its_ordered_end"),
+    ),
+    Record(
+        "order-behind-the-seal",
+        Case("tests/streams/test_sealing.py::test_nothing_of_a_sealed_stream_is_ordered_any_more"),
+    ),
+    Record(
+        "report-a-seal-that-is-none", Case("tests/streams/test_sealing.py::test_a_group_admits_nothing_behind_the_seal")
+    ),
+    Record(
+        "give-slots-away-early",
+        Case("tests/streams/test_sealing.py::test_a_stream_is_closing_and_then_sealed_at_its_ordered_end"),
+    ),
+    Record(
+        "overtake-what-is-undecided",
+        Case(
+            "tests/sim/test_sealing.py::test_a_route_with_another_sealed_stream_lets_no_append_overtake_one_without_an_outcome"
+        ),
+    ),
+    Record(
+        "begin-the-newest-first",
+        Case(
+            "tests/sim/test_sealing.py::test_a_route_with_another_sealed_stream_lets_no_append_overtake_one_without_an_outcome"
+        ),
+    ),
     Record("reader-skips", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")),
     Record(
         "read-trimmed-as-pending",

@@ -198,6 +198,8 @@ async def test_a_late_order_and_one_of_no_stream_have_no_effect(tmp_path: Path) 
         [["s1", 2, 0]],
         [["s1", 1 << 63, 1]],
         [None],
+        [["s1", 9, 1, False]],
+        [["s1", 9, 1, True, True]],
         [["s1", 9, 1]] * 1025,
     ],
 )

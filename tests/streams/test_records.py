@@ -14,15 +14,15 @@ from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, Reque
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.schema_requests import ConfigureSchema
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
-from viewstamp.wire.spread_requests import ConfigureSpreadTopic, CreateSpreadTopic, TrimSpreadTopic
+from viewstamp.wire.spread_requests import ConfigureSpreadTopic, CreateSpreadTopic, SealStream, TrimSpreadTopic
 from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
-    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic),
+    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, SealStream),
     *(ConfigureArchive, ConfigureSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,
-``test_spread_actors.py``, ``test_topic_schema.py`` and ``test_archive_settings.py`` have them."""
+``test_sealing.py``, ``test_spread_actors.py``, ``test_topic_schema.py`` and ``test_archive_settings.py`` have them."""
 RECORDS = [row for row in REQUESTS.values() if row.record is not None and row not in OTHERS]
 FIELDS = [pytest.param(row, field, id=f"{row.__name__}-{field.name}") for row in RECORDS for field in row.fields]
 

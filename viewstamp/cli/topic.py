@@ -330,7 +330,13 @@ def _print_described(
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
         positions = [
-            {"stream": number, "group": info.group_of(number), **each, "follows": _follows(streams[number - 1], info)}
+            {
+                "stream": number,
+                "group": info.group_of(number),
+                "phase": info.phase_of(number),
+                **each,
+                "follows": _follows(streams[number - 1], info),
+            }
             for number, each in described.items()
         ]
         print_json(
@@ -352,6 +358,8 @@ def _print_described(
         print(f"{given} have a position; waiting ones get theirs soon")
         if info.age_seconds:
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
+        for ended in info.closed:
+            print(f"stream {ended.stream} is {ended.phase}: its keys go to stream {ended.into}")
         for number, each in enumerate(streams, 1):
             if not _follows(each, info):
                 print(f"stream {number} does not keep {_kept(info)} yet: the leader of its group has to configure it")

@@ -2,8 +2,8 @@
 
 The modules, from the bottom up:
 
-  * ``options.py`` has the settings, ``results.py`` the results of calls, ``checks.py`` checks of values and answers,
-    ``token_file.py`` reads the token that a user gives a program.
+  * ``options.py`` has the settings, ``results.py`` and ``ended_stream.py`` the results of calls, ``checks.py`` checks
+    of values and answers, ``token_file.py`` reads the token that a user gives a program.
   * ``batches.py``, ``unsent.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries and refusals.
   * ``routing.py`` has the addresses, chooses the next one, and decides the reaction to an error. Pure as well.
   * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
@@ -16,6 +16,7 @@ The modules, from the bottom up:
   * ``appends.py`` has the appends to the topics of one group. ``group.py`` composes the parts for one group, and
     ``groups.py`` has those of all groups that the client uses.
   * ``stream_choice.py`` chooses the stream of records of a spread topic, and ``stream_routes.py`` finds these topics.
+    ``stream_moves.py`` moves the appends to a stream that was sealed.
   * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``topic_calls.py``, ``spread_topics.py``, ``spread_actors.py``,
     ``archive_calls.py``, ``keyed.py``, ``row_calls.py``, ``token_calls.py`` and ``admin.py`` have the calls of a
     client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.

@@ -28,6 +28,7 @@ from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_actors import SpreadActorCalls
 from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
+from viewstamp.client.stream_moves import StreamMoves
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
 from viewstamp.client.token_calls import TokenCalls
@@ -129,7 +130,8 @@ class BaseClient:
         self._routes = StreamRoutes(runtime, options, home, entropy)
         self._streams = StreamCalls(runtime, options, self._groups)
         self._positions = GlobalPositions(runtime, options, self._groups, self._streams)
-        self._appends = TopicAppends(runtime, self._groups, self._routes, self._positions)
+        self._moves = StreamMoves(runtime, options, self._groups, self._routes)
+        self._appends = TopicAppends(runtime, self._groups, self._routes, self._positions, self._moves)
         self._actors = ActorCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
         self._admin = Admin(self._router)
@@ -146,6 +148,7 @@ class BaseClient:
         """Fail all calls at once: with ClosedError if never sent, else with OutcomeUnknownError. Idempotent."""
         self._groups.close()
         self._routes.close()
+        self._moves.close()
 
     @property
     def record_bytes_max(self) -> int:
@@ -266,6 +269,7 @@ class BaseClient:
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
     configure_spread_topic = _By("_spread_topics", SpreadTopicCalls.configure_spread_topic)
     trim_spread_topic = _By("_spread_topics", SpreadTopicCalls.trim_spread_topic)
+    seal_stream = _By("_spread_topics", SpreadTopicCalls.seal_stream)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
     archive_topic = _By("_archive", ArchiveCalls.archive_topic)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
+from viewstamp.client.ended_stream import EndedStream
 from viewstamp.errors import CommandError, RequestError, StaleSessionError
 from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
 from viewstamp.wire.batch import Record
@@ -313,6 +314,7 @@ class SpreadTopicInfo:
       retain_seconds: records older than this are trimmed; 0 = never.
       configured: the index of the record that has changed its retention last; 0 = none has.
       first_position: the global position of the first record that was not trimmed by :meth:`trim_spread_topic`.
+      closed: the streams that were ended by :meth:`seal_stream`, in the order in which this began.
       age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
       next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
@@ -328,6 +330,7 @@ class SpreadTopicInfo:
     retain_seconds: float
     configured: Index = Index(0)
     first_position: int = 1
+    closed: tuple[EndedStream, ...] = ()
     age_seconds: float = 0.0
     next_position: int = 0
     ordered_ends: tuple[int, ...] = ()
@@ -336,6 +339,21 @@ class SpreadTopicInfo:
     def streams(self) -> int:
         """The number of its streams."""
         return len(self.groups)
+
+    @property
+    def open_streams(self) -> list[int]:
+        """The numbers of the streams that were not ended."""
+        ended = {each.stream for each in self.closed}
+        return [stream for stream in range(1, len(self.groups) + 1) if stream not in ended]
+
+    def phase_of(self, stream: int) -> str:
+        """Return ``"open"``, ``"closing"`` or ``"sealed"``."""
+        return next((each.phase for each in self.closed if each.stream == stream), "open")
+
+    @property
+    def sealed_streams(self) -> set[int]:
+        """The numbers of the streams whose slots belong to others, because they get no more records."""
+        return {each.stream for each in self.closed if each.end}
 
     def group_of(self, stream: int) -> GroupId:
         """Return the group of a stream. Raises RequestError if there is no stream of this number."""
@@ -662,6 +680,7 @@ def spread_topic_info(
         retain_seconds=topic["retain_seconds"],
         configured=Index(topic.get("configured", 0)),  # A release before sends neither.
         first_position=topic.get("first_position", 1),
+        closed=tuple(EndedStream(*each) for each in topic.get("closed", ())),
         age_seconds=age,
         next_position=(order or {}).get("next_position", 0),
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),

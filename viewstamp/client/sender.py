@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,7 @@ from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.send_queue import SendQueue, Ticket
 from viewstamp.client.session import Action, Session
 from viewstamp.client.unsent import OpenBatches
-from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, ViewstampError
+from viewstamp.errors import NoQuorumError, OutcomeUnknownError, PeerError, StreamSealedError, ViewstampError
 from viewstamp.ids import GROUP_0, GroupId, SessionId
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Columns
@@ -46,6 +47,9 @@ class Sender:
         """Bytes of appends that may be held; the share of the group, if the client uses several."""
         self.batches: OpenBatches[Waiter] = OpenBatches(options, self._on_batch, self._wake)
         self.session: Session[Waiter] = Session(options, count(1), self.batches, group)
+        self.on_sealed: Callable[[Waiter], None] = lambda waiter: None
+        """Called with the future of each append that is fenced because its stream is sealed, in their order, before it
+        gets the error."""
         self.queue = SendQueue(runtime, router, options.silence, self._fits)
         self._runtime = runtime
         self._options = options
@@ -71,6 +75,13 @@ class Sender:
     def is_idle(self) -> bool:
         """Whether nothing waits to be sent or to be answered."""
         return not (self.session.has_work or self.session.is_owed or self.queue.tickets)
+
+    def has_batches_of(self, topic: str) -> bool:
+        """Return whether an append to a topic of the group waits to be sent, or is not decided."""
+        if any(ticket.name == topic for ticket in self.queue.tickets):
+            return True
+        topic_id = self.queue.topics.get(topic)
+        return topic_id is not None and self.session.has_batches_of(topic_id)
 
     def hold(self, bytes_max: int) -> None:
         """Hold at most ``bytes_max`` bytes of appends from now on."""
@@ -130,7 +141,10 @@ class Sender:
             if receipt is None or (results is None and batch.topic == COMMANDS):
                 for offset, size, waiter in batch.spans():
                     if not waiter.done():
-                        waiter.set_exception(error(offset, size))
+                        failure = error(offset, size)
+                        if isinstance(failure, StreamSealedError):
+                            self.on_sealed(waiter)
+                        waiter.set_exception(failure)
             elif results is not None:
                 for single, result in zip(batch.waiters, results, strict=True):
                     assert single is not None, "only groups have records without a waiter"

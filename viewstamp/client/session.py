@@ -38,10 +38,11 @@ from viewstamp.errors import (
     PositionMismatchError,
     StaleSessionError,
     StorageFullError,
+    StreamSealedError,
     UnknownActorError,
     ViewstampError,
 )
-from viewstamp.ids import GROUP_0, GroupId, Sequence, SessionId
+from viewstamp.ids import GROUP_0, GroupId, Sequence, SessionId, TopicId
 from viewstamp.wire.requests import AppendBatch, AppendBatchAt, AskOutcome, CallActors
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.sink_requests import StageBatch
@@ -135,6 +136,12 @@ class Session(Generic[WaiterT]):
     def is_owed(self) -> bool:
         """Whether a request to the leader is unanswered."""
         return bool(self._unanswered or self.fence_request)
+
+    def has_batches_of(self, topic: TopicId) -> bool:
+        """Return whether a batch of a topic waits to be sent, or is not decided."""
+        return any(batch.topic == topic for batch in self._batches.waiting) or any(
+            sent.batch.topic == topic for sent in self._unanswered
+        )
 
     def opened(self, session: SessionId) -> None:
         """Begin a session that a leader has opened. Not to be called while batches of another one are unanswered."""
@@ -345,7 +352,7 @@ class Session(Generic[WaiterT]):
             return action, settled + others
         if isinstance(error, StaleSessionError) or self._stale is not None:
             return self._on_stale(self._stale or error)
-        if sent.refusal is not None and sent.was_refused:
+        if sent.refusal is not None and self._is_certain(sent):
             return Action.GO_ON, self._settle_refused(sent)
         if sent.request_id != request_id:
             return Action.GO_ON, []
@@ -403,11 +410,19 @@ class Session(Generic[WaiterT]):
             settled += self._batches.fail(copies(error))
         for each in refused:
             each.refusal = error
-            if each.was_refused:
+            if self._is_certain(each):
                 settled += self._settle_refused(each)
         self._note_refused()
         self._rewind()
         return settled
+
+    def _is_certain(self, sent: InFlightBatch[WaiterT]) -> bool:
+        """Return whether the callers of a refused batch get their error before the fence.
+
+        Those of a sealed stream do not, even if the batch is in no log: their records go on to another stream, and
+        have to stay behind those of earlier batches, which may be in the log.
+        """
+        return sent.was_refused and not isinstance(sent.refusal, StreamSealedError)
 
     def _note_refused(self) -> None:
         self._refused = next((sent for sent in self._unanswered if sent.refusal is not None), None)

@@ -14,6 +14,7 @@ from viewstamp.wire.spread_requests import (
     CreateSpreadTopic,
     DescribeSpreadTopic,
     ListSpreadTopics,
+    SealStream,
     TrimSpreadTopic,
 )
 
@@ -124,6 +125,35 @@ class SpreadTopicCalls:
         """
         request = TrimSpreadTopic(name=check_topic(name), position=as_whole(before, "the global position to trim to"))
         frame = await self._admin.ask_leader(request, "the topic is not trimmed", timeout=timeout)
+        return spread_topic_info(frame.body["topic"])
+
+    async def seal_stream(
+        self, name: str, stream: int, *, into: int | None = None, timeout: float | None = None
+    ) -> SpreadTopicInfo:
+        """End a stream of a spread topic: later records of its keys go to another stream of the topic.
+
+        Returns when the beginning of the end is committed; the stream is closing then, and sealed within about a second
+        if its group and group 0 have a majority: see ``closed`` of :meth:`describe_spread_topic`. Appends to the stream
+        wait for this, and go to the other one. The records of each key keep their order, in the order of the topic's
+        positions. The records of the stream stay where they are, and can be read as before. There is no way back.
+        The same call again is harmless. Cancelled: the stream may be ended all the same.
+
+        Args:
+          name: the topic.
+          stream: the number of the stream.
+          into: the stream that gets its keys; None = the open one with the fewest slots.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          UnknownTopicError: no spread topic has this name.
+          RequestError: there is no such stream, it is the last open one, ``into`` is not open, the stream ends into
+            another one already, or a member runs a release without such changes.
+          UnavailableError, OutcomeUnknownError: as for :meth:`configure_spread_topic`; the same call again is harmless.
+        """
+        request = SealStream(
+            name=check_topic(name), stream=as_whole(stream, "a stream"), into=as_whole(into or 0, "a stream")
+        )
+        frame = await self._admin.ask_leader(request, "the stream is not ended", timeout=timeout)
         return spread_topic_info(frame.body["topic"])
 
     async def describe_spread_topic(

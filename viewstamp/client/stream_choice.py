@@ -8,6 +8,7 @@ records without a key go with them |
 | none has a key | that of the batch that is being gathered, or waits. The next one has the next stream, since batches \
 that were divided by record would be small |
 | a key, and the caller names another stream | refused, because the record would be out of the order of its key |
+| any, and the caller names a sealed stream | refused |
 | any, and the caller expects a position without a stream | refused, because a position belongs to a stream |
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 
 from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.client.send_queue import Ticket
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, StreamSealedError
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.spreading import slot_of
 
@@ -28,7 +29,8 @@ class StreamChoice:
     """The choice for one spread topic.
 
     Invariants:
-      * all records with the same key have the same stream, in each client and each release
+      * all records with the same key have the same stream, in each client and each release, until it is sealed
+      * the route is that of the newest state of group 0 that was read
     """
 
     def __init__(self, topic: SpreadTopicInfo, stream: int, batch_bytes: int) -> None:
@@ -40,6 +42,8 @@ class StreamChoice:
           batch_bytes: the size of a batch, which counts while such records wait in the queue of their group.
         """
         self.topic = topic
+        self._open = topic.open_streams
+        """The streams that get records without a key."""
         self._batch_bytes = batch_bytes
         self._current = stream
         self._last: Ticket | None = None
@@ -56,6 +60,11 @@ class StreamChoice:
         topic = self.topic
         if stream is not None:
             topic.group_of(stream)
+            if topic.closed and stream in topic.sealed_streams:
+                raise StreamSealedError(
+                    f"stream {stream} of topic {topic.name!r} is sealed; nothing was written",
+                    remedy="leave out the stream, or name an open one: `viewstamp topic describe`",
+                )
         elif expects_position:
             raise RequestError(
                 f"topic {topic.name!r} is spread over {topic.streams} streams, and a position belongs to a stream;"
@@ -90,6 +99,8 @@ class StreamChoice:
 
     def _gathering(self, size: int) -> int:
         """Return the stream whose batch takes ``size`` further bytes, or the next one if that batch takes no more."""
+        if self._current not in self._open:
+            return self._next()
         if self._last is None:
             return self._current
         batch = self._last.batch
@@ -99,4 +110,18 @@ class StreamChoice:
             takes_more = batch.is_open and batch.bytes + size <= batch.bytes_max
         if takes_more:
             return self._current
-        return self._current % self.topic.streams + 1
+        return self._next()
+
+    def _next(self) -> int:
+        """Return the next open stream after the present one."""
+        return next((each for each in self._open if each > self._current), self._open[0])
+
+    def update(self, topic: SpreadTopicInfo) -> None:
+        """Take a newer route; one with fewer sealed streams is older, and has no effect."""
+        if len(topic.sealed_streams) > len(self.topic.sealed_streams):
+            self.topic = topic
+            self._open = topic.open_streams
+
+    def leave(self, stream: int) -> None:
+        """Give a stream no more records without a key, because it has answered "sealed"."""
+        self._open = [each for each in self._open if each != stream] or self._open

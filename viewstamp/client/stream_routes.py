@@ -3,8 +3,8 @@
 | the nodes answer | effect |
 | --- | --- |
 | group 0 has a topic of this name | its id is stored for the sender of group 0 |
-| no such topic, and any node knows a spread topic of this name | its route is stored. It never changes: a node that \
-lags has it as all others have it, or lacks it |
+| no such topic, and any node knows a spread topic of this name | its route is stored. A node that lags lacks it, or \
+has it without the end of some streams: then their groups answer "sealed" (``stream_moves.py``) |
 | that node does not know one either | a linearizable read decides, because the node may lag |
 | neither exists; or the nodes are of a release without spread topics | UnknownTopicError |
 | group 0 has no majority | a route is read from the applied state of any node. A topic of group 0, and the absence of \
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from viewstamp.client.group import GroupParts
 from viewstamp.client.options import ClientOptions
@@ -30,33 +31,77 @@ from viewstamp.ids import TopicId
 from viewstamp.wire.requests import DescribeTopic
 from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
-__all__ = ["Begun", "StreamRoutes"]
+__all__ = ["Begun", "Held", "StreamRoutes"]
 
 
 class Begun:
     """An append that was put into a batch or into the queue of a group."""
 
-    __slots__ = ("parts", "stream", "ticket")
+    __slots__ = ("_among", "again", "moved", "parts", "stream", "ticket")
 
-    def __init__(self, parts: GroupParts, ticket: Ticket, stream: int = 0) -> None:
+    def __init__(
+        self,
+        parts: GroupParts,
+        ticket: Ticket,
+        stream: int = 0,
+        *,
+        again: Callable[[], Begun | Held] | None = None,
+        among: dict[Future[Any], Begun] | None = None,
+    ) -> None:
+        """Join ``among``, which has the appends that can begin again, by the futures of their tickets."""
+        self._among = among
+        if among is not None:
+            among[ticket.waiter] = self
         self.parts = parts
         self.ticket = ticket
         self.stream = stream
         """Of a spread topic, from 1 on; 0 = the topic has no streams."""
+        self.again = again
+        """Begins it again, if its stream is sealed; None = its caller has named the stream, or there is none."""
+        self.moved: Held | None = None
+        """The append, since its stream was found sealed."""
+
+    def forget(self) -> None:
+        """Begin it never again."""
+        if self._among is not None:
+            self._among.pop(self.ticket.waiter, None)
 
     def abandon(self) -> None:
         """Give up the append, because its caller has gone. If it was not sent, it never is."""
         self.parts.appends.abandon(self.ticket)
+        self.forget()
+        if self.moved is not None:
+            self.moved.abandon()
 
 
-class _Waiting:
-    """An append that waits for the route of its topic."""
+class Held:
+    """An append that waits: for the route of its topic, or for the end of its stream (``stream_moves.py``)."""
 
-    __slots__ = ("begin", "begun")
+    __slots__ = ("_among", "begin", "begun")
 
-    def __init__(self, begin: Callable[[], Begun], begun: Future[Begun]) -> None:
-        self.begin = begin
+    def __init__(
+        self,
+        begun: Future[Begun | Held],
+        begin: Callable[[], Begun | Held],
+        among: dict[Held, int],
+        stream: int = 0,
+    ) -> None:
+        """Join ``among``, which has those that wait for the same, in their order, each with its stream; 0 = unknown."""
+        self._among = among
+        among[self] = stream
         self.begun = begun
+        """What ``begin`` has returned or raised."""
+        self.begin = begin
+        # Retrieve the error, because the caller may have gone.
+        begun.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def abandon(self) -> None:
+        """Give up the append, because its caller has gone. If it was not sent, it never is."""
+        self._among.pop(self, None)
+        if not self.begun.done():
+            self.begun.cancel()
+        elif not self.begun.cancelled() and self.begun.exception() is None:
+            self.begun.result().abandon()  # It has begun in the turn in which its caller left.
 
 
 class StreamRoutes:
@@ -77,14 +122,14 @@ class StreamRoutes:
         self._batch_bytes = options.batch_bytes
         self._home = home
         self._entropy = entropy
-        self._waiting: dict[str, dict[_Waiting, None]] = {}
+        self._waiting: dict[str, dict[Held, int]] = {}
         """By the name of the topic, in the order of the calls. A task asks for each of the names."""
 
     def knows(self, topic: str) -> bool:
         """Return whether appends to this topic need not wait."""
         return topic in self._home.sender.queue.topics or topic in self.spread
 
-    async def begin(self, topic: str, begin: Callable[[], Begun], seconds: float) -> Begun:
+    async def begin(self, topic: str, begin: Callable[[], Begun | Held], seconds: float) -> Begun | Held:
         """Call ``begin`` when the route of ``topic`` is known; return or raise what it does.
 
         Cancelled: the append is given up; if it was not sent, it never is.
@@ -93,17 +138,14 @@ class StreamRoutes:
           UnknownTopicError: there is no such topic.
           UnavailableError: the route was not found within ``seconds``; nothing was written.
         """
-        begun: Future[Begun] = self._runtime.create_future()
         if topic not in self._waiting:
             self._waiting[topic] = {}
             self._runtime.spawn(self._ask(topic))
-        waiting = _Waiting(begin, begun)
-        self._waiting[topic][waiting] = None
+        waiting = Held(self._runtime.create_future(), begin, self._waiting[topic])
         try:
-            return await self._runtime.within(seconds, begun)
+            return await self._runtime.within(seconds, waiting.begun)
         except BaseException as error:
-            if begun.done() and not begun.cancelled() and begun.exception() is None:
-                begun.result().abandon()  # It has begun in the turn in which its caller left.
+            waiting.abandon()
             if isinstance(error, TimeoutError):
                 raise self._home.sender.unsent(seconds) from None
             raise

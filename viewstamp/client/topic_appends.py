@@ -4,6 +4,8 @@
 | --- | --- |
 | order of the records of one client | within each stream; so for all records with the same key |
 | a receipt | has ``stream``, and the position in it |
+| the stream is sealed | the records go to the stream that has their slots now, behind all earlier ones of their keys \
+(``stream_moves.py``). If the caller has named the stream it gets StreamSealedError |
 | an atomic append | only if all its records have the same stream (``stream_choice.py``) |
 | an ordered append | returns when the records have global positions too (``global_positions.py``). One that begins \
 after another one of the topic has returned has higher ones, also in another stream |
@@ -12,7 +14,7 @@ after another one of the topic has returned has higher ones, also in another str
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,9 +26,11 @@ from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import Receipt
 from viewstamp.client.runtime import Future, Runtime
-from viewstamp.client.stream_routes import Begun, StreamRoutes
-from viewstamp.errors import OutcomeToken, OutcomeUnknownError, RequestError
+from viewstamp.client.stream_moves import StreamMoves
+from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
+from viewstamp.errors import OutcomeToken, OutcomeUnknownError, RequestError, StreamSealedError
 from viewstamp.ids import Stream
+from viewstamp.wire.spreading import topic_of
 
 __all__ = ["TopicAppends"]
 
@@ -34,11 +38,21 @@ __all__ = ["TopicAppends"]
 class TopicAppends:
     """Appends records to topics by their names."""
 
-    def __init__(self, runtime: Runtime, groups: Groups, routes: StreamRoutes, positions: GlobalPositions) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: Groups,
+        routes: StreamRoutes,
+        positions: GlobalPositions,
+        moves: StreamMoves,
+    ) -> None:
         self._runtime = runtime
         self._groups = groups
         self._routes = routes
         self._positions = positions
+        self._moves = moves
+        self._begun: dict[Future[Any], Begun] = {}
+        """The appends to streams that go on in another stream if theirs is sealed, by the futures of their tickets."""
         self._home = groups.group_0
         self._sender = self._home.sender
         self._queue = self._sender.queue
@@ -199,21 +213,19 @@ class TopicAppends:
         if stream is not None:
             as_whole(stream, "a stream")
 
-        def begin(timeout: float | None) -> Begun:
-            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream, ordered)
+        def begin(timeout: float | None) -> Begun | Held:
+            return self._begin(topic, records, timeout, atomic, expected_position or 0, stream, ordered, again)
+
+        def again() -> Begun | Held:
+            return begin(max(deadline - runtime.time(), 1e-3))
 
         seconds = self._home.router.seconds(timeout)
         deadline = runtime.time() + seconds
         if self._routes.knows(topic):
-            begun = begin(timeout)
+            found = begin(timeout)
         else:
-            begun = await self._routes.begin(topic, lambda: begin(max(deadline - runtime.time(), 1e-3)), seconds)
-        try:
-            answer: Receipt | list[Receipt] = await begun.parts.appends.end(begun.ticket)
-        except OutcomeUnknownError as error:
-            if begun.stream and error.token is not None:
-                error.token = replace(error.token, stream=begun.stream)
-            raise
+            found = await self._routes.begin(topic, again, seconds)
+        begun, answer = await self._end(found, deadline)
         if not begun.stream and not ordered:
             return answer
         receipts = answer if isinstance(answer, list) else [answer]
@@ -227,6 +239,36 @@ class TopicAppends:
             receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
         return receipts if isinstance(answer, list) else receipts[0]
 
+    async def _end(self, begun: Begun | Held, deadline: float) -> tuple[Begun, Receipt | list[Receipt]]:
+        """Wait for the receipts of an append, also if its stream is sealed meanwhile; return where it has ended."""
+        while True:
+            while isinstance(begun, Held):
+                begun = await self._moves.wait(begun, max(deadline - self._runtime.time(), 0.0))
+            awaited = begun
+            try:
+                return begun, await begun.parts.appends.end(begun.ticket)
+            except StreamSealedError:
+                if begun.moved is None:
+                    raise
+                begun = begun.moved
+            except OutcomeUnknownError as error:
+                if begun.stream and error.token is not None:
+                    error.token = replace(error.token, stream=begun.stream)
+                raise
+            except BaseException:
+                if begun.moved is not None:
+                    begun.moved.abandon()
+                raise
+            finally:
+                awaited.forget()
+
+    def _on_sealed(self, waiter: Future[Any]) -> None:
+        """Take an append over that was fenced because its stream is sealed."""
+        begun = self._begun.pop(waiter, None)
+        if begun is not None and begun.again is not None:
+            topic = topic_of(begun.ticket.name)
+            begun.moved = self._moves.hand_over(topic, begun.stream, begun.again)
+
     def _begin(
         self,
         topic: str,
@@ -236,8 +278,12 @@ class TopicAppends:
         expected_position: int,
         stream: int | None,
         ordered: bool,
-    ) -> Begun:
-        """Put records into a batch of their stream, or into the queue of its group. The route is known."""
+        again: Callable[[], Begun | Held],
+    ) -> Begun | Held:
+        """Put records into a batch of their stream, or into the queue of its group. The route is known.
+
+        They are held if the stream is sealed and the next one is not known yet.
+        """
         choice = self._routes.spread.get(topic)
         if choice is None:
             if stream is not None:
@@ -249,6 +295,8 @@ class TopicAppends:
             ticket = appends.begin(topic, records, timeout, atomic=atomic, expected_position=expected_position)
             return Begun(self._home, ticket)
         chosen = choice.choose(records.keys, sum(records.sizes), stream=stream, expects_position=expected_position > 0)
+        if stream is None and self._moves.is_moving(topic, chosen):
+            return self._moves.hold(topic, chosen, again)
         name = choice.topic.topic_of(chosen)
         with self._groups.call(choice.topic.group_of(chosen)) as parts:
             parts.sender.queue.promised.add(name)
@@ -257,7 +305,10 @@ class TopicAppends:
             )
         if stream is None and not any(key is not None for key in records.keys):
             choice.joined(chosen, ticket)
-        return Begun(parts, ticket, chosen)
+        if stream is not None:
+            return Begun(parts, ticket, chosen)
+        parts.sender.on_sealed = self._on_sealed
+        return Begun(parts, ticket, chosen, again=again, among=self._begun)
 
 
 def _token_of(begun: Begun, receipt: Receipt, count: int) -> OutcomeToken:

@@ -28,7 +28,12 @@ Answer = Callable[[Result | ViewstampError], None]
 
 _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
-_SPREADING = frozenset({Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD})
+_SPREADING = frozenset(
+    {
+        *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD),
+        *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM),
+    }
+)
 """Records about topics with streams, which other groups follow."""
 _ORDERING = frozenset({Kind.ORDER, Kind.CONTEXT})
 """Records about the global positions of streams, for which callers wait."""

@@ -10,7 +10,8 @@ is appended, in the next turn of the event loop. While an ORDER is on its way th
 | --- | --- |
 | a group with streams | reports the ends that would change the order in its own state of group 0 to the leader of \
 group 0; every second it appends a CONTEXT with the runs that a stream's log lacks |
-| group 0 | appends an ORDER with the newest reports, if that would change anything, and none is on its way |
+| group 0 | appends an ORDER with the newest reports, if that would change anything, and none is on its way; and \
+SEALED_STREAM for each closing stream of which a report says that it is sealed, when all its records are ordered |
 
 | event | effect |
 | --- | --- |
@@ -44,10 +45,11 @@ from viewstamp.node.group import Group
 from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery, StreamReportsQuery
 from viewstamp.node.order_waits import OrderWaits, is_leading
 from viewstamp.node.peers.probe import find_unfit
-from viewstamp.node.placement_queries import GroupsQuery
+from viewstamp.node.placement_queries import GroupsQuery, SealableQuery, SealableStream
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import ENTRIES_MAX, StreamReport, encode_context, encode_order
+from viewstamp.wire.sealing import encode_sealed
 
 __all__ = ["Ordering"]
 
@@ -66,7 +68,7 @@ class Ordering:
     """Takes part in the order of all streams. Nothing runs before :meth:`on_placement` finds a placed group.
 
     Invariants:
-      * at most one ORDER of this node, and one CONTEXT for each stream, has no answer yet
+      * at most one ORDER of this node, and one CONTEXT and one SEALED_STREAM for each stream, has no answer yet
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class Ordering:
         """The streams of which a CONTEXT has no answer yet."""
         self._hastened: dict[GroupId, tuple[object, ...]] = {}
         """The last report of each group between rounds: the round, the leader of group 0, and the ends."""
+        self._sealing: set[Stream] = set()
+        """The streams of which a SEALED_STREAM has no answer yet."""
         self._settled: dict[GroupId, tuple[object, ...]] = {}
         """The applied indices at which nothing was left to do for a group."""
         self._probed: Mapping[NodeId, str] | None = None
@@ -198,8 +202,11 @@ class Ordering:
     def _report(self, hosted: Group, reports: Sequence[StreamReport]) -> bool:
         """Report what has moved in a group; return whether anything has."""
         moved = self._group.machine.query(MovedStreamsQuery(reports))
+        sealed = [each.report for each in self._group.machine.query(SealableQuery(reports))]
+        if sealed:  # Appends to it wait until its slots belong to another stream.
+            moved = sorted({*moved, *sealed})
         if moved:
-            is_awaited = self._waits.is_awaited(hosted.id)
+            is_awaited = self._waits.is_awaited(hosted.id) or bool(sealed)
             self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=is_awaited)
         return bool(moved)
 
@@ -249,7 +256,8 @@ class Ordering:
             # Both are true, perhaps of two leaders.
             end = max(report.end, known.end if known is not None else Position(1))
             mapped = max(report.mapped, known.mapped if known is not None else Position(1))
-            self._reports[report.stream] = StreamReport(report.stream, end, mapped)
+            is_sealed = report.is_sealed or (known is not None and known.is_sealed)
+            self._reports[report.stream] = StreamReport(report.stream, end, mapped, is_sealed)
         if is_awaited:
             self._awaiting.add(source)
             self._waits.hurry()
@@ -264,9 +272,9 @@ class Ordering:
 
     async def _order(self) -> None:
         """Propose an ORDER for the reports, after a probe of the members if it would be the first one."""
-        moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
-        if moved and await self._is_readable():
-            self._propose_order()
+        if self._group.machine.query(MovedStreamsQuery(self._reports.values())):
+            await self._is_readable()
+        self._propose_order()
 
     def _order_awaited(self, names: frozenset[NodeId]) -> None:
         """Propose an ORDER for what is awaited. If there is none, send the commit end to ``names``, and who awaits it.
@@ -283,11 +291,18 @@ class Ordering:
             self._awaiting.clear()
 
     def _propose_order(self) -> bool:
-        """Propose an ORDER for the reports now, if this would change anything; return whether it was."""
+        """Propose an ORDER for the reports now, if this would change anything; return whether it was.
+
+        The end of closing streams that are sealed and ordered is proposed, too.
+        """
         if self._is_ordering or not is_leading(self._group):
             return False
         moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
-        self._reports = {report.stream: report for report in moved}
+        sealable = self._group.machine.query(SealableQuery(self._reports.values()))
+        self._reports = {report.stream: report for report in (*moved, *(each.report for each in sealable))}
+        for each in sealable:
+            if each.is_ordered:
+                self._propose_sealed(each)
         if not moved or not self._is_known_readable:
             return False
         names = frozenset(self._awaiting)
@@ -297,6 +312,8 @@ class Ordering:
         def answer(result: Result | ViewstampError) -> None:
             self._is_ordering = False
             self._note_refusal("ORDER", result)
+            if sealable:
+                self._propose_order()  # Their records may be ordered now, so that they can be sealed.
             self._order_awaited(names)
 
         with suppress(ViewstampError):
@@ -312,6 +329,21 @@ class Ordering:
         if not self._is_begun:
             self._is_begun = bool(self._group.machine.query(OrderStatusQuery()))
         return self._is_begun or self._probed == self._group.membership.addresses
+
+    def _propose_sealed(self, sealable: SealableStream) -> None:
+        stream = sealable.report.stream
+        if stream in self._sealing:
+            return
+
+        def answer(result: Result | ViewstampError) -> None:
+            self._sealing.discard(stream)
+            self._note_refusal(f"SEALED of {stream.name} in group {stream.group}", result)
+
+        with suppress(ViewstampError):
+            self._sealing.add(stream)
+            self._group.propose(encode_sealed(sealable.topic, sealable.number, sealable.report.end), answer)
+            return
+        self._sealing.discard(stream)
 
     async def _is_readable(self) -> bool:
         """Return whether all members can read an ORDER: the state has one, or each member was probed."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId
+from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position
 from viewstamp.node.state_machine import Query
 from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.ordering import StreamReport
 from viewstamp.wire.spreading import slot_ranges, stream_name
 
 __all__ = [
     "CancelledGroupsQuery",
+    "ClosedStream",
     "FreeGroupsQuery",
     "GroupsQuery",
     "PlacedGroup",
     "PlacementQuery",
+    "SealableQuery",
+    "SealableStream",
+    "SealedStreamQuery",
     "SpreadTopic",
     "SpreadTopicQuery",
     "SpreadTopicsQuery",
@@ -23,6 +28,7 @@ __all__ = [
 ]
 
 _FIRST = GlobalPosition(1)
+_NONE = Position(0)
 
 
 @value_class(kw_only=False)
@@ -75,6 +81,37 @@ class PlacementQuery(Query[PlacedGroup | None]):
 
 
 @value_class(kw_only=False)
+class ClosedStream:
+    """The end of a stream of a spread topic.
+
+    Attributes:
+      stream: its number.
+      into: the stream that gets its slots.
+      end: the local position after its last record, since it is sealed; 0 = it is closing.
+    """
+
+    stream: int
+    into: int
+    end: Position = _NONE
+
+
+@value_class(kw_only=False)
+class SealableStream:
+    """A stream that is closing in the state of group 0, and of which a report says that its group has sealed it.
+
+    Attributes:
+      report: the report.
+      topic, number: its spread topic, and its number there.
+      is_ordered: whether all its records have their global positions.
+    """
+
+    report: StreamReport
+    topic: str
+    number: int
+    is_ordered: bool
+
+
+@value_class(kw_only=False)
 class SpreadTopic:
     """A topic whose records are spread over streams, as the state of group 0 has it.
 
@@ -88,6 +125,7 @@ class SpreadTopic:
       groups: the group of each stream, by its number.
       configured: the index of the record that has changed its retention last; 0 = none has.
       first_position: the first global position that no TRIM_SPREAD has trimmed.
+      closed: the streams that were ended, or are about to be, in the order in which this began.
     """
 
     id: Index
@@ -98,6 +136,7 @@ class SpreadTopic:
     groups: tuple[GroupId, ...]
     configured: Index = Index(0)
     first_position: GlobalPosition = _FIRST
+    closed: tuple[ClosedStream, ...] = ()
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -108,13 +147,46 @@ class SpreadTopic:
             "retain_seconds": self.retain_seconds,
             "groups": list(self.groups),
             "slots": self.slots,
-            "ranges": [list(each) for each in slot_ranges(self.slots, len(self.groups))],
+            "ranges": [[first, self.successor_of(stream)] for first, stream in self._ranges],
             "configured": self.configured,
             "first_position": self.first_position,
+            **({"closed": [[each.stream, each.into, each.end] for each in self.closed]} if self.closed else {}),
         }
+
+    @property
+    def _ranges(self) -> list[tuple[int, int]]:
+        """The ranges of slots as they were at the creation."""
+        return slot_ranges(self.slots, len(self.groups))
+
+    def successor_of(self, stream: int) -> int:
+        """Return the stream that has the slots with which a stream was created: itself, until it is sealed."""
+        sealed = {each.stream: each.into for each in self.closed if each.end}
+        while stream in sealed:  # A stream is given only to one that is open then, so this ends.
+            stream = sealed[stream]
+        return stream
+
+    def closed_stream(self, stream: int) -> ClosedStream | None:
+        """Return the end of a stream; None = it is open."""
+        return next((each for each in self.closed if each.stream == stream), None)
+
+    def is_closed(self, name: str) -> bool:
+        """Return whether the stream of this name is closing or sealed."""
+        return any(stream_name(self.name, each.stream) == name for each in self.closed)
+
+    def open_streams(self) -> list[int]:
+        """Return the streams that are not ended, those with the fewest slots first."""
+        slots = dict.fromkeys((n for n in range(1, len(self.groups) + 1) if self.closed_stream(n) is None), 0)
+        ends = [*(first for first, _ in self._ranges[1:]), self.slots]
+        for (first, stream), end in zip(self._ranges, ends, strict=True):
+            while (closed := self.closed_stream(stream)) is not None:
+                stream = closed.into
+            slots[stream] += end - first
+        return sorted(slots, key=lambda stream: (slots[stream], stream))
 
     def has_change(self, kind: Kind) -> bool:
         """Return whether a record of this kind has changed the topic. Then all members can read such records."""
+        if kind is Kind.CLOSE_STREAM:
+            return bool(self.closed)
         return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0
 
     def streams_of(self, group: GroupId) -> list[str]:
@@ -149,3 +221,17 @@ class SpreadingQuery(Query[SpreadTopic | None]):
     """
 
     record: Batch
+
+
+@value_class(kw_only=False)
+class SealableQuery(Query[list[SealableStream]]):
+    """Those of the reports that say that a stream is sealed which is closing in the state of group 0."""
+
+    reports: Iterable[StreamReport]
+
+
+@value_class(kw_only=False)
+class SealedStreamQuery(Query[bool]):
+    """Whether the stream of this name is sealed, in the state of its group."""
+
+    stream: str

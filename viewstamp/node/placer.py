@@ -19,7 +19,8 @@ applied state. Another leader may choose others for a second copy, but it finds 
 is applied. A release before spread topics would stop at the record, so the probe asks for that kind of record. It is
 made before the first topic only, because afterwards a member of such a release has stopped already, and a member that
 is down must not prevent another topic. A change of a spread topic takes these steps too, with a probe before the first
-change of its kind.
+change of its kind. Before the first end of a stream the probe asks for SEAL_STREAM, the last kind of the three that
+follow each other.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
@@ -59,12 +60,14 @@ from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.sealing import encode_close
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import (
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     DescribeSpreadTopic,
     ListSpreadTopics,
+    SealStream,
     TrimSpreadTopic,
 )
 from viewstamp.wire.spreading import encode_configure_spread, encode_spread, encode_trim_spread
@@ -167,10 +170,22 @@ class Placer:
                 return found
             if any(topic.has_change(record.kind) for topic in topics):
                 return record
-            await self._probe(membership, record.kind, _NO_CHANGE)
+            kind = Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
+            await self._probe(membership, kind, _NO_CHANGE)
             if group.membership.addresses == membership.addresses:
                 return record
         raise _changing(_NO_CHANGE)
+
+    async def prepare_end(self, asked: SealStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, which ends a stream, or the topic if it is ended. Raises as prepare_change."""
+        self._check_leading()
+        name = check_new_topic(asked.name)
+        topic, _ = await self._group.reading.query(SpreadTopicQuery(name), stale=False)
+        others = [stream for stream in topic.open_streams() if stream != asked.stream]
+        # Without another stream the record is refused, because a stream cannot get its own slots.
+        into = asked.into or next(iter(others), asked.stream)
+        record = encode_close(name, asked.stream, into, is_named=bool(asked.into), by=by)
+        return await self.prepare_change(record)
 
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread already. Changes nothing; cancellable.
@@ -362,6 +377,13 @@ async def _trim_spread_topic(caller: Caller, request: int, asked: TrimSpreadTopi
     check_group_0(caller)
     record = encode_trim_spread(check_new_topic(asked.name), asked.position, by=name_of_caller(caller))
     prepared = await caller.service.placer.prepare_change(record)
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(SealStream)
+async def _seal_stream(caller: Caller, request: int, asked: SealStream) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_end(asked, by=name_of_caller(caller))
     _propose_or_answer(caller, request, asked, "topic", prepared)
 
 

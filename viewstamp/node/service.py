@@ -59,7 +59,7 @@ from viewstamp.wire.sink_requests import (
     StageBatch,
 )
 from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
-from viewstamp.wire.spread_requests import CreateSpreadTopic
+from viewstamp.wire.spread_requests import CreateSpreadTopic, SealStream
 from viewstamp.wire.token_requests import CreateToken, RevokeToken, RotateToken
 
 __all__ = [
@@ -219,6 +219,10 @@ class PlacingService(Protocol):
 
     async def prepare_change(self, record: Batch) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic if it changes nothing. Raises as ``Placer.prepare_change``."""
+        ...
+
+    async def prepare_end(self, asked: SealStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic if the stream is ended. Raises as ``Placer.prepare_end``."""
         ...
 
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:

@@ -1,7 +1,8 @@
 """The streams of spread topics: the leader of a group brings those of its group in step with the topics of group 0.
 
 It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention of the topic.
-If it was trimmed to a global position, it trims each stream to its first record from there on.
+If it was trimmed to a global position, it trims each stream to its first record from there on. If a stream is closing,
+it seals it.
 
 A stream is a topic in the state of its group. Only the leader of the group creates it, by a CREATE_TOPIC that it
 proposes itself, from the applied state of group 0 on its node. Clients must not, because a forged or old request would
@@ -36,6 +37,9 @@ A trim needs no such read, because the position of a topic never falls. The lead
 map of its group. If all records of the map are below it, it trims up to the end of the map, because later records of
 the topic have higher positions than earlier ones of the same stream, but may be below it too. So it looks again every
 0.5 s while group 0 has runs of the stream that the map lacks. A record without a run in the map is never trimmed.
+
+A seal needs no such read either, because a stream that is closing stays so. A leader whose state of group 0 is old
+seals it later, and until then the stream gets records, which are ordered.
 """
 
 from __future__ import annotations
@@ -52,22 +56,29 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery, MissingRunsQuery, StreamReportsQuery
-from viewstamp.node.placement_queries import SpreadTopic, SpreadTopicsQuery
+from viewstamp.node.placement_queries import SealedStreamQuery, SpreadTopic, SpreadTopicsQuery
 from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.sealing import encode_seal
 
 __all__ = ["StreamTopics"]
 
 _REPEAT_SECONDS = 0.5
-_DONE = {Kind.CREATE_TOPIC: "created", Kind.CONFIGURE_TOPIC: "configured", Kind.TRIM_TOPIC: "trimmed"}
+_DONE = {
+    Kind.CREATE_TOPIC: "created",
+    Kind.CONFIGURE_TOPIC: "configured",
+    Kind.TRIM_TOPIC: "trimmed",
+    Kind.SEAL_STREAM: "sealed",
+}
 
 
 class StreamTopics:
-    """Creates, configures and trims the streams of the groups which this node leads.
+    """Creates, configures, trims and seals the streams of the groups which this node leads.
 
     Invariants:
       * a stream is proposed only while it is in the applied state of group 0, and missing in that of its group
       * a stream is configured only after a linearizable read of group 0 in the present term of its leader
+      * a stream is sealed only if the applied state of group 0 has it as closing
       * a stream is trimmed only up to the end of its map, and keeps all records from the topic's first position on
       * a stream has at most one record without an answer
     """
@@ -106,6 +117,8 @@ class StreamTopics:
             settings = _settings_of(group, stream)
             if settings is None:
                 self._propose(group, stream, _record(Kind.CREATE_TOPIC, stream, topic))
+            elif topic.is_closed(stream) and not group.machine.query(SealedStreamQuery(stream)):
+                self._propose(group, stream, encode_seal(stream))
             elif _differs(settings, topic) and self._configuring is None:
                 self._configuring = asyncio.get_running_loop().create_task(self._configure())
             elif topic.first_position > 1:

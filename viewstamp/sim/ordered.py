@@ -91,7 +91,7 @@ class OrderedStreams:
         for member in self._cluster.members:
             if not member.is_up or member.node is None or member.node.group.parts is None:
                 continue
-            for stream, _, forgotten in member.machine.query(OrderStatusQuery()):
+            for stream, _, forgotten, _ in member.machine.query(OrderStatusQuery()):
                 for run in member.machine.query(MissingRunsQuery(stream, forgotten, _RUNS_MAX)):
                     if (known := self._given.setdefault((stream, run.version), run)) != run:
                         raise Violation("OrderStable", f"{member.name} has {run} of {stream}, and {known} was given")

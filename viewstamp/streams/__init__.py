@@ -33,9 +33,9 @@ The modules
   * ``topic_schema``: the schemas of topics.
   * ``key_runs``: the catalogue of runs of keyed topics (design note 0028); ``key_plan``: which dump or merge is due.
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
-    spread over streams of these groups. ``order``: the order of the records of each such topic; ``stream_map``: its
-    part for the streams of one group (design note 0021). ``cover``: the records of a stream that a node may send to a
-    reader by global position (design note 0024).
+    spread over streams of these groups; ``sealing``: the end of a stream. ``order``: the order of the records of each
+    such topic; ``stream_map``: its part for the streams of one group (design note 0021). ``cover``: the records of a
+    stream that a node may send to a reader by global position (design note 0024).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -62,7 +62,9 @@ The state
              record turns off; the newest 10,000 administrative actions. Each session has the token that opened it
   groups     by id (the index of the record that placed it): founders with their incarnations, and streams; at most
              ``GROUPS_MAX``. Only in the state of group 0
-  spread     topics by name: retention, number of slots, and the group of each stream. Only in the state of group 0
+  spread     topics by name: retention, number of slots, the group of each stream, and the streams that are closing or
+             sealed. Only in the state of group 0
+  sealed     the names of the streams that get no records any more. Only in the state of another group
   order      number; for each spread topic its next global position, and for each stream its ordered end and the runs
              that its CONTEXTs lack. Only in the state of group 0
   maps       by stream: the runs of its CONTEXTs. Only in the state of another group
@@ -140,6 +142,10 @@ Decisions per kind of batch
                   | would refuse it now; else Accepted                      | beyond the ordered end of the topic
   CONFIGURE_      | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: it was
   SPREAD          | would refuse it now; else Accepted                      | configured after the record's ``since``
+  CLOSE_STREAM,   | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: the rule of
+  SEALED_STREAM   | would refuse it now; else Accepted                      | ``sealing.py`` that it breaks
+  SEAL_STREAM     | sealed already: Answered; else Accepted; records of its | the stream gets no record any more; {}
+                  | topic are refused from then on                          |
   SPREAD_ACTOR    | the actor is spread: Answered; RequestError where       | {"actor": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; RequestError: it has an instance,
                   |                                                        | or is spread in another way

@@ -44,6 +44,7 @@ class AdmissionView:
         sessions that it forgets
       * commands of an actor that a record in the log is about to spread are not admitted
       * topics of a COMMIT in the log that is not applied accept no records, because their next positions are unknown
+      * topics of a SEAL_STREAM in the log that is not applied accept no records
       * commands are kept for batches that are in the log and not applied, of at most ``_KEPT_BYTES`` together
     """
 
@@ -54,6 +55,7 @@ class AdmissionView:
         "_positions",
         "committing",
         "pending",
+        "sealing",
         "spreading",
         "staged_bytes",
         "victims",
@@ -74,6 +76,30 @@ class AdmissionView:
         self._opens = 0
         self.spreading: dict[str, int] = {}
         """By the name of an actor, the number of records in the log that spread it and are not applied."""
+
+        self.sealing: dict[TopicId, int] = {}
+        """By topic, the number of SEAL_STREAMs in the log that are not applied."""
+
+    def seal(self, topic: TopicId) -> None:
+        """Record that a SEAL_STREAM enters the log."""
+        self.sealing[topic] = self.sealing.get(topic, 0) + 1
+
+    def sealed(self, topic: TopicId) -> None:
+        """Record that a SEAL_STREAM that was admitted here is applied."""
+        left = self.sealing.pop(topic, 1) - 1
+        if left:
+            self.sealing[topic] = left
+
+    def check_not_sealing(self, topic: TopicId) -> None:
+        """Check that no record in the log is about to seal a stream.
+
+        The refusal is no StreamSealedError, because the record may still be cut from the log.
+
+        Raises:
+          UnavailableError: one is; the batch is certainly not in the log.
+        """
+        if topic in self.sealing:
+            raise UnavailableError(f"topic {topic} is being sealed; nothing was written", remedy="try again at once")
 
     def spread(self, actor: str) -> None:
         """Record that a SPREAD_ACTOR enters the log."""

@@ -24,7 +24,8 @@ __all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
 
 _VERSION = 14
 _VERSION_WITHOUT_KEYS = 13
-_VERSION_WITHOUT_SCHEMAS = 11
+_VERSION_WITHOUT_SCHEMAS = 12
+_VERSION_WITHOUT_SEALS = 11
 _VERSION_WITHOUT_CHANGES = 10
 _VERSION_WITHOUT_SPREAD_ACTORS = 9
 _VERSION_WITHOUT_ARCHIVE_SETTINGS = 8
@@ -33,11 +34,12 @@ _VERSION_WITHOUT_SPREAD = 6
 _VERSION_WITHOUT_RUNS = 5
 _VERSION_WITHOUT_GROUPS = 4
 _VERSION_WITHOUT_TOKENS = 3
-_READABLE = frozenset({*range(1, 12), _VERSION_WITHOUT_KEYS, _VERSION})
+_READABLE = range(1, _VERSION + 1)
 """Version 1 has no sinks; version 2 lacks the time of the last use of sessions; version 3 has no tokens; version 4 has
 no groups; version 5 has no runs; version 6 has no spread topics; version 7 has no order of streams; version 8 has no
-archive settings of topics; version 9 has no spread actors; in version 10 no spread topic was configured or trimmed;
-until version 11 no topic has a schema; version 12 was never written; until version 13 no topic is keyed.
+archive settings of topics; version 9 has no spread actors; in version 10 no spread topic was configured or trimmed; in
+version 11 no stream was ended; until version 12 no topic has a schema; until
+version 13 no topic is keyed.
 
 A state is written in the oldest version that can hold it, because nodes of the release before must read it during an
 upgrade.
@@ -121,8 +123,10 @@ def _version_of(state: State) -> int:
         return _VERSION
     if state.has_schema:
         return _VERSION_WITHOUT_KEYS
-    if state.spread.is_changed:
+    if state.spread.has_closed or state.sealed.names:
         return _VERSION_WITHOUT_SCHEMAS
+    if state.spread.is_changed:
+        return _VERSION_WITHOUT_SEALS
     if state.spread_actors.actors:
         return _VERSION_WITHOUT_CHANGES
     if state.archiving:
@@ -219,6 +223,7 @@ def load_state(pieces: Iterator[bytes]) -> State:
         state.keys.check_topics(state.topics)
         state.spread.check_topics(state.names)
         state.maps.check_topics(state.names)
+        state.sealed.check_topics(state.names)
     return state
 
 

@@ -14,6 +14,7 @@ from viewstamp.node.state_machine import Accepted, Admission, Answered, Waiting
 from viewstamp.streams.admission import AdmissionView, mismatch, refusal
 from viewstamp.streams.answers import answered
 from viewstamp.streams.gate import StateGate, not_owned
+from viewstamp.streams.sealing import decode_seal
 from viewstamp.streams.sessions import EXPIRED_MAX, decode_expiry, encode_expiry
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.state import State
@@ -122,12 +123,18 @@ class Leadership:
                 | Kind.SPREAD_TOPIC
                 | Kind.CONFIGURE_SPREAD
                 | Kind.TRIM_SPREAD
+                | Kind.CLOSE_STREAM
+                | Kind.SEALED_STREAM
                 | Kind.ORDER
                 | Kind.CONTEXT
             ):
                 settled = self._state.find_settled(batch)
                 if settled is not None:
                     return Answered(settled)
+            case Kind.SEAL_STREAM:
+                if self._state.sealed.is_settled(batch, self._state.names):
+                    return Answered({})
+                view.seal(self._state.names[decode_seal(batch, self._state.names)].id)
             case Kind.SPREAD_ACTOR:
                 return self._admit_spread_actor(batch)
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
@@ -180,6 +187,7 @@ class Leadership:
         sink = self._state.staging.check_commit(request)
         if request.batch <= sink.batch:
             return Answered({"commit": sink.committed(request.batch, duplicate=True)})
+        self._state.check_unsealed(request)
         view.commit(topics_of(request))
         return _NO_POSITION
 
@@ -231,6 +239,10 @@ class Leadership:
             self._gate.check_known()
             if not caller.is_alive:
                 self._gate.check_alive(caller)  # Before the order, because an ended token cannot fill a gap any more.
+        state = self._state
+        if state.sealed.names and batch.kind is not Kind.COMMANDS:
+            # Before the order, so that a client gets one answer for all its batches, not first one for the gap.
+            state.sealed.check(state.topic(batch.topic).name)
         if sequence != last + 1:
             raise UnavailableError(
                 f"session {session.id} is at sequence {last}, so {sequence} is out of order",
@@ -249,7 +261,6 @@ class Leadership:
             view.use(session, sequence, fence=False)
             view.keep_commands(batch, commands)
             return self._commands_accepted
-        state = self._state
         topic = state.topics.get(batch.topic) or state.topic(batch.topic)
         if caller is not None and topic.id not in caller.granted:
             self._gate.check_topic(caller, topic.id)
@@ -263,6 +274,8 @@ class Leadership:
             return _NO_POSITION
         if view.committing:
             view.check_settled(topic.id)
+        if view.sealing:
+            view.check_not_sealing(topic.id)
         if view.victims:
             view.check_kept(session.id)
         expected = batch.first_position

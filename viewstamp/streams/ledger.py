@@ -55,6 +55,8 @@ class Ledger:
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
+            **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM), self._end_stream),
+            Kind.SEAL_STREAM: self._seal,
             Kind.ORDER: self._order,
             Kind.CONTEXT: self._context,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
@@ -90,6 +92,8 @@ class Ledger:
                 raise diverged(batch, "a topic id up to", len(state.topics), batch.topic)
             if batch.first_position != topic.next_position:
                 raise diverged(batch, "position", topic.next_position, batch.first_position)
+            if state.sealed.names and topic.name in state.sealed.names:
+                raise diverged(batch, f"records behind the end of {topic.name!r}", 0, batch.count)
             index = batch.first_index
             if self.before_topic is not None:  # From here as `_extend`, without a further call for each batch.
                 self.before_topic(topic)
@@ -217,6 +221,24 @@ class Ledger:
         state.note(batch.kind, topic.id, topic.configured, topic.retain_bytes, seconds, topic.first_position)
         return {"topic": topic.describe()}
 
+    def _end_stream(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, changed = state.spread.changed(batch, state.order)
+        if changed is not None:
+            state.spread.topics[topic.name] = topic = changed
+            state.order.seal(state.spread.sealed_streams())
+            if batch.kind is Kind.CLOSE_STREAM:
+                last = topic.closed[-1]
+                state.access.note(batch, "stream seal", f"{topic.name}: stream {last.stream} into {last.into}")
+        for each in topic.closed:
+            state.note(batch.kind, topic.id, each.stream, each.into, each.end)
+        return {"topic": topic.describe()}
+
+    def _seal(self, batch: Batch) -> Answer:
+        topic = self.state.names[self.state.sealed.apply(batch, self.state.names)]
+        self.state.note(batch.kind, topic.id, topic.next_position)
+        return {}
+
     # The order of streams.
 
     def _order(self, batch: Batch) -> Answer:
@@ -302,6 +324,11 @@ class Ledger:
         if request.batch <= sink.batch:
             staging.note_idle(batch.first_index, state.first_visible)
             return {"commit": sink.committed(request.batch, duplicate=True)}
+        try:
+            state.check_unsealed(request)
+        except RequestError:
+            staging.note_idle(batch.first_index, state.first_visible)
+            raise
         # By topic, in order of first appearance: the number of records, their bytes, and their lowest index.
         parts: dict[int, tuple[int, int, int]] = {}
         for _, packed in request.parts:

@@ -37,6 +37,7 @@ from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.gate import StateGate
 from viewstamp.streams.leadership import Leadership, StreamLimits, topics_of
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
+from viewstamp.streams.sealing import decode_seal
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.sessions import decode_expiry
 from viewstamp.streams.state import State
@@ -202,6 +203,11 @@ class Streams:
             case Kind.EXPIRE_SESSIONS:
                 self._ledger.apply(batch)
                 return self._apply_expire_sessions(batch)
+            case Kind.SEAL_STREAM:
+                answer = self._ledger.apply(batch)
+                if self._view is not None:
+                    self._view.sealed(self._state.names[decode_seal(batch, self._state.names)].id)
+                return answer
             case Kind.SPREAD_ACTOR:
                 self._ledger.apply(batch)
                 return self._apply_spread_actor(batch)

@@ -14,6 +14,7 @@ from its ordered end to the new end. So it makes no difference which state the l
 | the end of the committed CONTEXTs of its stream | the runs below it are forgotten here, because the stream has them |
 | such an end that is not above the last one, or above the ordered end | none |
 | an end of a stream that has ``HELD_MAX`` runs here | none |
+| an end of a sealed stream (``seal``) | none |
 | an end with which the global positions of its topic would reach 2^63, as only a false report has it | none |
 
 What is no stream of a spread topic is not ordered: an ORDER that names it is refused. A stream of PLACE_GROUP alone has
@@ -87,7 +88,7 @@ class Order:
       * what was given never changes
     """
 
-    __slots__ = ("_next_positions", "_streams", "version")
+    __slots__ = ("_next_positions", "_sealed", "_streams", "version")
 
     def __init__(self) -> None:
         self.version = 0
@@ -95,6 +96,11 @@ class Order:
         self._next_positions: dict[str, GlobalPosition] = {}
         """The next global position of each topic of which a stream is ordered."""
         self._streams: dict[Stream, _OrderedStream] = {}
+        self._sealed: set[Stream] = set()
+
+    def seal(self, streams: Iterable[Stream]) -> None:
+        """Order no further record of these streams, whatever an ORDER says. The spread topics have them in images."""
+        self._sealed.update(streams)
 
     @property
     def is_used(self) -> bool:
@@ -121,7 +127,7 @@ class Order:
         """Apply a committed ORDER, and return the new runs, rising by stream. Raises as :meth:`check`."""
         made: list[tuple[Stream, GlobalRun]] = []
         for report in _read_order(batch, topics):
-            stream, end, mapped = report
+            stream, end, mapped, _ = report
             topic = topics[stream]
             if self._moves(report, topic):
                 state = self._streams.setdefault(stream, _OrderedStream(topic))
@@ -141,7 +147,8 @@ class Order:
     def _moves(self, report: StreamReport, topic: str) -> bool:
         state = self._streams.get(report.stream)
         end, runs = (state.end, len(state.runs)) if state is not None else (1, 0)
-        return end < report.end < end + _NUMBER_MAX - self.next_position(topic) and runs < HELD_MAX
+        is_next = end < report.end < end + _NUMBER_MAX - self.next_position(topic)
+        return is_next and runs < HELD_MAX and report.stream not in self._sealed
 
     def _forgets(self, report: StreamReport) -> bool:
         state = self._streams.get(report.stream)

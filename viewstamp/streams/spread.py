@@ -13,6 +13,8 @@ named; a topic of group 0 has the name; a group is not established; a stream of 
 | TRIM_SPREAD | name, position: the first global position to keep | it was trimmed to this position or a higher one | \
 there is no such topic; or the position is beyond the ordered end of the topic |
 
+``sealing.py`` has the records that end a stream.
+
 The name identifies a request: a second copy finds the topic that the first one has created, whatever groups its leader
 has chosen. There is no removal, so a copy that arrives late changes nothing. The groups of a topic never change.
 
@@ -26,14 +28,15 @@ A record with a field that this release does not know raises ``OutdatedCodeError
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
-from viewstamp.ids import GlobalPosition, GroupId, Index, Stream
+from viewstamp.ids import GlobalPosition, GroupId, Index, Position, Stream
 from viewstamp.node.placement_queries import (
     FreeGroupsQuery,
+    SealableStream,
     SpreadingQuery,
     SpreadTopic,
     SpreadTopicQuery,
@@ -42,11 +45,13 @@ from viewstamp.node.placement_queries import (
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
+from viewstamp.streams.sealing import closed_topic, decode_sealed, read_closed, sealed_topic
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.ordering import StreamReport
 from viewstamp.wire.spreading import stream_name
-from viewstamp.wire.staged import decode_known
+from viewstamp.wire.staged import decode_fields, decode_known
 
 __all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_STREAMS_MAX", "SpreadTopics"]
 
@@ -55,6 +60,7 @@ SPREAD_STREAMS_MAX = 256
 ALL_STREAMS_MAX = 4096
 """The most streams of all spread topics. A group can have that many topics, so that each stream can be created."""
 SLOTS_MAX = 65_536
+_CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
 _FIELDS = {
@@ -113,6 +119,39 @@ class SpreadTopics:
         """Return whether any topic was configured or trimmed, which releases before cannot read."""
         return any(_changes_of(topic) for topic in self.topics.values())
 
+    @property
+    def has_closed(self) -> bool:
+        """Return whether any stream is closing or sealed, which releases before cannot read."""
+        return any(topic.closed for topic in self.topics.values())
+
+    def sealed_streams(self) -> dict[Stream, Position]:
+        """Return the sealed streams, each with its end."""
+        return {
+            self.streams_of(topic.name)[each.stream - 1]: each.end
+            for topic in self.topics.values()
+            for each in topic.closed
+            if each.end
+        }
+
+    def sealable(self, reports: Iterable[StreamReport], order: Order) -> list[SealableStream]:
+        """Return the streams that are closing, and sealed in their groups by these reports."""
+        found: list[SealableStream] = []
+        for report in reports:
+            topic = self.topics.get(self.by_stream.get(report.stream, "")) if report.is_sealed else None
+            if topic is not None:
+                number = self.streams_of(topic.name).index(report.stream) + 1
+                closed = topic.closed_stream(number)
+                if closed is not None and not closed.end:
+                    is_ordered = order.ordered_end(report.stream) == report.end
+                    found.append(SealableStream(report, topic.name, number, is_ordered))
+        return found
+
+    def check_sealed(self, order: Order) -> None:
+        """Check, after a state was loaded, that each sealed stream is ordered up to its end. Raises ValueError."""
+        for stream, end in self.sealed_streams().items():
+            if order.ordered_end(stream) != end:
+                raise ValueError(f"{stream!r} is sealed at {end}, and ordered up to {order.ordered_end(stream)}")
+
     def check_trimmed(self, order: Order) -> None:
         """Check, after a state was loaded, that no topic is trimmed beyond its order. Raises ValueError."""
         for topic in self.topics.values():
@@ -169,13 +208,27 @@ class SpreadTopics:
         return topic
 
     def changed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
-        """Return the topic of a CONFIGURE_SPREAD or TRIM_SPREAD, and as it would be; None = unchanged.
+        """Return the topic of a record that changes one, and as it would be; None = unchanged.
+
+        The kinds are CONFIGURE_SPREAD, TRIM_SPREAD, CLOSE_STREAM and SEALED_STREAM.
 
         Raises:
           UnknownTopicError, RequestError: the record would be refused.
           OutdatedCodeError: it has a field that this release does not know.
         """
-        return self._configured(batch) if batch.kind is Kind.CONFIGURE_SPREAD else self._trimmed(batch, order)
+        match batch.kind:
+            case Kind.CONFIGURE_SPREAD:
+                return self._configured(batch)
+            case Kind.TRIM_SPREAD:
+                return self._trimmed(batch, order)
+            case Kind.CLOSE_STREAM:
+                topic = self._named(decode_fields(batch, name=str)[0])
+                return topic, closed_topic(batch, topic)
+        name, number, end = decode_sealed(batch)
+        topic = self._named(name)
+        streams = self.streams_of(name)
+        ordered_end = order.ordered_end(streams[number - 1]) if 1 <= number <= len(streams) else Position(1)
+        return topic, sealed_topic(topic, number, end, ordered_end)
 
     def _trimmed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
         name, position = decode_known(batch, _FIELDS, name=str, position=int)
@@ -302,18 +355,25 @@ class SpreadTopics:
         return topics
 
 
-def _changes_of(topic: SpreadTopic) -> dict[str, int]:
+def _changes_of(topic: SpreadTopic) -> dict[str, object]:
     """Return what was changed since the creation and is not in the image of an unchanged topic; {} = nothing."""
-    changes = {_CONFIGURED: int(topic.configured)} if topic.configured else {}
-    return changes | ({_FIRST_POSITION: int(topic.first_position)} if topic.first_position > 1 else {})
+    changes: dict[str, object] = {_CONFIGURED: int(topic.configured)} if topic.configured else {}
+    if topic.first_position > 1:
+        changes[_FIRST_POSITION] = int(topic.first_position)
+    if topic.closed:
+        changes[_CLOSED] = [[each.stream, each.into, each.end] for each in topic.closed]
+    return changes
 
 
 def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> SpreadTopic:
     """Return a topic with the changes of an image. Raises ValueError or TypeError."""
     if changes is None:
         return topic
-    if type(changes) is not dict or not changes or not changes.keys() <= {_CONFIGURED, _FIRST_POSITION}:
+    if type(changes) is not dict or not changes or not changes.keys() <= {_CONFIGURED, _FIRST_POSITION, _CLOSED}:
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
+    if _CLOSED in changes:
+        topic = read_closed(topic, changes[_CLOSED])
+        changes = {name: value for name, value in changes.items() if name != _CLOSED}
     if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:

@@ -41,7 +41,14 @@ from viewstamp.node.order_queries import (
     StreamReportsQuery,
     TopicOrderQuery,
 )
-from viewstamp.node.placement_queries import FreeGroupsQuery, SpreadingQuery, SpreadTopicQuery, SpreadTopicsQuery
+from viewstamp.node.placement_queries import (
+    FreeGroupsQuery,
+    SealableQuery,
+    SealedStreamQuery,
+    SpreadingQuery,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
+)
 from viewstamp.node.schema_queries import HasSchemaQuery
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.access import Access
@@ -60,6 +67,7 @@ from viewstamp.streams.key_runs import KeyCatalogue
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
+from viewstamp.streams.sealing import SealedStreams
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.spread import SpreadTopics
@@ -70,6 +78,7 @@ from viewstamp.streams.topic import Topic
 from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.staged import CommitRequest, entries_of
 
 __all__ = ["State"]
 
@@ -97,6 +106,7 @@ class State:
         "order",
         "placements",
         "runs",
+        "sealed",
         "sessions",
         "spread",
         "spread_actors",
@@ -120,6 +130,8 @@ class State:
         """The order of the streams of each spread topic; only in the state of group 0."""
         self.maps = StreamMaps()
         """The global positions of this group's streams; only in the state of another group."""
+        self.sealed = SealedStreams()
+        """The sealed streams of this group; only in the state of another group than 0."""
         self.log_bytes = 0
         """The bytes of all applied batches; they space the entries of the topics' sparse maps."""
         self.end = Index(1)
@@ -245,6 +257,12 @@ class State:
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
 
+    def check_unsealed(self, request: CommitRequest) -> None:
+        """Check that a COMMIT has no records for a sealed stream. Raises StreamSealedError."""
+        if self.sealed.names:
+            for topic in {entry.topic for _, entries in request.parts for entry in entries_of(entries)}:
+                self.sealed.check(self.topic(topic).name)
+
     def answer(self, query: Query[Any]) -> object:
         """Return the answer to a query about runs, spread topics, the order or groups.
 
@@ -297,10 +315,19 @@ class State:
                 return self.spread.answer(query, self.placements, self.names)
             case StreamReportsQuery(group):
                 return [
-                    StreamReport(Stream(group, topic.name), topic.next_position, self.maps.mapped_end(topic.name))
+                    StreamReport(
+                        Stream(group, topic.name),
+                        topic.next_position,
+                        self.maps.mapped_end(topic.name),
+                        topic.name in self.sealed.names,
+                    )
                     for topic in self.topics.values()
-                    if topic.next_position > 1
+                    if topic.next_position > 1 or topic.name in self.sealed.names
                 ]
+            case SealableQuery(reports):
+                return self.spread.sealable(reports, self.order)
+            case SealedStreamQuery(name):
+                return name in self.sealed.names
             case MovedStreamsQuery(reports):
                 return self.order.moved(reports, self.spread.by_stream)
             case OrderStatusQuery():
@@ -335,7 +362,9 @@ class State:
             return None if self.order.check(batch, self.spread.by_stream) else self.order.describe()
         if batch.kind is Kind.CONTEXT:
             return None if self.maps.check(batch, self.names) else {}
-        if batch.kind in (Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD):
+        if batch.kind is Kind.SEAL_STREAM:
+            return {} if self.sealed.is_settled(batch, self.names) else None
+        if batch.kind in (Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD, Kind.CLOSE_STREAM, Kind.SEALED_STREAM):
             present, changed = self.spread.changed(batch, self.order)
             return {"topic": present.describe()} if changed is None else None
         if batch.kind is Kind.SPREAD_TOPIC:
@@ -448,8 +477,8 @@ class State:
 
     @property
     def has_order(self) -> bool:
-        """Return whether this group orders streams, or its streams are ordered."""
-        return self.order.is_used or self.maps.is_used
+        """Return whether this group orders streams, or its streams are ordered or sealed."""
+        return self.order.is_used or self.maps.is_used or bool(self.sealed.names)
 
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
@@ -461,7 +490,8 @@ class State:
         counts = [len(self.topics), len(self.sessions.by_id)]
         keys = [self.keys.image()] if self.keys.is_used else []
         actors = [self.spread_actors.image()] if self.spread_actors.actors or keys else []
-        ordering = [[self.order.image(), self.maps.image()]] if self.has_order or actors else []
+        sealed = [self.sealed.image()] if self.sealed.names else []
+        ordering = [[self.order.image(), self.maps.image(), *sealed]] if self.has_order or actors else []
         spread = [self.spread.image()] if self.spread.topics or ordering else []
         runs = [self.runs.image()] if self.runs.is_used or spread else []
         groups = [self.placements.image()] if self.placements.is_used or runs else []
@@ -487,11 +517,15 @@ class State:
         if len(image) > 9:
             state.order = Order.from_image(image[9][0], state.spread.by_stream)
             state.maps = StreamMaps.from_image(image[9][1])
+            if len(image[9]) > 2:
+                state.sealed = SealedStreams.from_image(image[9][2])
+            state.order.seal(state.spread.sealed_streams())
         if len(image) > 10:
             state.spread_actors = SpreadActors.from_image(image[10], state.placements)
         if len(image) > 11:
             state.keys = KeyCatalogue.from_image(image[11])
         state.spread.check_trimmed(state.order)
+        state.spread.check_sealed(state.order)
         return state
 
 

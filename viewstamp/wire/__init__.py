@@ -10,6 +10,7 @@
 - ``ordering``: the records of the log about the order of streams, and the reports of its leaders
 - ``placing``: the records of the log about groups
 - ``spreading``: the record that creates a spread topic, the names of its streams, and its slots
+- ``sealing``: the records of the log that end a stream
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK

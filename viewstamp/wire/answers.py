@@ -31,6 +31,7 @@ from viewstamp.errors import (
     StaleSessionError,
     StorageError,
     StorageFullError,
+    StreamSealedError,
     TlsError,
     TopicExistsError,
     TrimmedError,
@@ -45,6 +46,8 @@ from viewstamp.wire.frame import FrameKind
 __all__ = ["ERRORS", "error_fields", "error_from", "is_answer"]
 
 _FIVE_NUMBERS = [int] * 5
+_SEALED = "is_sealed"
+"""The field that makes a RequestError a StreamSealedError."""
 _MESSAGE_MAX = 2000
 """The most characters of an error's text that are sent, because a text can contain a request's own megabytes."""
 
@@ -112,6 +115,10 @@ def error_fields(error: ViewstampError) -> dict[str, object]:
     for kind, details in _DETAILS.items():
         if isinstance(error, kind):
             fields |= {name: getattr(error, name) for name in details}
+    if isinstance(error, StreamSealedError):
+        # A release before reads a class that it knows, whose meaning is "nothing was written". It sends an append with
+        # an unknown error again and again.
+        fields |= {"error": RequestError.__name__, _SEALED: True}
     return fields
 
 
@@ -128,7 +135,7 @@ def error_from(body: Mapping[str, Any]) -> ViewstampError:
     if name in _DETAILED:
         make, details = _DETAILED[name]
         return make(message, remedy=remedy, **{each: read(body.get(each)) for each, read in details.items()})
-    error = ERRORS.get(name)
+    error = ERRORS.get(name) if not body.get(_SEALED) else StreamSealedError
     return error(message, remedy=remedy) if error is not None else ViewstampError(f"{name}: {message}", remedy=remedy)
 
 
@@ -261,7 +268,13 @@ def _is_spread(value: object) -> bool:
     ranges, streams = value["ranges"], len(value["groups"])
     starts = [first for first, _ in ranges]
     is_whole = starts[:1] == [0] and starts == sorted(set(starts)) and starts[-1] < value["slots"]
-    return is_whole and all(1 <= stream <= streams for _, stream in ranges)
+    closed = value.get("closed", [])
+    return (
+        is_whole
+        and all(1 <= stream <= streams for _, stream in ranges)
+        and _is_list_of(closed, lambda each: type(each) is list and list(map(type, each)) == [int] * 3)
+        and all(1 <= stream <= streams and 1 <= into <= streams and end >= 0 for stream, into, end in closed)
+    )
 
 
 def _is_spread_actor(value: object) -> bool:
@@ -377,6 +390,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
+    FrameKind.SEAL_STREAM: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {
         "topic": _is_spread,
         "applied_index": _is_int,

@@ -135,6 +135,9 @@ class Kind(IntEnum):
     DROP_KEYS = 43
     FORGET_KEYS = 44
     FORK_GROUPS = 45
+    CLOSE_STREAM = 35
+    SEALED_STREAM = 36
+    SEAL_STREAM = 38
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -27,11 +27,13 @@ class StreamReport(NamedTuple):
       stream: the stream.
       end: the local position after its last committed record.
       mapped: the local position after the last record whose run is in a committed CONTEXT.
+      is_sealed: whether a committed SEAL_STREAM follows the last record, so that ``end`` never moves again.
     """
 
     stream: Stream
     end: Position
     mapped: Position
+    is_sealed: bool = False
 
 
 class GlobalRun(NamedTuple):
@@ -69,6 +71,8 @@ def encode_context(stream: str, runs: Sequence[GlobalRun]) -> Batch:
 def read_reports(group: GroupId, ends: Sequence[Any]) -> list[StreamReport]:
     """Return the reports in a message about the streams of ``group``: [name, end, mapped] of each.
 
+    That of a sealed stream has a fourth value, True, which a release before refuses.
+
     Raises:
       FrameError: an entry is no report, or there are more than ``ENTRIES_MAX``.
     """
@@ -76,10 +80,11 @@ def read_reports(group: GroupId, ends: Sequence[Any]) -> list[StreamReport]:
         raise FrameError(f"a peer reports the ends of {len(ends)} streams at once")
     reports: list[StreamReport] = []
     for entry in ends:
-        if type(entry) is not list or list(map(type, entry)) != [str, int, int]:
+        types = list(map(type, entry)) if type(entry) is list else []
+        if types[:3] != [str, int, int] or types[3:] not in ([], [bool]) or entry[3:] == [False]:
             raise FrameError(f"a peer sent a report of a stream that is none: {brief_repr(entry)}")
-        name, end, mapped = entry
+        name, end, mapped = entry[:3]
         if not (0 < len(name) <= NAME_BYTES_MAX and 1 <= mapped <= end < _NUMBER_MAX):
             raise FrameError(f"a peer sent a report of a stream that is none: {brief_repr(entry)}")
-        reports.append(StreamReport(Stream(group, name), Position(end), Position(mapped)))
+        reports.append(StreamReport(Stream(group, name), Position(end), Position(mapped), len(entry) > 3))
     return reports

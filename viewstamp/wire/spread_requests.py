@@ -15,6 +15,7 @@ __all__ = [
     "DescribeSpreadTopic",
     "ListSpreadTopics",
     "ReadOrdered",
+    "SealStream",
     "TrimSpreadTopic",
 ]
 
@@ -35,7 +36,8 @@ class CreateSpreadTopic(RequestBody):
     OK: ``topic`` = {id, name, retain_bytes, retain_seconds, groups (the group of each stream, from stream 1 on), slots
     (their number), ranges (a list of [first slot, stream], by the first slot), configured (the index of the record that
     has changed its retention last, 0 = none), first_position (the first global position that was not trimmed by a
-    TrimSpreadTopic)}. Stream *n* is the topic ``name.n`` on a
+    TrimSpreadTopic), closed (a list of [stream, the stream that gets its slots, the end of the sealed stream; 0 = it is
+    closing], left out if no stream was ended)}. Stream *n* is the topic ``name.n`` on a
     connection to its group.
     """
 
@@ -71,6 +73,20 @@ class TrimSpreadTopic(RequestBody):
 
     name: str
     position: int
+
+
+@request(FrameKind.SEAL_STREAM, needs=_ADMINISTER, record=Kind.CLOSE_STREAM)
+class SealStream(RequestBody):
+    """End a stream of a spread topic: another stream of the topic gets its slots. OK: as CreateSpreadTopic.
+
+    It changes nothing if the stream was ended before. The stream is closing when the answer is sent, and sealed later;
+    ``closed`` has its state.
+    """
+
+    name: str
+    stream: Annotated[int, _STREAMS]
+    into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
+    """The stream that gets its slots; 0 = the open one that has the fewest."""
 
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))

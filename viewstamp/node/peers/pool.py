@@ -184,7 +184,9 @@ class PeerPool:
         self, leader: NodeId, group: GroupId, reports: Sequence[StreamReport], *, is_awaited: bool
     ) -> None:
         """Send to the leader the committed ends of streams of a group."""
-        ends: list[object] = [[report.stream.name, report.end, report.mapped] for report in reports]
+        ends: list[object] = [
+            [report.stream.name, report.end, report.mapped, *[True] * report.is_sealed] for report in reports
+        ]
         asked = ReportStreams(group=group, ends=ends, is_awaited=is_awaited)
         self._send_frame(leader, encode_frame(asked.kind, asked.to_map()))
 

@@ -1,0 +1,184 @@
+"""Moves the appends of a client from a stream that is sealed to the stream that has its slots now.
+
+A group answers "sealed" to an append when its stream gets no record any more. The records of each key have to keep
+their order, so the appends of this client to the stream go on in four steps:
+
+1. The session decides its batches of this stream one after the other, in the order in which they were sent: it fences
+   each one, unless its outcome is a receipt (``session.py``). The appends of a fenced batch are handed over here.
+2. Appends to the stream that begin from the first of these on are held behind them.
+3. The route is read, from any node, until it has the stream as sealed. So all its records have their global positions.
+4. When no batch of the stream is left in the session, the client takes the route. The appends that were handed over
+   begin again, in their order, and behind them those that were held, in one turn.
+
+The new route may have other streams as sealed too, of which this client has batches without an outcome. It takes the
+route only when these are decided as well, because a new append of such a key would overtake them. From the first look
+at that route on, appends to these streams are held.
+
+| event | effect |
+| --- | --- |
+| a batch was applied before the seal, and its answer was lost | its fence has the receipt, so it is not moved |
+| a caller is cancelled, or its timeout ends | its append is dropped here: nothing was written. Before step 1 has \
+decided it, the outcome is unknown, as always |
+| a node lags, and names an old route | it is asked again; a route with fewer sealed streams than the known one is \
+ignored |
+| the group of the stream, or group 0, has no majority | the appends wait until their timeouts. Those to open streams \
+go on. Those to another sealed stream of the topic wait too, if it was sealed at the same time |
+| the next stream is sealed too | the appends are moved again, in the same way |
+| the append names the stream, or expects a position in it | StreamSealedError: its caller has to decide |
+| the client is closed | ClosedError, or an unknown outcome before step 1 has decided it |
+| the client dies | as today: batches that were sent may be committed |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from viewstamp.client.groups import Groups
+from viewstamp.client.options import ClientOptions
+from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
+from viewstamp.client.routing import closed_error
+from viewstamp.client.runtime import Runtime
+from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
+from viewstamp.errors import UnavailableError, ViewstampError
+from viewstamp.wire.spread_requests import DescribeSpreadTopic
+
+__all__ = ["StreamMoves"]
+
+_PAUSE_SECONDS = 0.02
+"""The first pause before the route is read again, or the session is looked at again."""
+_PAUSE_SECONDS_MAX = 0.2
+
+
+class _Move:
+    """The appends to the sealed streams of one topic, until they go on."""
+
+    __slots__ = ("held", "moved", "streams")
+
+    def __init__(self) -> None:
+        self.streams: set[int] = set()
+        """The streams to which appends are held."""
+        self.moved: dict[Held, int] = {}
+        """The appends that were handed over, in the order of their batches, each with its stream."""
+        self.held: dict[Held, int] = {}
+        """Those that have begun since, in the order of their calls."""
+
+
+class StreamMoves:
+    """The streams that are sealed and whose appends have not gone on yet.
+
+    Invariants:
+      * appends that were handed over precede those that are held, and both keep their order
+      * a route is taken only when no batch of a stream that is sealed in it, and was not before, is undecided
+      * for each topic at most one task asks the nodes
+    """
+
+    def __init__(self, runtime: Runtime, options: ClientOptions, groups: Groups, routes: StreamRoutes) -> None:
+        """Begin without moves."""
+        self._runtime = runtime
+        self._seconds = options.silence
+        self._groups = groups
+        self._routes = routes
+        self._moves: dict[str, _Move] = {}
+        """By topic. A task works for each."""
+
+    def is_moving(self, topic: str, stream: int) -> bool:
+        """Return whether appends to a stream have to be held."""
+        move = self._moves.get(topic)
+        return move is not None and stream in move.streams
+
+    def hold(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
+        """Hold a new append to a stream that is moving. ``begin`` begins it, by the route of that time."""
+        return Held(self._runtime.create_future(), begin, self._moves[topic].held, stream)
+
+    def hand_over(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
+        """Take over an append that was fenced because its stream is sealed."""
+        move = self._moves.get(topic)
+        if move is None:
+            move = self._moves[topic] = _Move()
+            self._runtime.spawn(self._work(topic, move))
+        self._stop(topic, move, {stream})
+        return Held(self._runtime.create_future(), begin, move.moved, stream)
+
+    async def wait(self, held: Held, seconds: float) -> Begun | Held:
+        """Wait until an append has begun again; return or raise what that does.
+
+        Cancelled: the append is given up; if it was not sent, it never is.
+
+        Raises:
+          UnavailableError: it has not begun within ``seconds``; nothing was written.
+        """
+        try:
+            return await self._runtime.within(seconds, held.begun)
+        except BaseException as error:
+            held.abandon()
+            if isinstance(error, TimeoutError):
+                raise UnavailableError(
+                    "the stream of the record is sealed, and the stream that gets its key is not known yet; nothing was"
+                    " written",
+                    remedy="append again; look with `viewstamp topic describe`",
+                ) from None
+            raise
+
+    def close(self) -> None:
+        """Fail the appends that wait, with ClosedError."""
+        for move in self._moves.values():
+            for held in (*move.moved, *move.held):
+                if not held.begun.done():
+                    held.begun.set_exception(closed_error())
+        self._moves.clear()
+
+    def _stop(self, topic: str, move: _Move, streams: set[int]) -> None:
+        """Hold further appends to these streams."""
+        for stream in streams - move.streams:
+            move.streams.add(stream)
+            self._routes.spread[topic].leave(stream)
+
+    async def _work(self, topic: str, move: _Move) -> None:
+        """Read the route until it has streams as sealed that are decided here, and begin the appends to them."""
+        choice = self._routes.spread[topic]
+        pause = _PAUSE_SECONDS
+        while self._moves.get(topic) is move and move.streams:
+            if not move.moved and not move.held and not self._undecided(choice.topic, move.streams):
+                break  # The callers have gone. The next append finds the seal again.
+            found = await self._read(topic) or choice.topic
+            ended = (found.sealed_streams - choice.topic.sealed_streams) | (found.sealed_streams & move.streams)
+            if ended:
+                self._stop(topic, move, ended)
+                if not self._undecided(found, ended):
+                    choice.update(found)
+                    self._release(move, ended)
+                    continue
+            await self._runtime.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+        if self._moves.get(topic) is move:
+            del self._moves[topic]
+
+    async def _read(self, topic: str) -> SpreadTopicInfo | None:
+        """Return the topic as any node has it; None = no node answers, and the callers have timeouts of their own."""
+        try:
+            request = DescribeSpreadTopic(name=topic, stale=True)
+            _, frame = await self._groups.group_0.router.ask_any(request, seconds=self._seconds)
+        except ViewstampError:
+            return None
+        return spread_topic_info(frame.body["topic"])
+
+    def _undecided(self, topic: SpreadTopicInfo, streams: set[int]) -> bool:
+        """Return whether an append to one of these streams waits in a session, or has no outcome."""
+        for stream in streams:
+            parts = self._groups.at_hand(topic.group_of(stream))
+            if parts is not None and parts.sender.has_batches_of(topic.topic_of(stream)):
+                return True
+        return False
+
+    def _release(self, move: _Move, streams: set[int]) -> None:
+        """Begin all appends to these streams, in their order."""
+        move.streams -= streams
+        for among in (move.moved, move.held):
+            for held in [held for held, stream in among.items() if stream in streams]:
+                del among[held]
+                if held.begun.done():
+                    continue
+                try:
+                    held.begun.set_result(held.begin())
+                except ViewstampError as error:
+                    held.begun.set_exception(error)

@@ -1,0 +1,185 @@
+"""The end of streams of spread topics: the rules of the records about it. Pure.
+
+| record, in | fields | changes nothing if | refused if |
+| --- | --- | --- | --- |
+| CLOSE_STREAM, group 0 | name, stream, into: the stream that gets its slots, is_named: whether the caller names it \
+| the stream is closing or sealed | ... into another stream than the caller has named; there is no such topic or \
+stream; ``into`` is this stream, or is not open |
+| SEAL_STREAM, the group of the stream | stream: its name | the stream is sealed | there is no such topic |
+| SEALED_STREAM, group 0 | name, stream, end | the stream is sealed with this end | the stream is not closing; or its \
+ordered end is not ``end`` |
+
+A stream is *open*, *closing* from CLOSE_STREAM on, and *sealed* from SEALED_STREAM on. Its slots belong to it until
+then. Only SEALED_STREAM gives them to ``into``, and it is applied behind the ORDER that has given the last record of
+the stream its global position. So all positions that ``into`` gets for a record of these slots are higher, and the
+records with the same key keep their order.
+
+All slots of a stream go to one other stream, so that keys that had one stream still have one: an atomic append stays
+possible. ``into`` is open when the record is applied. So at least one stream is always open, and no stream gets its own
+slots back. If it is ended later, the slots go on to the next one.
+
+There is no way back, because some clients may have read that the stream is closed. A record with a field that this
+release does not know raises ``OutdatedCodeError``, as those of ``spread.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+from typing import Any
+
+from viewstamp.errors import RequestError, StreamSealedError, UnknownTopicError
+from viewstamp.ids import Position
+from viewstamp.node.placement_queries import ClosedStream, SpreadTopic
+from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.staged import decode_known
+
+__all__ = ["SEALING_FIELDS", "SealedStreams", "closed_topic", "decode_sealed", "read_closed", "sealed_topic"]
+
+SEALING_FIELDS = {
+    Kind.CLOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
+    Kind.SEALED_STREAM: frozenset({"name", "stream", "end"}),
+    Kind.SEAL_STREAM: frozenset({"stream"}),
+}
+
+
+def closed_topic(batch: Batch, topic: SpreadTopic) -> SpreadTopic | None:
+    """Return the topic as a CLOSE_STREAM makes it; None = unchanged. Raises RequestError, OutdatedCodeError."""
+    _, number, into, is_named = decode_known(batch, SEALING_FIELDS, name=str, stream=int, into=int, is_named=bool)
+    _check_stream(topic, number)
+    found = topic.closed_stream(number)
+    if found is not None:
+        if is_named and found.into != into:
+            raise RequestError(
+                f"stream {number} of topic {topic.name!r} is {'sealed' if found.end else 'closing'}, and its slots go"
+                f" to stream {found.into}, not {into}; nothing was changed",
+                remedy="give the command without a target; a stream that is closing cannot be opened again",
+            )
+        return None
+    _check_stream(topic, into)
+    if topic.open_streams() == [number]:
+        raise RequestError(
+            f"stream {number} is the last open stream of topic {topic.name!r}; it was not sealed",
+            remedy="keep it: each topic needs a stream for its records",
+        )
+    if into == number or topic.closed_stream(into) is not None:
+        raise RequestError(
+            f"the slots of stream {number} of topic {topic.name!r} cannot go to stream {into}, which is"
+            f" {'the same one' if into == number else 'not open'}; nothing was changed",
+            remedy="name an open stream: `viewstamp topic describe`",
+        )
+    return replace(topic, closed=(*topic.closed, ClosedStream(number, into)))
+
+
+def decode_sealed(batch: Batch) -> tuple[str, int, Position]:
+    """Return the topic, the stream and the end of a SEALED_STREAM. Raises RequestError, OutdatedCodeError."""
+    name, number, end = decode_known(batch, SEALING_FIELDS, name=str, stream=int, end=int)
+    return name, number, Position(end)
+
+
+def sealed_topic(topic: SpreadTopic, number: int, end: Position, ordered_end: Position) -> SpreadTopic | None:
+    """Return the topic as a SEALED_STREAM makes it; None = unchanged.
+
+    Args:
+      topic: the topic.
+      number: the stream of the record.
+      end: the end of the stream by the record.
+      ordered_end: the local position behind its last record with a global one.
+
+    Raises:
+      RequestError: the stream is not closing, or not all its records have their global positions.
+    """
+    _check_stream(topic, number)
+    found = topic.closed_stream(number)
+    if found is not None and found.end == end:
+        return None
+    if found is None or found.end or end != ordered_end:
+        phase = "open" if found is None else f"sealed at {found.end}" if found.end else "closing"
+        raise RequestError(
+            f"stream {number} of topic {topic.name!r} is {phase} and ordered up to {ordered_end}, so it cannot be"
+            f" sealed at {end}; nothing was changed",
+            remedy="nothing is to be done: the leader of group 0 seals it when all its records are ordered",
+        )
+    changed = tuple(replace(each, end=end) if each is found else each for each in topic.closed)
+    return replace(topic, closed=changed)
+
+
+def read_closed(topic: SpreadTopic, image: Any) -> SpreadTopic:
+    """Return a topic with its ended streams from an image. Raises ValueError or TypeError if it breaks an invariant."""
+    if type(image) is not list or not image:
+        raise ValueError(f"spread topic {topic.id} has the ended streams {brief_repr(image)}")
+    for number, into, end in image:
+        streams = range(1, len(topic.groups) + 1)
+        if not type(number) is type(into) is type(end) is int or not 0 <= end < 1 << 63:
+            raise ValueError(f"spread topic {topic.id} has the ended stream {brief_repr([number, into, end])}")
+        is_new = number in streams and into in streams and number != into
+        if not is_new or not topic.closed_stream(number) is topic.closed_stream(into) is None:
+            raise ValueError(f"stream {number} of spread topic {topic.id} was ended into {into}")
+        topic = replace(topic, closed=(*topic.closed, ClosedStream(number, into, Position(end))))
+    return topic
+
+
+def _check_stream(topic: SpreadTopic, number: int) -> None:
+    if not 1 <= number <= len(topic.groups):
+        raise RequestError(
+            f"topic {topic.name!r} has no stream {number}; nothing was changed",
+            remedy=f"take a stream from 1 to {len(topic.groups)}",
+        )
+
+
+class SealedStreams:
+    """The names of the streams that are sealed, in the state of their group. None of them ever gets a record again."""
+
+    __slots__ = ("names",)
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def is_settled(self, batch: Batch, topics: Container[str]) -> bool:
+        """Return whether a SEAL_STREAM would change nothing. Raises UnknownTopicError, RequestError."""
+        return decode_seal(batch, topics) in self.names
+
+    def apply(self, batch: Batch, topics: Container[str]) -> str:
+        """Apply a committed SEAL_STREAM, and return the name of its stream. Raises as :meth:`is_settled`."""
+        name = decode_seal(batch, topics)
+        self.names.add(name)
+        return name
+
+    def check(self, name: str) -> None:
+        """Check that a topic may get records. Raises StreamSealedError."""
+        if name in self.names:
+            raise StreamSealedError(
+                f"stream {name!r} is sealed; nothing was written",
+                remedy="leave out the stream and the expected position, or name another stream; a client of an older"
+                " release has to be started again",
+            )
+
+    def image(self) -> list[object]:
+        """Return the names as plain values."""
+        return [*sorted(self.names)]
+
+    @classmethod
+    def from_image(cls, image: list[Any]) -> SealedStreams:
+        """Rebuild them from :meth:`image`. Raises ValueError or TypeError."""
+        sealed = cls()
+        if not image or not all(type(name) is str for name in image) or image != sorted(set(image)):
+            raise ValueError(f"sealed streams that are none: {brief_repr(image)}")
+        sealed.names.update(image)
+        return sealed
+
+    def check_topics(self, names: Container[str]) -> None:
+        """Check, after a state was loaded, that each sealed stream is a topic. Raises ValueError."""
+        for name in self.names:
+            if name not in names:
+                raise ValueError(f"stream {name!r} is sealed, and is no topic")
+
+
+def decode_seal(batch: Batch, topics: Container[str]) -> str:
+    """Return the stream of a SEAL_STREAM. Raises UnknownTopicError, RequestError, OutdatedCodeError."""
+    (name,) = decode_known(batch, SEALING_FIELDS, stream=str)
+    if name not in topics:
+        raise UnknownTopicError(
+            f"{brief_repr(name)} is no stream of this group, so it was not sealed", remedy="create the stream first"
+        )
+    return str(name)

@@ -1,0 +1,33 @@
+"""The records that end a stream of a spread topic: one msgpack map each. Their rules are in ``streams/``. Pure."""
+
+from __future__ import annotations
+
+import msgpack
+
+from viewstamp.wire.batch import Batch, Kind, build_batch
+
+__all__ = ["encode_close", "encode_seal", "encode_sealed"]
+
+
+def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
+    """Return the record of group 0 with which a stream of a spread topic begins to end.
+
+    Args:
+      name: the name of the topic.
+      stream: the number of the stream.
+      into: the number of the stream that gets its slots.
+      is_named: whether the caller has named ``into``, so that another one is not what it wants.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields: dict[str, object] = {"name": name, "stream": stream, "into": into, "is_named": is_named}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CLOSE_STREAM)
+
+
+def encode_sealed(name: str, stream: int, end: int) -> Batch:
+    """Return the record of group 0 that gives the slots of a stream away; ``end`` is the end of the whole stream."""
+    return build_batch([msgpack.packb({"name": name, "stream": stream, "end": end})], kind=Kind.SEALED_STREAM)
+
+
+def encode_seal(stream: str) -> Batch:
+    """Return the record of a group behind which its stream of this name gets no record."""
+    return build_batch([msgpack.packb({"stream": stream})], kind=Kind.SEAL_STREAM)
