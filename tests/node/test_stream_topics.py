@@ -217,6 +217,11 @@ async def test_a_member_of_an_older_release_is_named_before_anything_is_written(
             with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 28"):
                 await client.create_spread_topic("orders", 1)
             assert await client.list_spread_topics() == []
+            with patched(server, Kind=[Kind.CLOSE_STREAM]):  # It reads some of the records that end a stream.
+                await client.create_spread_topic("orders", 2)
+                with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 38"):
+                    await client.seal_stream("orders", 1)
+            assert (await client.describe_spread_topic("orders")).closed == ()
 
 
 async def test_a_node_that_hosts_a_group_stays_a_member_of_group_0(tmp_path: Path) -> None:
