@@ -57,6 +57,7 @@ COMMANDS = {
     "members replace": "n1 n9 127.0.0.1:1 --no-wait",
     "group list": "",
     "stream balance": "",
+    "stream seal": "t 1 --timeout 1s",
     "group place": "s --no-wait --timeout 1s",
     "group cancel": "1",
     "audit": "",
@@ -116,6 +117,7 @@ CHANGES = (
     "group place",
     "group cancel",
     "stream balance",
+    "stream seal",
 )
 """Those that change a cluster, and so are tried on each kind of copy."""
 
