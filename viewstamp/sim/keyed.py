@@ -33,6 +33,7 @@ from viewstamp.errors import (
 from viewstamp.ids import ClusterId
 from viewstamp.node.keyed_queries import KeyedViewQuery, UnneededKeysQuery
 from viewstamp.node.state_machine import TopicsQuery
+from viewstamp.sim.cluster import Member
 from viewstamp.sim.store import SimulatedStore, StoreFaults
 from viewstamp.sim.swarm import KEYED_TOPIC as TOPIC
 from viewstamp.sim.violation import Violation
@@ -188,9 +189,18 @@ class KeyedClients:
 
     # The end.
 
+    def _some_member(self) -> Member | None:
+        """Return a member that has replayed its log; None = there is none at present."""
+        ready = (
+            each
+            for each in self._world.members
+            if each.is_up and each.node is not None and each.node.group.parts is not None
+        )
+        return next(ready, None)
+
     def _left(self) -> list[str]:
         """Return names that only the store has, or only the catalogue of a member."""
-        member = next((each for each in self._world.members if each.is_up and each.node is not None), None)
+        member = self._some_member()
         if member is None or not any(topic["name"] == TOPIC for topic in member.machine.query(TopicsQuery())):
             return []
         known: set[str] = set()
@@ -202,7 +212,8 @@ class KeyedClients:
 
     def _orphans(self) -> set[str]:
         """Return the objects of no run, which the leader removes only once an hour."""
-        member = next(each for each in self._world.members if each.is_up and each.node is not None)
+        member = self._some_member()
+        assert member is not None, "the caller has found one"
         known = {_name(run.id) for runs in member.machine.query(UnneededKeysQuery()).values() for run in runs}
         with suppress(RequestError):
             ranges = member.machine.query(KeyedViewQuery(TOPIC)).ranges

@@ -131,9 +131,15 @@ class OrderReaders:
     @property
     def are_at_the_end(self) -> bool:
         """Whether each reader has all records that have a position in the state of each member."""
-        groups_0 = [member.machine for member in self._cluster.members if member.is_up]
+        members = [member for member in self._cluster.members if member.is_up]
+        if any(member.node is None or member.node.group.parts is None for member in members):
+            return False  # One starts, so its state is still to come.
+        groups_0 = [member.machine for member in members]
         for topic in self._topics():
-            ends = {machine.query(TopicOrderQuery(topic.name))[0] for machine in groups_0}
+            try:
+                ends = {machine.query(TopicOrderQuery(topic.name))[0] for machine in groups_0}
+            except UnknownTopicError:  # A member with a new disk has not fetched the state yet.
+                return False
             read = {self.positions.get((topic.name, number)) for number in range(self._number)}
             if self._number and ends != read:
                 return False
