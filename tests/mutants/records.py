@@ -1229,6 +1229,7 @@ RECORDS: tuple[Record, ...] = (
         "wait-until-the-next-round",
         Case("tests/sim/test_ordered.py::test_a_caller_that_waits_is_not_kept_until_the_next_round"),
     ),
+    Record("wait-for-nobody", Case("tests/node/test_ordered_appends.py::test_a_caller_that_goes_is_not_waited_for")),
     Record(
         "ordered-when-asked",
         Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
@@ -1241,7 +1242,6 @@ RECORDS: tuple[Record, ...] = (
         "deaf-to-orders",
         Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
     ),
-    Record("wait-for-nobody", Case("tests/node/test_ordered_appends.py::test_a_caller_that_goes_is_not_waited_for")),
     Record(
         "one-request-for-each-caller",
         Case("tests/node/test_ordered_appends.py::test_one_request_serves_all_callers_of_a_stream"),
@@ -1262,24 +1262,6 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "context-above-the-map",
         Case("tests/streams/test_order.py::test_a_leader_that_lags_behind_group_0_gets_no_runs"),
-    ),
-    Record(
-        "join-across-other-streams",
-        Case(
-            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
-        ),
-    ),
-    Record(
-        "refuse-parts",
-        Case(
-            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
-        ),
-    ),
-    Record(
-        "join-with-the-first-version",
-        Case(
-            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
-        ),
     ),
     Record("add-known-runs", Case("tests/streams/test_order.py::test_a_run_that_the_map_has_is_skipped")),
     Record(
@@ -1304,6 +1286,24 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "map-without-its-end",
         Case("tests/streams/test_order.py::test_a_map_keeps_its_end_when_its_stream_is_trimmed_empty"),
+    ),
+    Record(
+        "join-across-other-streams",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
+    ),
+    Record(
+        "refuse-parts",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
+    ),
+    Record(
+        "join-with-the-first-version",
+        Case(
+            "tests/streams/test_order.py::test_runs_without_a_record_of_another_stream_between_them_are_one_run_of_the_map"
+        ),
     ),
     Record("order-without-versions", Case("tests/streams/test_order.py::test_the_order_is_restored_and_goes_on_alike")),
     Record("write-empty-orders", Case("tests/streams/test_order.py::test_an_order_without_effect_is_not_written")),
