@@ -217,7 +217,7 @@ def test_a_caller_that_leaves_while_its_stream_ends_writes_nothing(calm: PlacedW
     writer.client._close()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_streams_end_while_leaders_die_and_disks_are_lost(seed: int) -> None:
     world = PlacedWorld(seed, replace(PLACED, seconds=2.0), number=0)
     try:
