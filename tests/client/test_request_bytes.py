@@ -102,7 +102,13 @@ async def use_everything(cluster: Cluster) -> None:
     await client.trim_spread_topic("parts", 1)
     await client.seal_stream("parts", 2, into=1)
     cluster.next_position = 5
-    for reading in (client.read("parts", 2), client.read("parts", 7, follow=True), client.read("parts")):
+    for reading in (
+        client.read("parts", 2),
+        client.read("parts", 7, follow=True),
+        client.read("parts"),
+        client.scan("orders", b"a", b"m"),
+        client.scan("orders"),
+    ):
         with suppress(TimeoutError):  # These nodes do not support it.
             await asyncio.wait_for(anext(reading), 0.1)
     for call in (
@@ -130,13 +136,15 @@ async def use_everything(cluster: Cluster) -> None:
     await client.transfer_leadership("n2")
     await client.transfer_leadership()
     for unanswered in (
+        client.configure_keyed("orders", timeout=0.1),
+        client.get("orders", b"k", timeout=0.1),
         client.find_global_position("parts", Receipt(Position(3), Term(1), Index(1), 1, stream=1), timeout=0.1),
         client.describe_log("n1", timeout=0.1),
         client.describe_log("n1", stale=True, timeout=0.1),
         client.copy_log("n1", 1, 9, bytes_max=1000, timeout=0.1),
         client.copy_snapshot("n1", 9, 2, offset=0, bytes_max=1000, timeout=0.1),
     ):
-        with suppress(UnavailableError):  # These nodes do not support it.
+        with suppress(UnavailableError, OutcomeUnknownError):  # These nodes do not support it.
             await unanswered
 
 

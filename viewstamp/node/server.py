@@ -390,7 +390,7 @@ class _ServerConnection:
             if row is None:
                 raise RequestError(f"unknown request {frame.kind}", remedy="run the same release on both sides")
             asked, handler = row
-            decoded = asked.only or asked.decode(body)
+            decoded = (asked.bare if len(body) == 1 else None) or asked.decode(body)
             if self.gate.access.is_on and asked.kind not in PROPOSED and not self._may(decoded):
                 self.start(request, lambda: self._confirm(request, decoded, handler, frame))
                 return

@@ -127,6 +127,7 @@ class Streams:
     def follow(self, group: GroupId, group_0: StateMachine) -> None:
         """Become the state machine of another group than 0; see :class:`StateMachine`."""
         self._group, self._group_0 = group, group_0
+        self._actors.enter(group)
 
     def _check_owned(self, calls: Iterable[tuple[str, str | None]]) -> None:
         """Check that this group owns the instances of calls. Raises UnknownActorError, UnavailableError.

@@ -88,8 +88,8 @@ class RequestBody:
     fields: ClassVar[tuple[BodyField, ...]]
     sent: ClassVar[tuple[tuple[str, Any], ...]]
     """Name and default of each field, for :meth:`to_map`."""
-    only: ClassVar[Any]
-    """The one instance of a request without fields, whatever its body holds; None = it has fields, and is decoded."""
+    bare: ClassVar[Any]
+    """The request whose body has the id alone, made once for all; None = a field has no default."""
 
     @classmethod
     def decode(cls, body: Mapping[str, Any]) -> Self:
@@ -141,7 +141,7 @@ def request(
         made.record = record
         made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
         made.sent = tuple((field.name, field.default) for field in made.fields)
-        made.only = None if made.fields else made()
+        made.bare = made() if all(field.default is not MISSING for field in made.fields) else None
         return cast("type[RequestT]", made)
 
     return decorate

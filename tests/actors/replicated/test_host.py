@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.actors.replicated.calls import START, apply, ask, batch_of, call
+from tests.actors.replicated.calls import START, apply, ask, batch_of, call, pieces_of
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor, command, query
 from viewstamp.errors import CommandError, OutdatedCodeError, RequestError, ResultTooLargeError, UnknownActorError
-from viewstamp.ids import Position
+from viewstamp.ids import GroupId, Position
 from viewstamp.wire.commands import NO_RESULT, decode_result, encode_arguments
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -145,6 +145,22 @@ def test_ids_differ_within_a_batch_and_go_on_from_the_constructor_to_the_command
         decode_result(r)["ids"] for r in apply(host, 9, ("account", "k", "look"), ("account", "l", "look"))
     )
     assert len({*first, *second}) == 4
+
+
+def test_commands_of_two_groups_draw_other_numbers_at_the_same_index_and_log_time() -> None:
+    """An id is unique in the cluster, also after a state was loaded."""
+
+    def in_group(group: int, loaded: bool = False) -> Any:
+        host = ActorHost({"account": Account})
+        host.enter(GroupId(group))
+        if loaded:
+            host.adopt(host.prepare(pieces_of(host)))
+        return call(host, 7, "account", "a", "look")
+
+    drawn = [in_group(group) for group in (0, 5, 11)]
+    assert len({number for each in drawn for number in each["ids"]}) == 6
+    assert len({tuple(each["dice"]) for each in drawn}) == 3
+    assert drawn == [in_group(group, loaded=True) for group in (0, 5, 11)]
 
 
 def test_an_instance_begins_with_its_first_command_and_a_query_begins_none(host: ActorHost) -> None:

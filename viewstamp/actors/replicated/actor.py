@@ -10,6 +10,7 @@ from uuid import UUID
 
 from viewstamp.actors.replicated.definition import InterfaceOf, check_class
 from viewstamp.errors import CommandError, RequestError
+from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.wire.commands import Interface
 
 __all__ = ["Moment", "ReplicatedActor"]
@@ -21,12 +22,14 @@ class Moment:
     """The place in the log of the running command: the only outside input that a command may use.
 
     The instances of a host share one. ``index`` 0 = no command is running: a query, or a test that calls a bare
-    instance. ``log_time`` is in microseconds since 1970. ``version`` is that of the caller's class.
+    instance. ``log_time`` is in microseconds since 1970. ``version`` is that of the caller's class. ``group`` is the
+    group of the log; commands of different groups may have the same index and log time.
     """
 
-    __slots__ = ("_dice", "_drawn_at", "_ids", "index", "log_time", "version")
+    __slots__ = ("_dice", "_drawn_at", "_ids", "group", "index", "log_time", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, group: GroupId = GROUP_0) -> None:
+        self.group = group
         self.index = 0
         self.log_time = 0
         self.version = 0
@@ -38,7 +41,7 @@ class Moment:
         """Return the running command's random generator, the same one until the command ends."""
         self._draw("self.random")
         if self._dice is None:
-            self._dice = random.Random(self.index)
+            self._dice = random.Random(f"{self.group}.{self.index}" if self.group else self.index)
         return self._dice
 
     def next_id(self) -> int:
@@ -129,7 +132,9 @@ class ReplicatedActor:
 
     @property
     def random(self) -> random.Random:
-        """A random generator that gives the same numbers on every member. Not for secrets: its seed is the log index.
+        """A random generator that gives the same numbers on every member.
+
+        Not for secrets: its seed is the command's place in the log.
 
         Raises:
           RequestError: in a query.
@@ -147,6 +152,8 @@ class ReplicatedActor:
         """
         moment = self._viewstamp_moment
         place = b"%d.%d.%d" % (moment.log_time, moment.index, moment.next_id())
+        if moment.group:
+            place += b".%d" % moment.group
         tail = int.from_bytes(blake2b(place, digest_size=10).digest(), "big")
         milliseconds = (moment.log_time // 1000) & 0xFFFF_FFFF_FFFF
         return UUID(

@@ -27,6 +27,7 @@ from viewstamp.actors.replicated.digest import (
 )
 from viewstamp.actors.replicated.hosted import MACHINE_FAILURES, Hosted, Instance
 from viewstamp.errors import CommandError, CorruptionError, OutdatedCodeError, RequestError, UnknownActorError
+from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.wire.batch import HEADER_SIZE, Batch
 from viewstamp.wire.commands import (
     NO_RESULT,
@@ -81,6 +82,7 @@ class ActorHost:
           TypeError: a class is not a ``ReplicatedActor``, or its ``__init__`` has parameters without defaults.
           ValueError: a name is empty or too long.
         """
+        self._group: GroupId = GROUP_0
         self._classes = dict(classes)
         for name, cls in self._classes.items():
             _check(name, cls)
@@ -100,6 +102,10 @@ class ActorHost:
         self._cuts = 0
         self.on_change: Callable[[int], None] | None = None
         """Called after each batch with the index after it, to wake watchers."""
+
+    def enter(self, group: GroupId) -> None:
+        """Take the commands from the log of another group than 0, before the first one of them."""
+        self._group = self._moment.group = group
 
     # Commands.
 
@@ -497,7 +503,7 @@ class ActorHost:
         self._adopt(prepared)
 
     def _prepare_empty(self) -> Prepared:
-        moment = Moment()
+        moment = Moment(self._group)
         hosted = {name: Hosted(name, cls, moment) for name, cls in self._classes.items()}
         return Prepared(moment, hosted)
 
