@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,31 @@ def _address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with in_thread(opened) as held:
         yield held.held.address("n1")
+
+
+def test_lines_are_appended_with_keys(address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async def create() -> None:
+        async with viewstamp.connect(address) as client:
+            await client.create_topic("lines")
+
+    asyncio.run(create())
+    file = tmp_path / "lines"
+    file.write_bytes(b"a\t1\nb\t2\t3\na\t\n")
+    run(address, "append", "lines", str(file), "--keyed")
+    file.write_bytes(b"4\n5\n")
+    run(address, "append", "lines", str(file), "--key", "c")
+    run(address, "append", "lines", str(file), "--key", "c", "--keyed", code=2)
+    run(address, "append", "lines", str(file), "--keyed", code=5)
+    assert "line 1: b'4' has no tab between its key and its value" in capfd.readouterr().err
+    run(address, "read", "lines", "--output", "json")
+    read = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [(each["key"], each["value"]) for each in read] == [
+        ("a", "1"),
+        ("b", "2\t3"),
+        ("a", ""),
+        ("c", "4"),
+        ("c", "5"),
+    ]
 
 
 def run(address: str, *arguments: str, code: int = 0) -> None:

@@ -158,6 +158,12 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert "has streams, whose nodes are stale" in run("read", "orders", "--stale", code=5)["message"]
     assert "no spread topic is named 'plain'" in run("read", "plain", "--stream", "2", code=5)["message"]
     assert "no topic is named 'none'" in run("topic", "describe", "none", code=5)["message"]
+    keyed_file = directory.parent / "keyed lines"
+    keyed_file.write_bytes(b"".join(b"key %d\tvalue %d\n" % (number % 16, number) for number in range(64)))
+    keyed = run("append", "bills", str(keyed_file), "--keyed", "--ordered")
+    assert (keyed["acknowledged"], keyed["streams"]) == (64, [1, 2])
+    values = [(each["key"], each["value"]) for each in run("read", "bills", "--from", "3")]
+    assert values == [(f"key {number % 16}", f"value {number}") for number in range(64)]
     check_tokens(run, directory, lines_file)
     last = run("topic", "describe", "bills")["streams"][1]["last_position"]
     sealed = run("stream", "seal", "bills", "2", "--into", "1")

@@ -12,12 +12,12 @@ Promises
 The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tree of the commands, and ``group.py`` the
 class of each group; ``options.py`` holds the shared options; then one file for each command or
 group of commands: ``actor.py``, ``append.py``, ``archive.py``, ``audit.py``, ``backup.py``, ``bench``, ``chaos.py``,
-``cluster.py``,
-``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``fork.py``, ``groups.py``, ``keyed.py``, ``leader.py``,
-``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``, ``sim.py``, ``sink.py``, ``snapshot.py``,
-``status.py``, ``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``. ``topic_archive.py`` has the tables
-about the archive of a topic, ``topic_schema.py`` those about its schema, ``rows.py`` rows as JSON, and
-``archive_export.py`` the export of a topic into an Iceberg table.
+``cluster.py``, ``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``fork.py``, ``groups.py``,
+``keyed.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``, ``sim.py``,
+``sink.py``, ``snapshot.py``, ``status.py``, ``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``.
+``topic_archive.py`` has the tables about the archive of a topic, ``topic_schema.py`` those about its schema,
+``rows.py`` rows as JSON, ``keyed_lines.py`` lines with keys, and ``archive_export.py`` the export of a topic into an
+Iceberg table.
 They use ``local``, ``doctor``, ``demo``, ``bench`` and ``terminal``.
 
 Commands import their libraries inside the function, because ``viewstamp --help`` should not wait until an event loop is

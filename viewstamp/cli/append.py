@@ -15,7 +15,7 @@ from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, Timeou
 from viewstamp.errors import UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.local.target import ClusterTarget
-from viewstamp.terminal.bulk import Appended, append_chunks
+from viewstamp.terminal.bulk import Appended, KeyedChunk, append_chunks
 from viewstamp.terminal.lines import chunks_of, opened
 from viewstamp.terminal.loop import run_async
 from viewstamp.terminal.output import Output, print_json
@@ -34,6 +34,10 @@ def append(
     raw: Annotated[bool, typer.Option("--raw", help="Append the whole input as one record.")] = False,
     rows: Annotated[
         bool, typer.Option("--rows", help="Each line is a row as a JSON object, checked by the schema of the topic.")
+    ] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="K", help="The key of every record.")] = None,
+    keyed: Annotated[
+        bool, typer.Option("--keyed", help="Each line is a key, a tab and a value. An empty value deletes the key.")
     ] = False,
     expected_position: Annotated[
         int | None,
@@ -68,6 +72,8 @@ def append(
     """
     if raw and rows:
         raise typer.BadParameter("--raw makes one record of the input, and --rows one of each line: drop one of them")
+    if keyed and (raw or rows or key is not None):
+        raise typer.BadParameter("--keyed takes lines of a key and a value: drop --raw, --rows and --key")
     target = find_cluster(directory, cluster)
     appended = Appended()
     try:
@@ -77,6 +83,8 @@ def append(
                     *(target, topic, descriptor, appended),
                     raw=raw,
                     rows=rows,
+                    key=key,
+                    keyed=keyed,
                     expected_position=expected_position,
                     stream=stream,
                     ordered=ordered,
@@ -103,6 +111,8 @@ async def _append(
     *,
     raw: bool,
     rows: bool,
+    key: str | None,
+    keyed: bool,
     expected_position: int | None,
     stream: int | None,
     ordered: bool,
@@ -113,7 +123,7 @@ async def _append(
 
     async with target.connect() as client:
         try:
-            await _check_topic(client, topic, stream, timeout)
+            has_streams = await _check_topic(client, topic, stream, timeout)
         except UnavailableError as error:
             error.message = error.message.replace("; nothing was read", "; nothing was written")
             raise
@@ -128,7 +138,7 @@ async def _append(
 
                 chunks = encoded_rows(await client.get_schema(topic, timeout=timeout), chunks)
         await append_chunks(
-            *(client, topic, chunks, appended),
+            *(client, topic, _with_keys(chunks, key, keyed, has_streams), appended),
             timeout=timeout,
             expected_position=expected_position,
             stream=stream,
@@ -136,18 +146,30 @@ async def _append(
         )
 
 
-async def _check_topic(client: Client, topic: str, stream: int | None, timeout: float) -> None:
-    """Reject an unknown topic before any input is read."""
+async def _check_topic(client: Client, topic: str, stream: int | None, timeout: float) -> bool:
+    """Return whether records go to several streams. Reject an unknown topic before any input is read."""
     if stream is not None:
         await client.describe_stream(topic, stream, timeout=timeout)
-        return
+        return False
     try:
         await client.describe_topic(topic, timeout=timeout)
     except UnknownTopicError:
         with contextlib.suppress(UnknownTopicError):
             await client.describe_spread_topic(topic, timeout=timeout)
-            return
+            return True
         raise
+    return False
+
+
+def _with_keys(
+    chunks: AsyncIterator[list[bytes]], key: str | None, keyed: bool, has_streams: bool
+) -> AsyncIterator[KeyedChunk] | AsyncIterator[list[bytes]]:
+    """Return the chunks with the keys that the options give their records."""
+    from viewstamp.cli.keyed_lines import single_records, split_lines, with_key
+
+    if keyed:
+        return single_records(split_lines(chunks)) if has_streams else split_lines(chunks)
+    return chunks if key is None else with_key(key.encode(), chunks)
 
 
 async def _one(values: list[bytes]) -> AsyncIterator[list[bytes]]:

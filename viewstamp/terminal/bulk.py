@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from viewstamp.errors import OutcomeUnknownError, ViewstampError
 
@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import Receipt
 
-__all__ = ["Appended", "append_chunks"]
+__all__ = ["Appended", "KeyedChunk", "append_chunks"]
 
 CHUNKS_IN_FLIGHT: Final = 32
-
-
 GRACE_SECONDS: Final = 2.0
+
+
+class KeyedChunk(NamedTuple):
+    """Records with a key each: ``keys`` and ``values`` have the same length."""
+
+    keys: list[bytes]
+    values: list[bytes]
 
 
 @dataclass(slots=True)
@@ -59,7 +64,7 @@ class Appended:
 async def append_chunks(
     client: Client,
     topic: str,
-    chunks: AsyncIterator[list[bytes]],
+    chunks: AsyncIterator[list[bytes] | KeyedChunk],
     appended: Appended,
     *,
     timeout: float,
@@ -95,10 +100,12 @@ async def append_chunks(
                 await room.acquire()
                 if appended.error is not None:
                     break
+                keys, values = chunk if isinstance(chunk, KeyedChunk) else (None, chunk)
                 task = asyncio.create_task(
                     client.append_many(
                         topic,
-                        chunk,
+                        values,
+                        keys=keys,
                         timeout=timeout,
                         expected_position=expected_position,
                         stream=stream,
@@ -106,8 +113,8 @@ async def append_chunks(
                     )
                 )
                 if expected_position is not None:
-                    expected_position += len(chunk)
-                tasks[task] = len(chunk)
+                    expected_position += len(values)
+                tasks[task] = len(values)
                 task.add_done_callback(settle)
         except ViewstampError as error:
             appended.error = appended.error or error
