@@ -23,7 +23,7 @@ from viewstamp.spark import ensure_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = 3000
+ROWS = 4000
 COLUMNS = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
     "origin,dest,air_time,distance,hour,minute,time_hour"

@@ -255,6 +255,12 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
         Kind.COMMIT_RUN,
         Kind.DROP_RUN,
         Kind.FORGET_RUN,
+        Kind.SEAL_STREAM,
+        Kind.SEALED_STREAM,
+        Kind.PREPARE_KEYS,
+        Kind.COMMIT_KEYS,
+        Kind.DROP_KEYS,
+        Kind.FORGET_KEYS,
     }
     assert set(Kind) - own == set(_NEEDS)
 

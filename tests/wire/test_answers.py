@@ -13,6 +13,7 @@ from viewstamp.errors import (
     DivergedError,
     NotLeaderError,
     PositionMismatchError,
+    StreamSealedError,
     TrimmedError,
     UnknownActorError,
 )
@@ -32,6 +33,7 @@ DETAILED: list[errors.ViewstampError] = [
     DivergedError("odd", index=11),
     UnknownActorError("elsewhere", is_spread=True),
     CommandError("no", kind="OutOfStockError"),
+    StreamSealedError("over", remedy="take another stream"),
 ]
 NEVER_SENT = {"BrokenRuleError", "ContradictionError", "LostDiskError", "MovedError", "WrongNodeError"}
 NEVER_SENT |= {"ResultTooLargeError"}

@@ -38,9 +38,11 @@ __all__ = ["Input", "SparkDemo", "check_demo"]
 
 TOPIC: Final = "flights"
 WAIT_SECONDS: Final = 60.0
-KILLS: Final = (1 / 4, 1 / 2, 3 / 4)
+KILLS: Final = (1 / 4, 1 / 2, 5 / 8)
 """The shares of the micro-batches after which Spark, the leader, and Spark again are killed."""
 KILL_LOOK_SECONDS: Final = 0.002
+COMMIT_LOOK_SECONDS: Final = 0.02
+"""Short, because another commit has to follow before the files are written, and small ones are written quickly."""
 SHOW_SECONDS: Final = 0.2
 CLIENT_SECONDS: Final = 30.0
 READER_SECONDS: Final = 1.0
@@ -177,7 +179,7 @@ class SparkDemo:
         sink = await self._wait_sink(lambda sink: sink.batch >= second, SHOW_SECONDS)
         if sink is not None:
             await self._kill_leader(sink.batch)
-        sink = await self._wait_sink(lambda sink: sink.batch >= third, SHOW_SECONDS)
+        sink = await self._wait_sink(lambda sink: sink.batch >= third, COMMIT_LOOK_SECONDS)
         if sink is not None:
             await self._kill_committed(sink.batch)
 
