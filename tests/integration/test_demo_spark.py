@@ -16,14 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.quick_java import QUICK_JAVA
 from viewstamp.demo.spark_driver import Driver
 from viewstamp.errors import ViewstampError
 from viewstamp.spark import ensure_java
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = 4000
+ROWS = 8000
 COLUMNS = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
     "origin,dest,air_time,distance,hour,minute,time_hour"
@@ -52,7 +51,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
         archive.writestr("flights.csv", "\n".join(rows()) + "\n")
     packages = os.pathsep.join([str(tmp_path / "packages"), *filter(None, sys.path)])
-    return {**os.environ, "PATH": "", "JAVA_HOME": "", "PYTHONPATH": packages, "JDK_JAVA_OPTIONS": QUICK_JAVA}
+    return {**os.environ, "PATH": "", "JAVA_HOME": "", "PYTHONPATH": packages}
 
 
 def processes_of(directory: Path) -> list[str]:
