@@ -130,6 +130,10 @@ def only(allowed: type[ViewstampError] | tuple[type[ViewstampError], ...], decod
     return result
 
 
+ALMOST_NOTHING = 4_000_000
+"""A limit for :func:`at_most`: far below gigabytes, and above what other threads of the test run allocate meanwhile."""
+
+
 @contextlib.contextmanager
 def at_most(bytes_max: int) -> Iterator[None]:
     """Fail if more memory is allocated inside, even if it is freed at once."""
