@@ -228,7 +228,7 @@ class _Listener(Listener):
 
 
 class _End(Connection):
-    """One end of a connection. What a turn of the loop sends goes in one call; what has arrived is read in one."""
+    """One end of a connection. It sends the data of a turn in one call, and reads all that has arrived in one."""
 
     def __init__(self, network: MachineNetwork, name: str, peer: str, context: contextvars.Context) -> None:
         self.peer = peer

@@ -1,4 +1,4 @@
-"""The schema of a topic in the replicated state: who may change it into what, and what a snapshot has."""
+"""The schema of a topic in the replicated state: the changes that are accepted, and its part of a snapshot."""
 
 from __future__ import annotations
 

@@ -14,15 +14,13 @@ maximum of the keys of each row group are there for other programs; a reader of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import RawIOBase
 from typing import Any, BinaryIO, Final, Protocol
 
 from viewstamp.archive.columns import load_arrow
 from viewstamp.archive.key_rows import GroupReader, GroupWriter
-from viewstamp.archive.run_file import damaged_run
-from viewstamp.errors import ViewstampError
+from viewstamp.archive.run_file import damaged_run, reading_parquet
 from viewstamp.node.keyed_rows import KeyRow
 
 __all__ = ["PARQUET_KEYS", "KeyFormat"]
@@ -84,14 +82,14 @@ class _Reader:
     def __init__(self, source: BinaryIO | RawIOBase, name: str) -> None:
         self._arrow = load_arrow()
         self._name = name
-        with self._reading():
+        with reading_parquet(self._arrow, self._name):
             self._file = self._arrow.parquet.ParquetFile(source)
             self.description: bytes | None = (self._file.metadata.metadata or {}).get(_KEY)
             if self._file.schema_arrow.remove_metadata() != _schema(self._arrow):
                 raise damaged_run(name, "its columns are not those of a run of keys")
 
     def read(self, number: int) -> list[KeyRow]:
-        with self._reading():
+        with reading_parquet(self._arrow, self._name):
             table = self._file.read_row_group(number, use_threads=False)
             table.validate(full=True)
             columns = [
@@ -99,16 +97,6 @@ class _Reader:
                 for column in table.columns
             ]
         return [KeyRow(*row) for row in zip(*columns, strict=True)]
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Convert errors of the Parquet reader into CorruptionError; errors of the source go on as they are."""
-        try:
-            yield
-        except ViewstampError:
-            raise
-        except (self._arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
-            raise damaged_run(self._name, f"it cannot be read as Parquet: {error}") from error
 
 
 def _schema(arrow: Any) -> Any:

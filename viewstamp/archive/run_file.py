@@ -50,6 +50,7 @@ __all__ = [
     "RunWriter",
     "damaged_run",
     "join_parts",
+    "reading_parquet",
     "run_name",
 ]
 
@@ -266,13 +267,13 @@ class RunReader:
         """
         self._arrow = load_arrow()
         self._name = name
-        with self._reading():
+        with reading_parquet(self._arrow, self._name):
             self._file = self._arrow.parquet.ParquetFile(source)
             packed = (self._file.metadata.metadata or {}).get(_KEY)
         if packed is None:
             raise damaged_run(name, "it has no description of a run")
         self.footer = RunFooter.unpack(packed, name)
-        with self._reading():
+        with reading_parquet(self._arrow, self._name):
             schema = self._file.schema_arrow.remove_metadata()
         if schema != _schema(self._arrow) or self._file.num_row_groups != len(self.footer.groups):
             raise damaged_run(name, "its columns or row groups are not those of its description")
@@ -321,23 +322,13 @@ class RunReader:
             raise damaged_run(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
 
     def _group(self, number: int, group: RunGroup) -> Any:
-        with self._reading():
+        with reading_parquet(self._arrow, self._name):
             table = self._file.read_row_group(number, columns=[*_NUMBERS, *_BINARIES], use_threads=False)
             table.validate(full=True)
             checksum = _add_streams(self._arrow, table, None)
         if table.num_rows != group.count or checksum != group.checksum:
             raise damaged_run(self._name, f"its records from position {group.first} on have another checksum")
         return table
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Convert errors of the Parquet reader into CorruptionError; errors of the source go on as they are."""
-        try:
-            yield
-        except ViewstampError:
-            raise
-        except (self._arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
-            raise damaged_run(self._name, f"it cannot be read as Parquet: {error}") from error
 
 
 class RunPart(NamedTuple):
@@ -418,6 +409,17 @@ def _bytes_of(buffer: Any, start: int, size: int) -> memoryview:
 def _digest(first: int, end: int, streams: list[Any]) -> str:
     parts = [struct.pack("<QQ", first, end), *(stream.digest() for stream in streams)]
     return blake2b(b"".join(parts), digest_size=_DIGEST_SIZE).hexdigest()
+
+
+@contextmanager
+def reading_parquet(arrow: Any, name: str) -> Iterator[None]:
+    """Convert errors of the Parquet reader into CorruptionError; errors of the source go on as they are."""
+    try:
+        yield
+    except ViewstampError:
+        raise
+    except (arrow.ArrowException, OSError, ValueError, LookupError, TypeError, MemoryError) as error:
+        raise damaged_run(name, f"it cannot be read as Parquet: {error}") from error
 
 
 def damaged_run(name: str, why: str) -> CorruptionError:
