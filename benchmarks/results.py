@@ -1,8 +1,9 @@
-"""Stores the results of the rows, and writes the newest ones into docs/performance.md.
+"""Stores the results of the rows, and writes the newest ones into two pages of the documentation.
 
 ``benchmarks/results/ROW.jsonl`` has one line for each run, appended by ``python -m benchmarks --keep``: the date, the
 commit, the conditions, all figures with their turns, the ratios. ``python -m benchmarks.results`` writes the newest
-line of each row as Markdown between the two marks in docs/performance.md, or with ``--print`` to standard output.
+line of each row as Markdown: the table of the goals between the two marks in docs/performance.md, and the figures of all
+systems between those in docs/measurements.md; or with ``--print`` both to standard output.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import NAMES
-from benchmarks.table import markdown
+from benchmarks.table import details_markdown, goals_markdown
 
-__all__ = ["BEGINS", "ENDS", "RESULTS", "between_marks", "keep", "newest", "read"]
+__all__ = ["BEGINS", "ENDS", "PAGES", "RESULTS", "between_marks", "keep", "newest", "read"]
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+_DOCS = Path(__file__).parents[1] / "docs"
+PAGES = {_DOCS / "performance.md": goals_markdown, _DOCS / "measurements.md": details_markdown}
+"""Each page that has results, with the function that writes them."""
 BEGINS = "<!-- the table begins -->"
 ENDS = "<!-- the table ends -->"
 
@@ -72,17 +75,19 @@ def between_marks(page: str, text: str) -> str:
 
 def main() -> None:
     """Write the newest records as Markdown."""
-    parser = argparse.ArgumentParser(description="Write the newest results of each row into docs/performance.md.")
+    parser = argparse.ArgumentParser(description="Write the newest results of each row into the documentation.")
     parser.add_argument("--print", action="store_true", help="write to standard output instead")
     options = parser.parse_args()
     records = newest()
     if not records:
         parser.error("there are no results: run `python -m benchmarks --keep`")
-    if options.print:
-        print(markdown(records))
-    else:
-        PAGE.write_text(between_marks(PAGE.read_text(encoding="utf-8"), markdown(records)), encoding="utf-8")
-        print(f"{len(records)} rows written into {PAGE}")
+    for page, write in PAGES.items():
+        text = write(records)
+        if options.print:
+            print(text)
+        else:
+            page.write_text(between_marks(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+            print(f"{len(records)} rows written into {page}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from benchmarks.rows.row import CLIENT_LIMIT_CORES
 
-__all__ = ["details_markdown", "goal_lines", "markdown", "print_details", "print_goals", "subject_lines"]
+__all__ = ["details_markdown", "goal_lines", "goals_markdown", "print_details", "print_goals", "subject_lines"]
 
 Record = dict[str, Any]
 
@@ -149,18 +149,20 @@ def print_details(record: Record, console: Console) -> None:
     console.print()
 
 
-def markdown(records: Sequence[Record]) -> str:
-    """Return the table of all goals, followed by the subjects of each row, as Markdown."""
+def goals_markdown(records: Sequence[Record]) -> str:
+    """Return the table of all goals as Markdown."""
     columns = (*GOAL_COLUMNS[:4], BEFORE, *GOAL_COLUMNS[4:])
-    parts = [_markdown(columns, goal_lines(records, shows_before=True))]
-    parts += [details_markdown(record) for record in records]
-    return "\n\n".join(parts)
+    return _markdown(columns, goal_lines(records, shows_before=True))
 
 
-def details_markdown(record: Record) -> str:
-    """Return all subjects of a row as Markdown."""
-    compares = f". Compared: {record['compares']}." if record.get("compares") else ""
-    lines = [f"**{record.get('row', '')}**: {record.get('title', '')}{compares}", "", *_remarks(record)]
+def details_markdown(records: Iterable[Record]) -> str:
+    """Return the subjects of each row as Markdown, a section for each row."""
+    return "\n\n".join(map(_row_markdown, records))
+
+
+def _row_markdown(record: Record) -> str:
+    compares = f"{record.get('title', '')}. Compared: {record['compares']}." if record.get("compares") else ""
+    lines = [f"## {record.get('row', '')}", "", compares or str(record.get("title", "")), "", *_remarks(record)]
     if lines[-1]:
         lines.append("")
     return "\n".join([*lines, _markdown(SUBJECT_COLUMNS, subject_lines(record)), "", conditions_line(record)])

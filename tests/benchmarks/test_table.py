@@ -20,7 +20,7 @@ from benchmarks.peers.peer import Peer
 from benchmarks.rows import NAMES, Goal, Options, Row, RowResult, Subject
 from benchmarks.rows.row import as_json
 from benchmarks.rows.turns import Contender, Side, Turn, alternate, running, take_turns
-from benchmarks.table import goal_lines, markdown, print_details, print_goals, subject_lines
+from benchmarks.table import details_markdown, goal_lines, goals_markdown, print_details, print_goals, subject_lines
 from viewstamp.bench.load import keep_going
 
 
@@ -161,7 +161,8 @@ def test_a_line_of_before_and_a_line_cut_short_spoil_nothing(tmp_path: Path) -> 
     found = results.read("append-64", tmp_path)
     assert found == [{"row": "append-64"}, old]
     assert goal_lines([old])[0][:2] == ("append-64", "-")
-    assert "append-64" in markdown(found)
+    assert "append-64" in goals_markdown(found)
+    assert "append-64" in details_markdown(found)
     assert series(found) == (["", ""], {})
 
 
@@ -174,13 +175,16 @@ def test_the_page_keeps_what_stands_around_the_table() -> None:
         results.between_marks("# Title", "text")
 
 
-def test_the_page_on_performance_has_its_marks() -> None:
-    results.between_marks(results.PAGE.read_text(encoding="utf-8"), "text")
+def test_the_pages_have_their_marks_and_the_newest_results() -> None:
+    for page, write in results.PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        assert results.between_marks(text, write(results.newest())) == text
 
 
 def test_markdown_has_as_many_cells_in_each_line_as_in_its_head() -> None:
     subjects = [Subject(name="viewstamp", turns=[5.0], client="this | that"), Subject(name="NATS", turns=[1.0])]
-    blocks = markdown([a_record(FASTER, subjects=subjects)]).split("\n\n")
+    records = [a_record(FASTER, subjects=subjects)]
+    blocks = f"{goals_markdown(records)}\n\n{details_markdown(records)}".split("\n\n")
     tables = [block.splitlines() for block in blocks if block.startswith("|")]
     assert len(tables) == 2
     for table in tables:
