@@ -2,8 +2,8 @@
 
 ``benchmarks/results/ROW.jsonl`` has one line for each run, appended by ``python -m benchmarks --keep``: the date, the
 commit, the conditions, all figures with their turns, the ratios. ``python -m benchmarks.results`` writes the newest
-line of each row as Markdown: the table of the goals between the two marks in docs/performance.md, and the figures of all
-systems between those in docs/measurements.md; or with ``--print`` both to standard output.
+line of each row as Markdown: the table of the goals between the two marks in docs/performance.md, and the figures of
+all systems between those in docs/measurements.md; or with ``--print`` both to standard output.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from viewstamp.node.keyed_rows import KeyRow
 
 __all__ = [
     "GROUP_BYTES",
-    "FoundRow",
     "GroupReader",
     "GroupWriter",
     "KeyFilter",
@@ -223,13 +222,6 @@ class KeyRunWriter:
             self._digest.update(packed)
             self._written.append(KeyGroup(rows[0].key, len(rows), crc32c(packed)))
             self._groups.write(rows)
-
-
-class FoundRow(NamedTuple):
-    """The answer of a run about a key: its row, None = it has none; and how many groups were read for it."""
-
-    row: KeyRow | None
-    groups: int
 
 
 class KeyRunReader:

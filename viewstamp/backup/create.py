@@ -371,11 +371,6 @@ def _is_past(snapshot: SnapshotCopy, point: LogPoint) -> bool:
     return last < point.history.starts[0].begin or point.history.term_at(last) == snapshot.term
 
 
-def _is_to_grow(piece: LogPiece, point: LogPoint) -> bool:
-    """Return whether the last piece is so small that it is copied again, together with the records that follow."""
-    return piece.size < _SMALL_BYTES and point.first_index <= piece.start and piece.end < point.end
-
-
 class _OpenPiece:
     """A piece of the log that is being gathered. ``previous_term`` None = that of the first batch is taken."""
 

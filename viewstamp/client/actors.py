@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from viewstamp.client.batches import COMMANDS, RECORD_COST, OpenBatch
 from viewstamp.client.checks import as_staleness, as_text
@@ -31,16 +31,10 @@ from viewstamp.wire.requests import ListActors, QueryActor
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
-__all__ = ["ActorCalls", "ActorClass", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
+__all__ = ["ActorCalls", "ActorProxy", "ActorT", "Calls", "RemoteMethod", "interface_of"]
 
 _SHAPES_MAX = 64
 _NO_ERRORS: Mapping[str, type[CommandError]] = {}
-
-
-class ActorClass(Protocol):
-    """A class of replicated actors, as far as a caller needs it."""
-
-    __viewstamp__: ClassVar[Interface]
 
 
 ActorT = TypeVar("ActorT")
