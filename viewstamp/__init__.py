@@ -38,13 +38,13 @@ if TYPE_CHECKING:
         Members,
         Outcome,
         Receipt,
-        RunInfo,
         SnapshotInfo,
         SpreadRecord,
         SpreadTopicInfo,
         TokenInfo,
         TopicInfo,
     )
+    from viewstamp.client.runs import KeyRunInfo, RunInfo
     from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
     from viewstamp.embed.connect import connect
     from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
@@ -121,6 +121,7 @@ __all__ = [
     "FrameError",
     "GroupInfo",
     "GroupLeader",
+    "KeyRunInfo",
     "LostDiskError",
     "Members",
     "MovedError",
@@ -189,13 +190,14 @@ _HOMES = {
     "EmbeddedNode": "embed.open_node",
     "GroupInfo": "client.results",
     "GroupLeader": "client.results",
+    "KeyRunInfo": "client.runs",
     "Members": "client.results",
     "Outcome": "client.results",
     "Receipt": "client.results",
     "Record": "wire.batch",
     "ReplicatedActor": "actors.replicated.actor",
     "RowSchema": "wire.row_schema",
-    "RunInfo": "client.results",
+    "RunInfo": "client.runs",
     "Sealed": "client.sinks",
     "Sink": "client.sinks",
     "SinkCommit": "client.sinks",

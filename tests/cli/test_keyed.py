@@ -14,6 +14,8 @@ import pytest
 import viewstamp
 from tests.cli.test_sink import table
 from tests.in_thread import in_thread
+from tests.processes import eventually
+from tests.quick_rounds import quick_rounds
 from viewstamp.cli import main
 from viewstamp.embed.local_cluster import ClusterHandle
 
@@ -76,7 +78,10 @@ def test_a_topic_becomes_keyed_and_its_keys_are_found(address: str, capfd: pytes
     run(address, "topic", "configure", "prices", "--keyed", "--output", "json")
     assert json.loads(capfd.readouterr().out.partition("ready\n")[2])["keyed"]["dumped_end"] == 1
     run(address, "topic", "describe", "prices")
-    assert table(capfd.readouterr().out)[2] == ["keys dumped to", "ranges", "runs", "rows", "bytes"]
+    shown = table(capfd.readouterr().out)
+    assert shown[2] == ["keyed topic", "dumped to", "ranges", "runs", "rows", "bytes", "next dump", "archivist"]
+    assert shown[3][-2].startswith("at 16MiB, has ")
+    assert shown[3][-1] == "idle"
     run(address, "get", "prices", "ACME")
     assert capfd.readouterr().out == "17.35\n"
     run(address, "get", "prices", "INIT", "--output", "json")
@@ -94,6 +99,53 @@ def test_a_topic_becomes_keyed_and_its_keys_are_found(address: str, capfd: pytes
         assert capfd.readouterr().out == expected
     run(address, "scan", "prices", "--prefix", "A", "--to", "B", code=2)
     run(address, "topic", "create", "parts", "--streams", "2", "--keyed", code=2)
+
+
+def test_runs_of_keys_are_listed_checked_and_told_from_orphans(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    archive = {"archive.directory": str(tmp_path / "archive")}
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[ClusterHandle]:
+        async with viewstamp.local_cluster(nodes=1, settings=archive) as cluster:
+            client = cluster.client()
+            await client.create_topic("levels")
+            await client.configure_keyed("levels")
+            await client.append_many("levels", [b"1", b"2", b"3"], keys=[b"a", b"b", b"a"])
+
+            async def has_dumped() -> bool:
+                return any(run.state == "committed" for run in await client.list_key_runs())
+
+            await eventually(has_dumped)
+            yield cluster
+
+    with quick_rounds(dump_bytes=1), in_thread(opened) as held:
+        address = held.held.address("n1")
+        run(address, "archive", "log")
+        captured = capfd.readouterr()
+        shown = table(captured.out)
+        assert shown[0] == ["run of keys", "topic", "first", "last", "state", "size", "rows", "made by"]
+        assert (shown[1][1], shown[1][2], shown[1][4], shown[1][7]) == ("levels", "1", "committed", "dump")
+        assert next(row for row in shown if row[0] == "keyed topic")[:2] == ["keyed topic", "dumped to"]
+        assert "no runs" not in captured.err
+        run(address, "archive", "log", "levels", "--output", "json")
+        listed = json.loads(capfd.readouterr().out)
+        [first, *_] = listed["key_runs"]
+        assert (listed["runs"], first["made_by"], listed["keyed_topics"][0]["name"]) == ([], "dump", "levels")
+        run(address, "archive", "log", "prices", "--output", "json")
+        assert json.loads(capfd.readouterr().out)["key_runs"] == []
+        run(address, "archive", "orphans")
+        assert "none" in capfd.readouterr().err
+        run(address, "archive", "check", "levels", "--output", "json")
+        assert {each["damage"] for each in json.loads(capfd.readouterr().out)["key_runs"]} == {""}
+        [file] = (tmp_path / "archive").glob(f"*/{first['id']:020d}.parquet")
+        file.write_bytes(file.read_bytes()[:-1])
+        run(address, "archive", "check", code=7)
+        captured = capfd.readouterr()
+        assert "damaged" in captured.out
+        assert "--no-keyed, then --keyed" in captured.err
 
 
 def test_a_trio_program_finds_keys(address: str) -> None:

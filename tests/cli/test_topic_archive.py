@@ -57,7 +57,7 @@ def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.
     run(cluster, "topic", "describe", "orders")
     shown = table(capsys.readouterr().out)
     assert shown[1][-1] == "archive, 90d"
-    assert shown[2] == [*("archived from", "to", "runs", "bytes", "oldest", "waiting for", "archivist")]
+    assert shown[2] == [*("archived from", "to", "runs", "bytes", "oldest", "waiting for", "next run", "archivist")]
     run(cluster, "topic", "configure", "orders", "--no-archive", "--output", "json")
     assert "archive" not in json.loads(capsys.readouterr().out)
 
@@ -89,6 +89,7 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
         first_time=now - 3 * 86_400_000_000 - 1,
         last_time=now,
         waiting_since=now - 90_000_000,
+        waiting_bytes=3 * 1024 * 1024,
     )
     info = TopicInfo(
         name="orders",
@@ -99,6 +100,11 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
         archived=part,
     )
     failing = {"state": "failing", "topic": "orders", "reason": "no space"}
-    assert archived_table(info, failing, now)[1] == [[1, 500, 3, 5 * 1024 * 1024, "3d", "90s", "failing: no space"]]
+    assert archived_table(info, failing, now)[1] == [
+        [1, 500, 3, 5 * 1024 * 1024, "3d", "90s", "unknown", "failing: no space"]
+    ]
+    waits = {**failing, "run_bytes": 256 * 1024 * 1024, "wait_seconds": 7290.0}
+    assert archived_table(info, waits, now)[1][0][-2] == "in 2h, or at 256MiB, has 3MiB"
+    assert archived_table(info, {**waits, "wait_seconds": 90.0}, now)[1][0][-2] == "now"
     assert archived_table(info, {**failing, "topic": "trades"}, now)[1][0][-1] == "idle"
     assert archived_table(info, {}, now)[1][0][-1] == "unknown"

@@ -118,6 +118,7 @@ async def use_everything(cluster: Cluster) -> None:
         client.find_orphans(),
         client.find_orphans(remove=True),
         client.list_runs(),
+        client.list_key_runs(),
     ):
         await call
     await client.set_schema("orders", "id: int64, name: string?")

@@ -433,6 +433,17 @@ def test_a_leader_that_cannot_archive_is_reported() -> None:
     assert only(look(node("n2", archive_problem="no pyarrow", archived_topics=1)), "no_archive").node == "n2"
 
 
+def test_keyed_topics_that_a_node_cannot_read_or_hold_are_reported() -> None:
+    without = only(look(node("n2", archive_problem="no pyarrow", keyed_topics=1)), "no_archive")
+    assert "because no pyarrow: while it leads, records cannot be found by key" in without.sentence
+    bounds = {"key_table_bytes_max": 128 * MIB}
+    assert look(node("n1", key_table_bytes=96 * MIB, **bounds)) == []
+    full = only(look(node("n1", key_table_bytes=97 * MIB, **bounds)), "undumped_keys")
+    assert full.sentence == (
+        "n1 holds 97MiB of records of keyed topics that are in no file; from 128MiB on, records cannot be found by key"
+    )
+
+
 def test_runs_that_cannot_be_read_are_reported() -> None:
     finding = only(look(node("n2", unreadable_runs={"7": "run file c/7 is damaged", "9": "gone"})), "unreadable_runs")
     assert finding.sentence == (

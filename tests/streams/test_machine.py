@@ -41,7 +41,14 @@ from viewstamp.node.archive_queries import (
     RunsQuery,
     UnneededRunsQuery,
 )
-from viewstamp.node.keyed_queries import DueKeysQuery, IsKeyedUsedQuery, KeyedViewQuery, KeyRunQuery, UnneededKeysQuery
+from viewstamp.node.keyed_queries import (
+    DueKeysQuery,
+    IsKeyedUsedQuery,
+    KeyedViewQuery,
+    KeyRunQuery,
+    KeyRunsQuery,
+    UnneededKeysQuery,
+)
 from viewstamp.node.order_queries import (
     CoverQuery,
     FirstFromQuery,
@@ -474,6 +481,7 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         HasSchemaQuery(),
         KeyedViewQuery("prices"),
         KeyRunQuery(7),
+        KeyRunsQuery(),
         UnneededKeysQuery(),
         IsKeyedUsedQuery(),
         DueKeysQuery(0, 1, is_pressed=False),

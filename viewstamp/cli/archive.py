@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from viewstamp.cli.archive_export import export
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
-from viewstamp.cli.topic_archive import described_archive, settings_table
-from viewstamp.errors import CorruptionError
+from viewstamp.cli.topic_archive import archivist_of, described_archive, keyed_table, settings_table
+from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
 from viewstamp.terminal.output import Output, print_json, print_table
@@ -18,7 +18,8 @@ from viewstamp.wire.archive_requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.results import RunInfo, TopicInfo
+    from viewstamp.client.results import TopicInfo
+    from viewstamp.client.runs import KeyRunInfo, RunInfo
 
 __all__ = ["app"]
 
@@ -27,6 +28,8 @@ app = typer.Typer(
     help="Move old records of topics into Parquet files, which readers get them from later.",
     no_args_is_help=True,
 )
+
+AnyRunT = TypeVar("AnyRunT", "RunInfo", "KeyRunInfo")
 
 _DELAY_MAX = 100 * 365 * 86_400.0
 
@@ -75,26 +78,44 @@ def log(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the runs of archived records, and the archive settings of the topics."""
+    """List the runs of archived records and of keys, and the archive settings and views of the topics."""
 
-    async def ask(client: Client) -> tuple[list[RunInfo], list[TopicInfo]]:
-        return await client.list_runs(timeout=timeout), await client.list_topics(timeout=timeout)
+    async def ask(client: Client) -> tuple[list[RunInfo], list[KeyRunInfo], list[TopicInfo], dict[str, Any]]:
+        topics = [each for each in await client.list_topics(timeout=timeout) if topic in ("", each.name)]
+        is_keyed = any(each.keyed is not None for each in topics)
+        archivist = await archivist_of(client, timeout) if is_keyed and output is not Output.JSON else {}
+        return *await _list(client, topic, timeout), topics, archivist
 
-    runs, topics = find_cluster(directory, cluster).ask(ask)
-    runs = [each for each in runs if topic in ("", each.topic)]
-    topics = [each for each in topics if each.archive is not None and topic in ("", each.name)]
+    runs, key_runs, found, archivist = find_cluster(directory, cluster).ask(ask)
+    topics = [each for each in found if each.archive is not None]
+    keyed = [each for each in found if each.keyed is not None]
     if output is Output.JSON:
         settings = [{"name": each.name, **described_archive(each)} for each in topics]
-        print_json({"runs": [_described(each) for each in runs], "topics": settings})
+        views = [{"name": each.name, **(each.keyed or {})} for each in keyed]
+        described = [_described_keys(each) for each in key_runs]
+        print_json(
+            {
+                "runs": [_described(each) for each in runs],
+                "topics": settings,
+                "key_runs": described,
+                "keyed_topics": views,
+            }
+        )
         return
     rows = [
         (each.id, each.topic, each.first_position, each.last_position, each.state, show_size(each.bytes), _delay(each))
         for each in runs
     ]
     heads = ["run", "topic", "first", "last", "state", "size", "delay"]
-    print_table(heads, rows, empty="no runs: viewstamp archive run TOPIC")
+    if rows or not key_runs:
+        print_table(heads, rows, empty="no runs: viewstamp archive run TOPIC")
     if topics:
         print_table(*settings_table(topics))
+    if key_runs:
+        heads = ["run of keys", "topic", "first", "last", "state", "size", "rows", "made by"]
+        print_table(heads, [_key_row(each) for each in key_runs])
+    if keyed:
+        print_table(*keyed_table(keyed, archivist))
 
 
 @app.command()
@@ -105,24 +126,48 @@ def check(
     timeout: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read the files of all committed runs, and compare them with the catalogue. Fails if one is damaged."""
+    """Read the files of all committed runs, and compare them with the catalogue. Fails if one is damaged.
 
-    async def ask(client: Client) -> list[tuple[RunInfo, str]]:
-        runs = await client.list_runs(timeout=timeout)
-        chosen = [each for each in runs if each.state == "committed" and topic in ("", each.topic)]
-        return [(each, await client.check_run(each.id, timeout=timeout)) for each in chosen]
+    A run that a merge of keys replaced meanwhile, or whose records were deleted meanwhile, is left out.
+    """
 
-    checked = find_cluster(directory, cluster).ask(ask)
+    async def checked_of(client: Client, runs: list[AnyRunT]) -> list[tuple[AnyRunT, str]]:
+        """Return the damage of each run that is committed, "" = it is intact."""
+        checked = []
+        for run in runs:
+            if run.state == "committed":
+                try:
+                    checked.append((run, await client.check_run(run.id, timeout=timeout)))
+                except RequestError:
+                    now = [each for kind in await _list(client, topic, timeout) for each in kind]
+                    if any(each.id == run.id and each.state == "committed" for each in now):
+                        raise
+        return checked
+
+    async def ask(client: Client) -> tuple[list[tuple[RunInfo, str]], list[tuple[KeyRunInfo, str]]]:
+        runs, key_runs = await _list(client, topic, timeout)
+        return await checked_of(client, runs), await checked_of(client, key_runs)
+
+    checked, checked_keys = find_cluster(directory, cluster).ask(ask)
+    files = [(each.id, each.topic, damage) for each, damage in checked]
+    files += [(each.id, each.topic, damage) for each, damage in checked_keys]
     if output is Output.JSON:
-        print_json({"runs": [{**_described(each), "damage": damage} for each, damage in checked]})
+        shown = {
+            "runs": [{**_described(each), "damage": damage} for each, damage in checked],
+            "key_runs": [{**_described_keys(each), "damage": damage} for each, damage in checked_keys],
+        }
+        print_json(shown)
     else:
-        rows = [(each.id, each.topic, "damaged" if damage else "intact") for each, damage in checked]
+        rows = [(run, name, "damaged" if damage else "intact") for run, name, damage in files]
         print_table(["run", "topic", "file"], rows, empty="no committed runs")
-    damaged = [damage for _, damage in checked if damage]
+    damaged = [damage for _, _, damage in files if damage]
     if damaged:
+        again = "or build the view by key again: viewstamp topic configure TOPIC --no-keyed, then --keyed"
+        is_view = any(damage for _, damage in checked_keys)
+        other = again if is_view else "the log has the records"
         raise CorruptionError(
-            f"{len(damaged)} of {len(checked)} runs are damaged: {damaged[0]}",
-            remedy="keep the files, and put intact copies in their place; the log has the records",
+            f"{len(damaged)} of {len(files)} runs are damaged: {damaged[0]}",
+            remedy=f"keep the files, and put intact copies in their place; {other}",
         )
 
 
@@ -141,6 +186,26 @@ def orphans(
         return
     state = "removed" if remove else "unused"
     print_table(["run", "size", "file"], [(run, show_size(size), state) for run, size in found.items()], empty="none")
+
+
+async def _list(client: Client, topic: str, timeout: float) -> tuple[list[RunInfo], list[KeyRunInfo]]:
+    """Return the runs of a topic, or of all; of archived records, and of keys."""
+    runs = [each for each in await client.list_runs(timeout=timeout) if topic in ("", each.topic)]
+    return runs, [each for each in await client.list_key_runs(timeout=timeout) if topic in ("", each.topic)]
+
+
+def _key_row(run: KeyRunInfo) -> tuple[object, ...]:
+    made_by = "merge" if run.is_merge else "dump"
+    return (
+        run.id,
+        run.topic,
+        run.first_position,
+        run.last_position,
+        run.state,
+        show_size(run.bytes),
+        run.records,
+        made_by,
+    )
 
 
 def _delay(run: RunInfo) -> str:
@@ -163,4 +228,18 @@ def _described(run: RunInfo) -> dict[str, object]:
         "first_time": run.first_time,
         "last_time": run.last_time,
         "delay_seconds": run.delay_seconds,
+    }
+
+
+def _described_keys(run: KeyRunInfo) -> dict[str, object]:
+    return {
+        "id": run.id,
+        "topic": run.topic,
+        "first_position": run.first_position,
+        "last_position": run.last_position,
+        "state": run.state,
+        "made_by": "merge" if run.is_merge else "dump",
+        "records": run.records,
+        "bytes": run.bytes,
+        "digest": run.digest,
     }

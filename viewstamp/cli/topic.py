@@ -21,7 +21,7 @@ from viewstamp.cli.options import (
     parse_ids,
     size,
 )
-from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive
+from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive, keyed_table
 from viewstamp.cli.topic_schema import read_schema, schema_table
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
@@ -300,7 +300,7 @@ def describe(
     """Show one topic: its positions, size, retention and archive; of one with streams these of each."""
     info, streams = find_cluster(directory, cluster).ask(lambda client: describe_any(client, name, timeout))
     archivist: dict[str, Any] = {}
-    if getattr(info, "archive", None) is not None:
+    if getattr(info, "archive", None) is not None or getattr(info, "keyed", None) is not None:
         archivist = find_cluster(directory, cluster).ask(lambda client: archivist_of(client, timeout))
     _print_described(info, streams, output, archivist)
 
@@ -322,9 +322,7 @@ def _print_described(
         if info.schema:
             print_table(*schema_table(info.schema))
         if info.keyed is not None:
-            view = info.keyed
-            row = (view["dumped_end"] - 1, view["ranges"], view["runs"], view["records"], show_size(view["bytes"]))
-            print_table(["keys dumped to", "ranges", "runs", "rows", "bytes"], [row])
+            print_table(*keyed_table([info], archivist or {}))
         if info.archived is not None and archivist is not None:
             print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
     elif output is Output.JSON:

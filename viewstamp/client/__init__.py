@@ -2,8 +2,8 @@
 
 The modules, from the bottom up:
 
-  * ``options.py`` has the settings, ``results.py`` and ``ended_stream.py`` the results of calls, ``checks.py`` checks
-    of values and answers, ``token_file.py`` reads the token that a user gives a program.
+  * ``options.py`` has the settings, ``results.py``, ``runs.py`` and ``ended_stream.py`` the results of calls,
+    ``checks.py`` checks of values and answers, ``token_file.py`` reads the token that a user gives a program.
   * ``batches.py``, ``unsent.py`` and ``session.py`` are the sans-IO core: batches, sequences, retries and refusals.
   * ``routing.py`` has the addresses, chooses the next one, and decides the reaction to an error. Pure as well.
   * ``runtime.py`` is the interface to an event loop: futures, timers, tasks, bytes. ``aio.py`` implements it for
@@ -142,12 +142,12 @@ from viewstamp.client.results import (
     GroupLeader,
     Outcome,
     Receipt,
-    RunInfo,
     SnapshotInfo,
     SpreadTopicInfo,
     TokenInfo,
     TopicInfo,
 )
+from viewstamp.client.runs import KeyRunInfo, RunInfo
 from viewstamp.client.sinks import Attempt, CommitRange, Sealed, Sink, SinkCommit, SinkInfo
 
 __all__ = [
@@ -163,6 +163,7 @@ __all__ = [
     "CommitRange",
     "GroupInfo",
     "GroupLeader",
+    "KeyRunInfo",
     "Outcome",
     "Receipt",
     "RunInfo",

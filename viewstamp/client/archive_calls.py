@@ -7,8 +7,8 @@ from typing import Any
 
 from viewstamp.client.admin import Admin
 from viewstamp.client.checks import as_whole
-from viewstamp.client.results import RunInfo, run_info
 from viewstamp.client.router import Router
+from viewstamp.client.runs import KeyRunInfo, RunInfo, key_run_info, run_info
 from viewstamp.client.topic_calls import TopicCalls
 from viewstamp.errors import UnavailableError
 from viewstamp.wire.archive_requests import (
@@ -80,8 +80,25 @@ class ArchiveCalls:
         """
         return [run_info(each) for each in (await self._router.ask(ListRuns(), timeout)).body["runs"]]
 
+    async def list_key_runs(self, *, timeout: float | None = None) -> list[KeyRunInfo]:
+        """List the runs of keys of keyed topics that are known, in the order of their ids; linearizable.
+
+        Example::
+
+            for run in await client.list_key_runs():
+                print(run.topic, run.first_position, run.last_position, run.records)
+
+        If access control is on, these are the runs of the topics that the client may read.
+
+        Raises: as :meth:`list_runs`.
+        """
+        body = (await self._router.ask(ListRuns(), timeout)).body
+        return [key_run_info(each) for each in body.get("key_runs", ())]
+
     async def check_run(self, run: int, *, timeout: float | None = None) -> str:
         """Read the file of a committed run and compare it with the catalogue; return its damage, "" = it is intact.
+
+        ``run`` is the id of a :class:`RunInfo` or a :class:`KeyRunInfo`.
 
         Raises: as :meth:`archive_topic`; RequestError: there is no committed run of this id.
         """

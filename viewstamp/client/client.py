@@ -274,6 +274,7 @@ class BaseClient:
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
     archive_topic = _By("_archive", ArchiveCalls.archive_topic)
     list_runs = _By("_archive", ArchiveCalls.list_runs)
+    list_key_runs = _By("_archive", ArchiveCalls.list_key_runs)
     check_run = _By("_archive", ArchiveCalls.check_run)
     find_orphans = _By("_archive", ArchiveCalls.find_orphans)
     configure_keyed = _By("_keyed", KeyedCalls.configure_keyed)

@@ -29,7 +29,6 @@ __all__ = [
     "Members",
     "Outcome",
     "Receipt",
-    "RunInfo",
     "SnapshotInfo",
     "SpreadRecord",
     "SpreadTopicInfo",
@@ -41,7 +40,6 @@ __all__ = [
     "new_tuple",
     "receipts_of",
     "result_or_error",
-    "run_info",
     "snapshot_info",
     "spread_topic_info",
     "token_info",
@@ -182,6 +180,8 @@ class ArchivedInfo:
       bytes: the size of the files of these runs.
       first_time, last_time: the log times of the first and the last one; 0 = there is none.
       waiting_since: a log time at or before that of the first record that is in no run; 0 = all records are in runs.
+      waiting_bytes: the bytes of log of the records that are in no run.
+      wait_factor: these records wait for others this many times as long as usual, because there are many runs.
     """
 
     first_position: int
@@ -191,6 +191,8 @@ class ArchivedInfo:
     first_time: int
     last_time: int
     waiting_since: int
+    waiting_bytes: int = 0
+    wait_factor: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,8 @@ class TopicInfo:
       archived: its archived records; None = it has neither archive settings nor archived records.
       schema: the text of the schema of its rows; "" = it has none.
       keyed: its view by key as numbers: ``first``, the first position of the view; ``dumped_end``, before which its
-        records are in files; ``ranges``, ``runs``, ``records`` and ``bytes`` of these. None = it is not keyed.
+        records are in files; ``ranges``, ``runs``, ``records`` and ``bytes`` of these; ``undumped_bytes``, those of
+        the log behind. None = it is not keyed.
     """
 
     name: str
@@ -401,39 +404,6 @@ class SpreadRecord(Record):
         return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """A run of archived records: an immutable file with consecutive records of one topic.
-
-    Attributes:
-      id: its id, which is never used again.
-      topic: the name of its topic.
-      first_position: the position of its first record.
-      last_position: the position of its last record.
-      state: "committed" = its file is complete and was read back; "prepared" = it is being written, or was abandoned;
-        "dropped" = it is not needed any more.
-      origin: the id of the cluster that wrote the file; "" = this one.
-      bytes: the size of its file; 0 until it is committed.
-      digest: the digest of its records, in hexadecimal digits; "" until it is committed.
-      first_time: the log time of its earliest record, in microseconds since 1970; 0 until it is committed.
-      last_time: the log time of its latest record; 0 until it is committed.
-      delay_seconds: the archive delay: for so long the log keeps its copy too, from the commit on; None = for ever, or
-        the run is not committed.
-    """
-
-    id: int
-    topic: str
-    first_position: int
-    last_position: int
-    state: str
-    origin: str
-    bytes: int
-    digest: str
-    first_time: int
-    last_time: int
-    delay_seconds: float | None = None
-
-
 class AuditEntry(NamedTuple):
     """An administrative action.
 
@@ -567,7 +537,8 @@ def topic_info(topic: dict[str, Any], age: float = 0.0) -> TopicInfo:
 def _keyed_info(part: Mapping[str, Any] | None) -> Mapping[str, int] | None:
     if part is None:
         return None
-    return {name: int(part[name]) for name in ("first", "dumped_end", "ranges", "runs", "records", "bytes")}
+    names = ("first", "dumped_end", "ranges", "runs", "records", "bytes", "undumped_bytes")
+    return {name: int(part.get(name, 0)) for name in names}
 
 
 def _archive_info(settings: Mapping[str, Any] | None) -> ArchiveInfo | None:
@@ -580,6 +551,7 @@ def _archived_info(part: Mapping[str, Any] | None) -> ArchivedInfo | None:
     if part is None:
         return None
     numbers = {name: int(part[name]) for name in ("runs", "bytes", "first_time", "last_time", "waiting_since")}
+    numbers |= {name: int(part[name]) for name in ("waiting_bytes", "wait_factor") if name in part}
     return ArchivedInfo(first_position=int(part["first"]), last_position=int(part["end"]) - 1, **numbers)
 
 
@@ -646,23 +618,6 @@ def token_info(token: Mapping[str, Any]) -> TokenInfo:
     numbers = {name: int(token[name]) for name in ("created", "expires", "ended", "old_until", "rotation")}
     return TokenInfo(
         id=token["id"], name=token["name"], roles=tuple(token["roles"]), is_on=bool(token["is_on"]), **numbers
-    )
-
-
-def run_info(run: Mapping[str, Any]) -> RunInfo:
-    """Return the run that a node described."""
-    return RunInfo(
-        id=run["id"],
-        topic=run["topic"],
-        first_position=run["first"],
-        last_position=run["last"],
-        state=run["state"],
-        origin=run["origin"],
-        bytes=run.get("size", 0),
-        digest=run.get("digest", ""),
-        first_time=run.get("first_time", 0),
-        last_time=run.get("last_time", 0),
-        delay_seconds=run["delay"] / 1e6 if "delay" in run else None,
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from viewstamp.doctor.report import Finding, Report, node_name
+from viewstamp.quantities import show_size
 
 __all__ = ["archive_trouble", "is_examining"]
 
 
 _TROUBLED = ("failing", "unable")
 """States of ``ArchivingState``."""
+_FULL_PART = 3 / 4
+"""Part of the memory for the tables of keyed topics from which on it is nearly used up."""
 
 
 def archive_trouble(report: Report) -> Iterator[Finding]:
@@ -54,6 +58,31 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 remedy="put an intact copy of the file in its place; the log has the records until then. `viewstamp"
                 " archive check` reads all files",
             )
+        yield from _keyed_trouble(node)
+
+
+def _keyed_trouble(node: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the trouble that a node has with the views of keyed topics."""
+    name, problem = node_name(node), node.get("archive_problem")
+    if problem and node.get("keyed_topics"):
+        yield Finding(
+            code="no_archive",
+            node=name,
+            sentence=f"{name} cannot read the files of keyed topics, because {problem}: while it leads, records cannot"
+            " be found by key",
+            remedy="set [archive] directory or url on this node too, to the store of the others, install"
+            " 'viewstamp[archive]' there, and restart the node",
+        )
+    table, limit = node.get("key_table_bytes") or 0, node.get("key_table_bytes_max") or 0
+    if table > _FULL_PART * limit:
+        yield Finding(
+            code="undumped_keys",
+            node=name,
+            sentence=f"{name} holds {show_size(table)} of records of keyed topics that are in no file; from"
+            f" {show_size(limit)} on, records cannot be found by key",
+            remedy="let the leader dump them: `viewstamp archive log` says when the next dump is due, and whether the"
+            " store fails",
+        )
 
 
 def is_examining(report: Report) -> bool:

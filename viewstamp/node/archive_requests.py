@@ -7,6 +7,7 @@ import msgpack
 from viewstamp.node.answers import result_fields
 from viewstamp.node.archive_queries import IsArchivingQuery, RunsQuery
 from viewstamp.node.group_0 import check_group_0
+from viewstamp.node.keyed_queries import KeyRunsQuery
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, note_action
 from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, ConfigureArchive, FindOrphans, ListRuns
 from viewstamp.wire.batch import Kind, build_batch
@@ -65,6 +66,10 @@ async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> Non
 async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
     check_group_0(caller, "topics are archived")
     runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
+    key_runs, _ = await caller.group.reading.query(KeyRunsQuery(), stale=False)
     caller.check(asked)
-    seen = [run for run in runs if caller.gate.sees(caller.credentials, ListRuns, str(run["topic"]))]
-    caller.ok(request, {"runs": seen})
+
+    def seen(found: list[dict[str, object]]) -> list[dict[str, object]]:
+        return [run for run in found if caller.gate.sees(caller.credentials, ListRuns, str(run["topic"]))]
+
+    caller.ok(request, {"runs": seen(runs), "key_runs": seen(key_runs)})

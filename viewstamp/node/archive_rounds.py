@@ -116,6 +116,7 @@ class ArchiveRounds:
 
         ``state``: see :class:`ArchivingState`. ``topic``: the one that is being worked on, or whose attempt has failed.
         ``failures``: attempts in a row that have failed. ``next_seconds``: until the next one. ``reason``, ``remedy``.
+        A run of records is due at ``run_bytes`` of log, or after ``wait_seconds``; a dump of keys at ``dump_bytes``.
         """
         if self._task is None:
             self._look_without_store()
@@ -134,6 +135,9 @@ class ArchiveRounds:
             "next_seconds": round(max(failed.due - self._clock.monotonic(), 0.0), 1) if failed is not None else 0.0,
             "reason": error.message if error is not None else "",
             "remedy": error.remedy if error is not None else "",
+            "run_bytes": RUN_BYTES,
+            "wait_seconds": self._options.wait_seconds,
+            "dump_bytes": self._options.dump_bytes,
         }
 
     def _look_without_store(self) -> None:

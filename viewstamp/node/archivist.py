@@ -61,13 +61,14 @@ from viewstamp.node.archive_queries import (
 )
 from viewstamp.node.changes import answered
 from viewstamp.node.group import Group
+from viewstamp.node.keyed_queries import KeyRunQuery
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
 from viewstamp.node.state_machine import Result, SplitQuery
 from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
 from viewstamp.wire.batch import Batch, Buffer, Kind
 
-__all__ = ["RUN_BYTES", "Archivist", "RunObject", "RunStore", "WrittenRun"]
+__all__ = ["RUN_BYTES", "Archivist", "KeyChecks", "RunObject", "RunStore", "WrittenRun"]
 
 RUN_BYTES = 256 * 1024 * 1024
 """About the bytes of log that a run has, before compression."""
@@ -125,6 +126,14 @@ class RunObject(Protocol):
         ...
 
 
+class KeyChecks(Protocol):
+    """The runs of keys of a store, as far as they are checked as those of archived records are."""
+
+    def check_keys(self, run: ArchivedRun) -> Generator[int, None, None]:
+        """Read the object of a run of keys and compare it with the catalogue. As ``RunStore.check``."""
+        ...
+
+
 class RunStore(Protocol):
     """The store of the runs of one cluster. All calls block.
 
@@ -132,6 +141,11 @@ class RunStore(Protocol):
     """
 
     where: str
+
+    @property
+    def keys(self) -> KeyChecks:
+        """The runs of keys."""
+        ...
 
     def check_usable(self) -> None:
         """Check within a second that this process can write runs.
@@ -229,7 +243,9 @@ class Archivist:
         return ("archive", name, end, delay) in self._jobs
 
     async def check(self, run: int) -> str | None:
-        """Check the object of a committed run, in a job. Returns the damage; "" = none, None = it is being read.
+        """Check the object of a committed run, also one of keys, in a job.
+
+        Returns the damage; "" = none, None = it is being read.
 
         Raises: as :meth:`archive`.
         """
@@ -560,12 +576,15 @@ class Archivist:
             store = self._store
             assert store is not None, "checked with the request"
             run, _ = await self._group.reading.query(RunQuery(number), stale=False)
+            pieces = store.check
+            if run is None:
+                run, pieces = self._group.machine.query(KeyRunQuery(number)), store.keys.check_keys
             if run is None or run.state != "committed":
                 raise RequestError(
                     f"there is no committed run {number}", remedy="take the id of a run from `viewstamp archive log`"
                 )
             try:
-                await self._go_through(store.check(run))
+                await self._go_through(pieces(run))
             except CorruptionError as error:
                 return error.message
             return ""

@@ -13,6 +13,7 @@ __all__ = [
     "DueKeysQuery",
     "IsKeyedUsedQuery",
     "KeyRunQuery",
+    "KeyRunsQuery",
     "KeyedRange",
     "KeyedView",
     "KeyedViewQuery",
@@ -61,6 +62,11 @@ class KeyRunQuery(Query[ArchivedRun | None]):
     """The run of keys with an id; None = it is unknown."""
 
     run: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRunsQuery(Query[list[dict[str, object]]]):
+    """All runs of keys as maps, by their ids, with the name of the topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,11 @@ class KeyedReads:
 
     @property
     def status(self) -> dict[str, object]:
-        """Return the fields of ``viewstamp status``: the bytes of the tables of keyed topics."""
-        return {"key_table_bytes": sum(table.bytes for table in self._tables.values())}
+        """Return the fields of ``viewstamp status``: the bytes of the tables of keyed topics, and the most of them."""
+        return {
+            "key_table_bytes": sum(table.bytes for table in self._tables.values()),
+            "key_table_bytes_max": self._table_bytes,
+        }
 
     async def get(self, name: str, key: bytes) -> Lookup:
         """Return the last record of a key, and what was read for it.

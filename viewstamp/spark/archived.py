@@ -30,7 +30,8 @@ from viewstamp.archive.location import open_store
 from viewstamp.archive.run_file import GROUP_BYTES, RunReader, run_name
 from viewstamp.archive.store import ObjectFile, ObjectStore
 from viewstamp.client.aio import Client
-from viewstamp.client.results import RunInfo, TopicInfo
+from viewstamp.client.results import TopicInfo
+from viewstamp.client.runs import RunInfo
 from viewstamp.errors import CorruptionError, PeerError, UnavailableError
 from viewstamp.ids import ClusterId, RunId
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client

@@ -40,7 +40,7 @@ def due_run(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | N
         end = Position(topic.find_time(query.now - settings.after_us))
     if first >= end:
         return None
-    wait = query.wait * _LONG_WAIT if len(runs.runs) >= _MANY_RUNS else query.wait
+    wait = query.wait * _wait_factor(runs)
     has_waited = topic.time_before(first) + settings.after_us + wait <= query.now
     is_due = has_waited or topic.bytes_between(first, end) >= query.run_bytes
     return DueRun(topic.name, end, settings.delay_us, query.is_pressed) if is_due else None
@@ -84,7 +84,8 @@ def describe_archive(topic: Topic, runs: RunCatalogue) -> dict[str, object]:
 
     ``first`` and ``end`` are positions, half-open; ``bytes`` are those of the files; ``first_time`` and ``last_time``
     are log times of archived records, 0 = there is none; ``waiting_since`` is a log time at or before that of the first
-    record that is in no run, 0 = there is none.
+    record that is in no run, 0 = there is none; ``waiting_bytes`` are those of the log from there on; they wait
+    ``wait_factor`` times as long as the leader's setting.
     """
     kept = list(runs.kept(topic))
     if not (kept or topic.archive.is_on):
@@ -100,8 +101,15 @@ def describe_archive(topic: Topic, runs: RunCatalogue) -> dict[str, object]:
             "first_time": min((content.first_time for content in contents), default=0),
             "last_time": max((content.last_time for content in contents), default=0),
             "waiting_since": topic.time_before(next_first) if next_first < topic.next_position else 0,
+            "waiting_bytes": topic.bytes_between(next_first, topic.next_position),
+            "wait_factor": _wait_factor(runs),
         }
     }
+
+
+def _wait_factor(runs: RunCatalogue) -> int:
+    """Return by how much records wait longer for others, because there are many runs."""
+    return _LONG_WAIT if len(runs.runs) >= _MANY_RUNS else 1
 
 
 def _is_expiring(topic: Topic, runs: RunCatalogue, now: int) -> bool:

@@ -103,6 +103,19 @@ class KeyRun(NamedTuple):
         name = self.state.name.lower()
         return ArchivedRun(self.id, self.topic, self.first, self.end, name, "", self.size, self.digest)
 
+    def describe(self) -> dict[str, object]:
+        """Return the run as plain values, without its topic."""
+        return {
+            "id": self.id,
+            "first": self.first,
+            "end": self.end,
+            "state": self.state.name.lower(),
+            "is_merge": self.merged is not None,
+            "records": self.records,
+            "size": self.size,
+            "digest": self.digest.hex(),
+        }
+
 
 class KeyRange(NamedTuple):
     """The keys from ``start`` up to the start of the next range, and the runs of its slices, the oldest one first."""
@@ -195,6 +208,7 @@ class KeyCatalogue:
                 "runs": len(runs),
                 "records": sum(run.records for run in runs),
                 "bytes": sum(run.size for run in runs),
+                "undumped_bytes": topic.bytes_between(keyed.end, topic.next_position),
             }
         }
 

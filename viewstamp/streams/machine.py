@@ -387,6 +387,7 @@ class Streams:
             "sinks": len(self._state.staging.sinks),
             "archived_runs": len(self._state.runs.runs),
             "archived_topics": len(self._state.archiving),
+            "keyed_topics": len(self._state.keys.topics),
             "staged_bytes": self._state.staging.bytes,
         }
 

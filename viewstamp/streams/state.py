@@ -26,6 +26,7 @@ from viewstamp.node.keyed_queries import (
     IsKeyedUsedQuery,
     KeyedViewQuery,
     KeyRunQuery,
+    KeyRunsQuery,
     UnneededKeysQuery,
 )
 from viewstamp.node.order_queries import (
@@ -298,6 +299,8 @@ class State:
             case KeyRunQuery(run_id):
                 keys = self.keys.runs.get(RunId(run_id))
                 return keys.archived if keys is not None else None
+            case KeyRunsQuery():
+                return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.keys.runs.values()]
             case DueKeysQuery():
                 runs_due = (due_keys(self.topics[each], self.keys, query) for each in self.keys.topics)
                 return [each for each in runs_due if each is not None]

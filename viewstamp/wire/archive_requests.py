@@ -48,7 +48,9 @@ class ArchiveTopic(RequestBody):
 
 @request(FrameKind.CHECK_RUN, needs=_ADMINISTER)
 class CheckRun(RequestBody):
-    """Read the object of a committed run, and compare it with the catalogue. The leader answers within a second.
+    """Read the object of a committed run, also one of keys, and compare it with the catalogue.
+
+    The leader answers within a second.
 
     OK: ``is_running``: it is still being read; send the request again. ``damage``: why it is not intact; "" = it is.
     """
@@ -74,7 +76,8 @@ class ListRuns(RequestBody):
     OK: ``runs``, a list of {id, topic (its name), first, last, state (prepared, committed, dropped), changed_at (log
     time in microseconds), origin (the id of the cluster that wrote it; "" = this one)}, and of a committed run size,
     digest, first_index, end_index, first_time, last_time, and delay (the archive delay in microseconds of log time; it
-    is missing if the log keeps its copy for ever).
+    is missing if the log keeps its copy for ever). ``key_runs``: those of keyed topics, with id, topic, first, end,
+    state, is_merge (False = a dump), records, size and digest.
     """
 
 
