@@ -18,7 +18,7 @@ from viewstamp.actors.replicated import ReplicatedActor, command
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
-from viewstamp.ids import Index, NodeId, Sequence, SessionId
+from viewstamp.ids import GROUP_0, Index, NodeId, Sequence, SessionId
 from viewstamp.node.applier import Applier
 from viewstamp.node.health.digests import Digests
 from viewstamp.node.health.headroom import Headroom
@@ -90,6 +90,7 @@ class Members:
             Headroom(raft, lambda: self.left[me]),
             self.time,
             LogClock(self.time, raft.core, bound_seconds=10, log=Journal().logger()),
+            group=GROUP_0,
             send=lambda peer, body: self.frames.append((me, peer, body)),
             fail=lambda error: self.failures.__setitem__(me, error),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,9 +10,12 @@ from dataclasses import replace
 import pytest
 
 from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse
-from viewstamp.ids import GroupId, name_of
+from viewstamp.consensus.raft import Raft
+from viewstamp.consensus.state import Leading
+from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.node.beats import Beat, decode_beats
 from viewstamp.node.group import Group
+from viewstamp.node.health.digests import Digests
 from viewstamp.node.replica import Replica
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.groups import GroupWriters
@@ -171,3 +175,35 @@ def test_the_timers_of_idle_followers_do_not_fire(world: World, monkeypatch: pyt
     replicas = [replica_of(member, group).replica for member in world.members[:-1] for group in (FIRST, SECOND)]
     assert fired, "those of group 0 fire"
     assert [replica for replica in replicas if replica in fired] == []
+
+
+def test_idle_groups_report_their_clocks_every_four_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Group 0 does so every second. Three members send theirs to the two others."""
+    sent: Counter[Raft] = Counter()
+    report = Digests.report_clock
+
+    def count(digests: Digests, member: NodeId) -> None:
+        sent[digests._raft] += member != digests._me
+        report(digests, member)
+
+    monkeypatch.setattr(Digests, "report_clock", count)
+    world.loop.run_until(lambda: False, seconds=20.0)
+    for group, reports in ((GROUP_0, 40), (FIRST, 10), (SECOND, 10)):
+        for member in world.members:
+            replica = replica_of(member, group).replica
+            assert replica is not None
+            assert sent[replica.raft] == pytest.approx(reports, abs=2)
+
+
+def test_a_leader_that_has_just_sent_heartbeats_sends_none_with_the_beat(world: World) -> None:
+    replica = replica_of(world.members[-1], FIRST).replica
+    assert replica is not None
+    raft, leading = replica.raft, replica.raft.core.state
+    assert isinstance(leading, Leading)
+    assert world.loop.run_until(lambda: leading.heartbeat_elapsed > 0, seconds=1.0)
+    raft.beat()
+    ready = raft.ready()
+    assert ready is not None
+    assert len(ready.messages) == 2
+    raft.beat()
+    assert raft.ready() is None

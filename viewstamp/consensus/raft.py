@@ -184,11 +184,13 @@ class Raft:
         """Send the heartbeats of an idle leader now, so that they leave together with those of other groups.
 
         It changes nothing else: the heartbeats are those that would be due a little later. In every other state the
-        call has no effect.
+        call has no effect, and neither has it in the tick in which heartbeats were sent, because the caller was late.
         """
         core = self.core
         leading = core.state
-        if isinstance(leading, Leading) and not core.installing and quiet.is_idle(core, leading):
+        if not isinstance(leading, Leading) or not leading.heartbeat_elapsed or core.installing:
+            return
+        if quiet.is_idle(core, leading):
             leader.send_heartbeats(core, leading)
 
     def tell_commit_end(self, names: Collection[str]) -> None:

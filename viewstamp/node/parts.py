@@ -228,7 +228,16 @@ def assemble(
         find_lost_beginning=lambda: repairer.find_lost_beginning(recovered, raft.core.membership, wal.first_index),
         log=log,
     )
-    digests = Digests(raft, applier, headroom, host.clock, log_clock, send=peers.send_digest, fail=system.fail)
+    digests = Digests(
+        raft,
+        applier,
+        headroom,
+        host.clock,
+        log_clock,
+        group=options.group,
+        send=peers.send_digest,
+        fail=system.fail,
+    )
     joiner = Joiner(raft, peers) if me != options.node else None
     ref = system.spawn(replica, name="replica")
     inbox.open(ref)

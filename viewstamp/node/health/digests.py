@@ -11,8 +11,9 @@ Messages, msgpack maps in DIGEST frames; all may be lost:
 
 * report, follower → leader: ``end``, ``chain``, ``lineage``; of a bounded log also ``left`` and ``log_end``, for
   ``headroom.py``. When a link is made and once a second, to every member: also ``clock``, microseconds since 1970, for
-  ``log_clock.py``. Members that run different versions of a class have different lineages, and different chains
-  without an error. They are not compared until they run the same version again
+  ``log_clock.py``; every four seconds in an idle group other than 0, because a node may have many of them. Members that
+  run different versions of a class have different lineages, and different chains without an error. They are not
+  compared until they run the same version again
 * verdict, leader → the other: ``end``, ``odd`` (a node), ``trail``. The odd member compares the trails and stops. If
   the leader is odd, the other sends it a verdict with its own trail.
 """
@@ -31,7 +32,7 @@ from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import DivergedError, FrameError
 from viewstamp.host.interfaces import Clock
-from viewstamp.ids import Index, NodeId
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId
 from viewstamp.node.applier import Applier
 from viewstamp.node.health.headroom import Headroom
 from viewstamp.node.log_clock import LogClock
@@ -41,6 +42,9 @@ __all__ = ["Digests", "clock_report"]
 
 _LOOK_SECONDS = 0.25
 _LOOKS_PER_CLOCK = 4
+_IDLE_LOOKS = 4
+_IDLE_LOOKS_OF_MANY = 16
+"""Looks that an idle group lets pass, if it is not group 0: its first record after that is compared up to 4 s later."""
 _TIME_END = 1 << 62
 """Above every plausible time in microseconds since 1970, and low enough that sums with it fit into 64 bits."""
 _PATIENCE_LOOKS = 8
@@ -75,6 +79,7 @@ class Digests(AsyncActor[None]):
         clock: Clock,
         log_clock: LogClock,
         *,
+        group: GroupId,
         send: Callable[[NodeId, dict[str, object]], None],
         fail: Callable[[DivergedError], None],
     ) -> None:
@@ -85,6 +90,7 @@ class Digests(AsyncActor[None]):
         self._headroom = headroom
         self._clock = clock
         self._log_clock = log_clock
+        self._idle_looks = _IDLE_LOOKS if group == GROUP_0 else _IDLE_LOOKS_OF_MANY
         self._send = send
         self._fail = fail
         self._chains = applier.chains
@@ -102,11 +108,11 @@ class Digests(AsyncActor[None]):
             is_idle, looked_end = self._applier.applied_end == looked_end, self._applier.applied_end
             # A bounded log never rests: without its reports a leader admits more than its followers have room for.
             may_rest = is_idle and not self._is_any_odd and self._headroom.left() is None
-            looks_slept = _LOOKS_PER_CLOCK - looks if may_rest else 1
+            looks_slept = self._idle_looks - looks if may_rest else 1
             await asyncio.sleep(looks_slept * _LOOK_SECONDS)
             looks += looks_slept
             self._note_replaced_state()
-            if looks == _LOOKS_PER_CLOCK:
+            if looks >= _LOOKS_PER_CLOCK:
                 looks = 0
                 for member in self._raft.core.membership.addresses:
                     self.report_clock(member)
