@@ -1793,6 +1793,13 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("append-the-rows-that-fit", Case("tests/client/test_rows.py::test_no_row_is_sent_if_one_does_not_fit")),
     Record(
+        "write-any-columns", Case("tests/spark/test_rows.py::test_columns_are_compared_with_the_schema_of_the_topic")
+    ),
+    Record(
+        "write-null-values",
+        Case("tests/spark/test_rows.py::test_rows_of_a_schema_have_one_topic_and_no_null_where_the_schema_has_none"),
+    ),
+    Record(
         "keys-oldest-wins",
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
+from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.client.row_calls import RowCalls
 from viewstamp.streams import cut
 from viewstamp.streams.state import State
@@ -40,6 +40,25 @@ def append_the_rows_that_fit() -> AbstractContextManager[None]:
     return patched(RowCalls, append_rows=append_rows)
 
 
+def write_any_columns() -> AbstractContextManager[None]:
+    """The sink of Spark writes the columns of the rows, whatever the schema of the topic is."""
+    from viewstamp.spark import typed_rows  # Needs Spark, as the tests that find the mistake.
+
+    return everywhere(typed_rows.check_written, lambda columns, schema: None)
+
+
+def write_null_values() -> AbstractContextManager[None]:
+    """A task of the sink writes null where the schema has a value in each row."""
+    from viewstamp.spark.rows import Rows
+
+    original = Rows.__init__
+
+    def init(self: Rows, *positional: Any, required: Sequence[str] = (), **named: Any) -> None:
+        original(self, *positional, **named)
+
+    return patched(Rows, __init__=init)
+
+
 SCHEMA_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -51,6 +70,8 @@ SCHEMA_MUTANTS = {
             rule="§5a",
         ),
         Mutant("append-the-rows-that-fit", "a refused call appends rows", append_the_rows_that_fit, rule="§5a"),
+        Mutant("write-any-columns", "the sink writes rows that no reader takes", write_any_columns, rule="§5a"),
+        Mutant("write-null-values", "the sink writes null into a field without it", write_null_values, rule="§5a"),
     )
 }
 """The mutants by name."""

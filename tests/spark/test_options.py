@@ -167,7 +167,7 @@ def test_a_wrong_value_of_a_reader_is_named_with_its_remedy(option: str, value: 
         ("batchId", "-1", "a whole number from 0 on"),
         ("batchId", "x", "a whole number from 0 on"),
         ("txnKeepDays", "36501", "from 0, which means for ever, to 36500"),
-        ("format", "avro", "json or msgpack"),
+        ("format", "avro", "json, msgpack or rows"),
     ],
 )
 def test_a_wrong_value_of_a_writer_is_named_with_its_remedy(option: str, value: str, remedy: str) -> None:

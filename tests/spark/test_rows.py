@@ -13,8 +13,10 @@ from pyspark.sql.types import ArrayType, CharType, DataType, MapType, StringType
 
 from viewstamp.errors import RecordTooLargeError, RequestError
 from viewstamp.spark import rows as module
-from viewstamp.spark.rows import Rows, check_schema
+from viewstamp.spark.rows import Rows, check_schema, value_columns
+from viewstamp.spark.typed_rows import check_written
 from viewstamp.wire.batch import Batch, Columns, build_columns
+from viewstamp.wire.row_schema import RowSchema
 
 MIB = 1024 * 1024
 TEXT = st.text(max_size=12)
@@ -348,3 +350,52 @@ def test_a_row_for_a_table_with_a_position_of_its_own_is_named() -> None:
     rows = Rows(of_table, "t", record_bytes_max=MIB, filled_in=FILLED_IN)
     with pytest.raises(RequestError, match=r"row 1 .*column 'position' of a table is filled in by the cluster"):
         rows.push(batch)
+
+
+FIELDS = "id: int32, name: string?, at: timestamp"
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "message"),
+    [
+        ({"id": "integer", "name": "string", "at": "timestamp", "key": "binary"}, FIELDS, ""),
+        ({"at": "timestamp", "id": "integer"}, FIELDS, ""),
+        ({"id": "integer", "name": VarcharType(9), "at": "timestamp"}, FIELDS, ""),
+        ({"value": "binary"}, "value: binary", ""),
+        (
+            {"id": "long", "at": "timestamp"},
+            FIELDS,
+            "column 'id' is bigint, and the field of .* is int32",
+        ),
+        ({"id": "integer", "at": "timestamp_ntz"}, FIELDS, "column 'at' is timestamp_ntz"),
+        (
+            {"id": "integer", "at": "timestamp", "x": "integer"},
+            FIELDS,
+            "column 'x' is no field of the .*: id: int32",
+        ),
+        ({"ID": "integer", "at": "timestamp"}, FIELDS, "column 'ID' is no field"),
+        ({"id": "integer", "name": "string"}, FIELDS, "the rows have no column 'at', which is timestamp and not null"),
+        ({"id": "integer", "key": "string"}, "id: int32, key: string?", "the topic's rows have a field 'key'"),
+    ],
+)
+def test_columns_are_compared_with_the_schema_of_the_topic(
+    columns: dict[str, str | DataType], fields: str, message: str
+) -> None:
+    found = value_columns(schema(**columns), "rows")
+    if not message:
+        check_written(found, RowSchema.parse(fields))
+        return
+    with pytest.raises(RequestError, match=message):
+        check_written(found, RowSchema.parse(fields))
+
+
+def test_rows_of_a_schema_have_one_topic_and_no_null_where_the_schema_has_none() -> None:
+    kinds = schema(id="integer", name="string")
+    with pytest.raises(RequestError, match="rows of a schema have one topic"):
+        check_schema(schema(id="integer", topic="string"), "", "rows")
+    found = Rows(kinds, "t", format="rows", record_bytes_max=MIB, required=["id"])
+    batch = pa.record_batch({"id": pa.array([1, 2], pa.int32()), "name": ["a", None]})
+    [(_, block)] = [*found.push(batch), *found.flush()]
+    assert block.count == 2
+    with pytest.raises(RequestError, match="column 'id' is null"):
+        list(found.push(pa.record_batch({"id": pa.array([1, None], pa.int32()), "name": ["a", "b"]})))

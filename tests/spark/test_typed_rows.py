@@ -20,7 +20,7 @@ from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.source import BatchReader
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.slow
 
@@ -121,3 +121,26 @@ def test_a_table_has_no_rows(spark: SparkSession, cluster: RunningCluster, payme
         spark.sql(
             f"CREATE TABLE t USING viewstamp OPTIONS (cluster '{cluster.addresses}', topic '{payments}', rows 'true')"
         )
+
+
+def test_rows_are_written_as_the_schema_has_them(spark: SparkSession, cluster: RunningCluster, topic: str) -> None:
+    cluster.run(lambda client: client.set_schema(topic, SCHEMA))
+    columns = "true a, cast(id as int) b, id c, cast(0.5 as float) d, 0.1D e, cast(null as string) f, X'ff' g"
+    frame = spark.range(1, 3).selectExpr(*columns.split(", "), "timestamp '2026-11-23 12:30:15.123456Z' h")
+
+    def write(frame: DataFrame) -> None:
+        options = {"cluster": cluster.addresses, "topic": topic, "format": "rows"}
+        frame.write.format("viewstamp").mode("append").options(**options).save()
+
+    write(frame)
+    write(frame.drop("f"))
+    found = sorted(read(source(cluster, topic)), key=lambda row: row["c"])
+    assert found == [{**ROW, "b": number, "c": number, "f": None} for number in (1, 1, 2, 2)]
+    nulls = frame.selectExpr("*", "if(c = 2, null, c) n").drop("c").withColumnRenamed("n", "c")
+    for wrong, message in (
+        (frame.withColumn("b", frame.c), "column 'b' is bigint, and the field of the topic's rows is int32"),
+        (nulls, "column 'c' is null, and the field of the topic's rows is not"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            write(wrong)
+    assert cluster.describe(topic).last_position == 4

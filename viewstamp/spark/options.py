@@ -93,8 +93,11 @@ class SinkOptions:
     """Batch writes only: of two writes with the same id one takes effect; "" = every write does."""
     batch_id: int | None = None
     """Batch writes only: the number of the batch within ``sink_id``, as ``foreachBatch`` passes it."""
-    format: Literal["", "json", "msgpack"] = ""
-    """The encoding of a whole row as one value; "" = the column ``value`` is the value."""
+    format: Literal["", "json", "msgpack", "rows"] = ""
+    """The encoding of a whole row as one value; "" = the column ``value`` is the value.
+
+    ``rows`` is msgpack, and the columns are checked by the schema of the topic.
+    """
     txn_keep_days: int = 30
     """Days for which the cluster remembers ``txn_id``; 0 = until a user forgets it."""
     connect_seconds: int = CONNECT_SECONDS
@@ -355,8 +358,8 @@ def _flag(value: str) -> bool:
 
 
 def _format(value: str) -> str:
-    if value not in ("json", "msgpack"):
-        raise ValueError("write json or msgpack, or leave it out: then the column value is the value")
+    if value not in ("json", "msgpack", "rows"):
+        raise ValueError("write json, msgpack or rows, or leave it out: then the column value is the value")
     return value
 
 

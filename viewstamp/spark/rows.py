@@ -9,8 +9,8 @@ Columns of rows, without ``format``:
 | topic | string | its topic, never null; required without the option ``topic``, rejected with it |
 | headers | map<string, binary or string> | its headers; null or empty = none; a null value is rejected |
 
-With ``format`` "json" or "msgpack" the value is a map of the whole row (``whole_rows.py``). ``key``, ``topic`` and
-``headers`` have the same meaning and types there, and are not part of the value; to have them in it, rename them. A
+With ``format`` "json", "msgpack" or "rows" the value is a map of the whole row (``whole_rows.py``). ``key``, ``topic``
+and ``headers`` have the same meaning and types there, and are not part of the value; to have them in it, rename them. A
 column ``value`` is then like any other.
 
 Strings are encoded in UTF-8. A row that cannot be a record fails the task: the error names the partition, the row in
@@ -38,7 +38,7 @@ from viewstamp.spark.whole_rows import check_type, encode
 from viewstamp.wire.batch import HEADER_SIZE, Buffer, Column, Columns, pad
 from viewstamp.wire.names import check_topic
 
-__all__ = ["Rows", "check_schema"]
+__all__ = ["RECORD_COLUMNS", "Rows", "check_schema", "value_columns"]
 
 _MIB = 1024 * 1024
 _PENDING_BYTES_MAX = 64 * _MIB
@@ -50,7 +50,7 @@ _BLOCK_COST = HEADER_SIZE + 7 * 8
 _ROW_COST = 13
 """Bytes of a row in addition to its data: three offsets, and a bit."""
 
-_RECORD_COLUMNS = ("value", "key", "topic", "headers")
+RECORD_COLUMNS = ("value", "key", "topic", "headers")
 _TEXT = (StringType, VarcharType, CharType)
 _BYTES = (BinaryType, *_TEXT)
 _ARROW_BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
@@ -86,9 +86,9 @@ def check_schema(
                 remedy=f"cast it: .withColumn({field.name!r}, col({field.name!r}).cast(...))"
                 + (", or rename it, and it becomes a field of the value" if format else ""),
             )
-        if not format and field.name not in _RECORD_COLUMNS:
+        if not format and field.name not in RECORD_COLUMNS:
             raise RequestError(
-                f"a record has no place for column {field.name!r}: it has {', '.join(_RECORD_COLUMNS)}",
+                f"a record has no place for column {field.name!r}: it has {', '.join(RECORD_COLUMNS)}",
                 remedy='drop the column; or write whole rows as values: .option("format", "json"), or "msgpack"',
             )
         if format and field.name in _value_names(names, format):
@@ -102,6 +102,8 @@ def check_schema(
         raise RequestError(
             f"the rows have a column 'topic', and option topic is {topic!r}", remedy="drop one of the two"
         )
+    if format == "rows" and not topic:
+        raise RequestError("rows of a schema have one topic, and option topic is not given", remedy="name it")
     if "topic" not in names and not topic:
         raise RequestError(
             "the rows have no topic: neither option topic nor a column 'topic' is given",
@@ -123,7 +125,13 @@ def _expected(name: str, kind: DataType, format: str) -> str:  # noqa: A002
 
 def _value_names(names: list[str], format: str) -> list[str]:  # noqa: A002
     """Return the columns that form the value."""
-    return [name for name in names if (name not in _RECORD_COLUMNS or name == "value") and (format or name == "value")]
+    return [name for name in names if (name not in RECORD_COLUMNS or name == "value") and (format or name == "value")]
+
+
+def value_columns(schema: StructType, format: str) -> StructType:  # noqa: A002  # the option's name
+    """Return the columns that form the value."""
+    names = _value_names(schema.fieldNames(), format)
+    return StructType([field for field in schema.fields if field.name in names])
 
 
 class Rows:
@@ -145,17 +153,21 @@ class Rows:
         block_bytes: int = _MIB,
         partition: int = 0,
         filled_in: Sequence[str] = (),
+        required: Sequence[str] = (),
     ) -> None:
         """Take rows of ``schema``; ``topic``: their topic, "" = that of their column.
 
         ``record_bytes_max``: the cluster's limit for value, key and headers of one record. ``partition``: the number in
-        errors. ``filled_in``: as for :func:`check_schema`. Raises RequestError as :func:`check_schema`.
+        errors. ``filled_in``: as for :func:`check_schema`. ``required``: columns that are never null.
+
+        Raises RequestError as :func:`check_schema`.
         """
         check_schema(schema, topic, format, filled_in)
         self.count = 0
         """The number of pushed rows."""
         self._topic = topic
         self._format = format
+        self._required = required
         self._filled_in = [name for name in schema.fieldNames() if name in filled_in]
         names = [name for name in schema.fieldNames() if name not in filled_in]
         self._value_names = _value_names(names, format)
@@ -206,6 +218,12 @@ class Rows:
         if self._filled_in:
             batch = batch.drop_columns(self._filled_in)
         names = batch.schema.names
+        for name in self._required:
+            if batch.column(name).null_count:
+                raise RequestError(
+                    f"column {name!r} is null, and the field of the topic's rows is not",
+                    remedy=f'fill it, or leave the row out: .where("{name} is not null")',
+                )
         if self._format:
             value = encode(batch.select(self._value_names), self._format)
         else:

@@ -36,7 +36,8 @@ from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.records import table_options
 from viewstamp.spark.remedies import remedies
-from viewstamp.spark.rows import Rows, check_schema
+from viewstamp.spark.rows import Rows, check_schema, value_columns
+from viewstamp.spark.typed_rows import check_written
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -220,6 +221,9 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
     if options.topic and known not in _known_topics:
         link.run(_find_topic, link.client, options.topic)
         _known_topics.add(known)
+    if options.format == "rows":
+        with remedies():
+            check_written(value_columns(schema, "rows"), link.run(link.client.get_schema, options.topic))
     allowed = options.cluster, sink, link.token
     if sink and link.token and allowed not in _allowed:
         # An ABORT of a run without attempts has no effect. Without this check each task would fail several times.
@@ -272,6 +276,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
             return Staged(target, partition, None)
         try:
             limit = link.client.record_bytes_max
+            required = link.run(_required, link.client, options)
             rows = Rows(
                 schema,
                 options.topic,
@@ -280,6 +285,7 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
                 block_bytes=min(_BLOCK_BYTES, limit),
                 partition=partition,
                 filled_in=options.filled_in,
+                required=required,
             )
             for batch in itertools.chain([first], iterator):
                 for topic, columns in rows.push(batch):
@@ -291,6 +297,13 @@ def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: I
             with _only_helps("dropping what a task staged"):
                 link.run(attempt.abort, timeout=_CLEANING_SECONDS)
             raise
+
+
+async def _required(client: Client, options: SinkOptions) -> list[str]:
+    """Return the columns that have to have a value in each row. A schema only becomes wider, so none is added later."""
+    if options.format != "rows":
+        return []
+    return [field.name for field in (await client.get_schema(options.topic)).fields if not field.is_nullable]
 
 
 def _check_creates_no_table(schema: StructType) -> None:

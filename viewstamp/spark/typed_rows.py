@@ -1,4 +1,4 @@
-"""The option ``rows``: the fields of a topic's rows as columns with types.
+"""The fields of a topic's rows as columns with types: the option ``rows`` of a read, and ``format=rows`` of a write.
 
 | field | Spark |
 | --- | --- |
@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
+    CharType,
     DataType,
     DoubleType,
     FloatType,
@@ -32,15 +33,17 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
-from viewstamp.errors import ConfigError, FrameError
+from viewstamp.errors import ConfigError, FrameError, RequestError
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import arrow_schema, spark_schema
+from viewstamp.spark.rows import RECORD_COLUMNS
 from viewstamp.wire.row_schema import RowField, RowSchema
 
-__all__ = ["as_rows", "row_columns", "with_rows"]
+__all__ = ["as_rows", "check_written", "row_columns", "with_rows"]
 
 _FIELD: Final = "viewstamp.field"
 """The key of a field's text in the metadata of its column."""
@@ -90,6 +93,41 @@ def with_rows(options: SourceOptions, schema: StructType) -> SourceOptions:
             remedy="leave out .schema(...), and choose columns with select(...)",
         )
     return replace(options, row_schema=", ".join(each.metadata[_FIELD] for each in fields))
+
+
+def check_written(columns: StructType, schema: RowSchema) -> None:
+    """Check on the driver that columns are the fields of rows of a schema. Raises RequestError.
+
+    ``columns`` are those of the value. A field with the name of another column of a record cannot be written, because
+    a column of this name is taken for the key, the headers or the topic of the record.
+    """
+    for name in (field.name for field in schema.fields if field.name in RECORD_COLUMNS and field.name != "value"):
+        raise RequestError(
+            f"the topic's rows have a field {name!r}, and the sink takes the column {name!r} for that of the record",
+            remedy="append such rows with a client: append_rows",
+        )
+    fields = {field.name: field for field in schema.fields}
+    for column in columns.fields:
+        field = fields.pop(column.name, None)
+        if field is None:
+            raise RequestError(
+                f"column {column.name!r} is no field of the topic's rows: {schema.text}",
+                remedy="drop or rename the column, or add the field: viewstamp topic configure",
+            )
+        wanted = _TYPES[field.type][0]
+        is_text = isinstance(wanted, StringType) and isinstance(column.dataType, VarcharType | CharType)
+        if column.dataType != wanted and not is_text:
+            raise RequestError(
+                f"column {column.name!r} is {column.dataType.simpleString()}, and the field of the topic's rows is"
+                f" {field.type}",
+                remedy=f'cast it: .withColumn("{column.name}", col("{column.name}").cast("{wanted.simpleString()}"))',
+            )
+    for field in fields.values():
+        if not field.is_nullable:
+            raise RequestError(
+                f"the rows have no column {field.name!r}, which is {field.type} and not null in the topic's rows",
+                remedy="add the column",
+            )
 
 
 def as_rows(options: SourceOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
