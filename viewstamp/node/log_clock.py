@@ -3,11 +3,11 @@
 Log time decides when leases, sessions and timers end and which records ``--retain-age`` deletes. It never goes back.
 So a leader whose clock is years ahead would move it there for ever. Two rules prevent that:
 
-1. *Bounded.* Every member reports its wall clock to every other one, when a connection is made and once a second
-   (``health.digests``). A report is extrapolated with this machine's uptime. The *reference* is the largest time that a
-   majority of the voters has reached, in both halves of a joint membership. So at least one right clock has reached it,
-   if a majority of the clocks is right. A record is stamped at most ``bound_seconds`` away from the reference, in
-   either direction.
+1. *Bounded.* Every member reports its wall clock to every other one, when a connection is made and once a second, or
+   every four seconds in an idle group other than 0 (``health.digests``). A report is extrapolated with this machine's
+   uptime. The *reference* is the largest time that a majority of the voters has reached, in both halves of a joint
+   membership. So at least one right clock has reached it, if a majority of the clocks is right. A record is stamped at
+   most ``bound_seconds`` away from the reference, in either direction.
 2. *Always advancing.* While the last record is later than the bounded clock, log time advances at half the rate of
    real time. So leases and retention go on, and the lead shrinks.
 
