@@ -113,9 +113,11 @@ class ViewstampError(Exception):
       message: the failure, with its values, in one sentence without a capital letter or a full stop.
       remedy: the next step, in the same form; "" = none is known.
       exit_code: the exit code of the ``viewstamp`` command if this error ends it.
+      is_refusal: whether a node refused a connection with this error, so that node answers.
     """
 
     exit_code = 1
+    is_refusal = False
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(message)

@@ -12,6 +12,7 @@ from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.router import Router
 from viewstamp.errors import UnavailableError
 from viewstamp.ids import NodeId, Position, Stream
+from viewstamp.node import ordered_reads
 from viewstamp.node.group import Group
 from viewstamp.node.order_waits import OrderWaits
 from viewstamp.node.ordering import Ordering
@@ -124,6 +125,11 @@ def deaf_to_orders() -> AbstractContextManager[None]:
     return patched(OrderWaits, on_order=lambda self, group: None)
 
 
+def deaf_to_records() -> AbstractContextManager[None]:
+    """A reader whose node has the order before the records looks again when an ORDER is applied, or its wait is over."""
+    return patched(ordered_reads, _lacks_records=lambda cover: False)
+
+
 ORDERED_APPEND_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -135,6 +141,7 @@ ORDERED_APPEND_MUTANTS = {
         ("ordered-when-asked", "a stream is ordered a round trip after its record is durable", ordered_when_asked),
         ("order-not-told", "an ORDER is applied a tick late where callers wait", order_not_told),
         ("deaf-to-orders", "callers that wait do not look when an ORDER is applied", deaf_to_orders),
+        ("deaf-to-records", "readers do not look when the records of known positions come", deaf_to_records),
         ("one-request-for-each-caller", "each ordered append sends a request", one_request_for_each_caller),
     )
 }

@@ -1243,6 +1243,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
     ),
     Record(
+        "deaf-to-records",
+        Case(
+            "tests/node/test_ordered_reads.py::test_a_reader_waits_for_records_too_while_the_order_is_ahead_of_them_here"
+        ),
+    ),
+    Record(
         "one-request-for-each-caller",
         Case("tests/node/test_ordered_appends.py::test_one_request_serves_all_callers_of_a_stream"),
     ),

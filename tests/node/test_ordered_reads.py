@@ -14,6 +14,11 @@ from viewstamp.client.aio import Client
 from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.results import SpreadRecord, SpreadTopicInfo
 from viewstamp.errors import RequestError, TrimmedError
+from viewstamp.ids import GlobalPosition, NodeId, Position, TopicId
+from viewstamp.node import ordered_reads
+from viewstamp.node.order_queries import Cover
+from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.ordering import GlobalRun
 
 
 async def ordered(client: Client, topic: str, records: int) -> SpreadTopicInfo:
@@ -58,6 +63,38 @@ async def test_the_records_of_all_streams_are_read_in_one_order(tmp_path: Path) 
         await append(client, topic, 2, b"b3")
         assert (await late)[:1] == (6,)
         await following.aclose()
+
+
+def _cover(end: int, *runs: GlobalRun) -> Cover:
+    position = GlobalPosition(1)
+    return Cover(TopicId(1), Position(1), Position(end), runs, known_to=position, kept_from=position)
+
+
+async def test_a_reader_waits_for_records_too_while_the_order_is_ahead_of_them_here(tmp_path: Path) -> None:
+    """A group's record without an ORDER wakes a reader if a known position has no record here yet, and only then."""
+    ahead = _cover(3, GlobalRun(1, GlobalPosition(1), Position(1), 4))
+    level = _cover(5, GlobalRun(1, GlobalPosition(1), Position(1), 4))
+    assert ordered_reads._lacks_records(ahead)
+    assert not ordered_reads._lacks_records(level) and not ordered_reads._lacks_records(_cover(1))
+    async with Spreading(tmp_path, 1) as group:
+        await group.run()
+        placed = await group.established("s1")
+        node = group.nodes[NodeId("n1")]
+        hosted = node.groups[placed]
+        waits = node.order_waits
+
+        async def waiting(cover: Cover) -> None:
+            further = hosted.reading if ordered_reads._lacks_records(cover) else None
+            await waits.wait_moved(placed, further=further)
+
+        both = [asyncio.ensure_future(waiting(cover)) for cover in (ahead, level)]
+        await asyncio.sleep(0)
+        applied = asyncio.get_running_loop().create_future()
+        hosted.propose(build_batch([b""], kind=Kind.OPEN_SESSION), applied.set_result)
+        await applied
+        await asyncio.wait_for(both[0], 60)
+        assert not both[1].done(), "nothing was ordered"
+        both[1].cancel()
 
 
 async def test_large_batches_are_read_one_at_a_time_and_what_was_trimmed_is_named(tmp_path: Path) -> None:

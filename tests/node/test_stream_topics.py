@@ -275,3 +275,15 @@ async def test_a_token_without_a_right_on_a_spread_topic_does_not_see_it(tmp_pat
             await caller.hello(token=text)
             refused = await caller.ask(FrameKind.DESCRIBE_SPREAD, name="orders", stale=True)
             assert "lacks the right" in error_from(refused.body).message
+
+
+async def test_a_node_that_does_not_host_a_group_is_not_named_among_those_that_do_not_answer(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client(connect_timeout=0.3)
+        placed = await group.established("s1", nodes=("n3",))
+        await client.create_spread_topic("orders", 1)
+        await group.have_streams(placed, "orders.1", nodes=("n3",))
+        await group.stop("n3")
+        with pytest.raises(NoQuorumError, match=r"no majority: n3 does not answer; nothing was written"):
+            await client.append("orders", b"one", timeout=2)

@@ -66,6 +66,7 @@ async def test_each_request_of_a_spread_topic_needs_its_right(tmp_path: Path) ->
             "ordered": (lambda client: client.append("orders", b"c", stream=2, ordered=True), "writer admin"),
             "read": (lambda client: read(client), "reader admin"),
             "read a stream": (lambda client: read(client, 2), "reader admin"),
+            "position": (lambda client: client.find_global_position("orders", receipt), "writer reader admin"),
             "describe": (lambda client: client.describe_spread_topic("orders"), "writer reader admin"),
             "configure": (lambda client: client.configure_spread_topic("orders", retain_bytes=1 << 20), "admin"),
             "trim": (lambda client: client.trim_spread_topic("orders", 1), "admin"),

@@ -311,7 +311,7 @@ class Link:
             proves=bool(directories),
             group=group,
         )
-        self._opening = Opening(hello.to_map(), self.address, refused=error_from)
+        self._opening = Opening(hello.to_map(), self.address, refused=_refusal)
         sent_at = self._runtime.time()
         self._wire.send(self._opening.frame)
         welcome = await self._welcome
@@ -457,6 +457,13 @@ class Link:
         if ready and not self._is_due:
             self._is_due = True
             self._runtime.call_soon(self._write)
+
+
+def _refusal(body: Mapping[str, Any]) -> ViewstampError:
+    """Return the error that a REFUSED stands for. The node answers, so a client must not say that it is away."""
+    error = error_from(body)
+    error.is_refusal = True
+    return error
 
 
 def _proof(welcome: Welcome, directories: Directories) -> list[Buffer]:

@@ -80,6 +80,8 @@ class ConnectionPool:
         """By address: how many links in a row were brief."""
         self._away: set[str] = set()
         """Addresses at which the last attempt to connect had no answer."""
+        self._strangers: set[str] = set()
+        """Addresses of nodes that do not serve this group, as they said last: no members of it, or its log failed."""
         self._is_closed = False
 
     def unanswered(
@@ -93,6 +95,7 @@ class ConnectionPool:
         """Return the error for a request that was not answered in time; see ``errors.unanswered``."""
         # A node may be known by several addresses. It counts as away only if none of them answers.
         known = [address for address in self.addresses.all if self.addresses.is_member(address)] or self.addresses.all
+        known = [address for address in known if address not in self._strangers] or known
         names = {address: self._roster.name(address) or self.addresses.name(address) for address in known}
         here = {name for address, name in names.items() if address not in self._away}
         members = set(names.values())
@@ -170,10 +173,14 @@ class ConnectionPool:
             )
             try:
                 connection = NodeConnection(self._runtime, await self._links().find(self._runtime, wanted))
-            except PeerError:
-                self._away.discard(address)
+            except ViewstampError as error:
+                if error.is_refusal or isinstance(error, PeerError):
+                    self._away.discard(address)
+                if error.is_refusal and type(error) is UnavailableError and self._group:
+                    self._strangers.add(address)
                 raise
             self._away.discard(address)
+            self._strangers.discard(address)
             connection.closed.add_done_callback(lambda _: self._note_end(connection))
             if self._is_closed:
                 connection.abort()

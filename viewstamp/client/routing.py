@@ -187,7 +187,9 @@ class Addresses:
 
     def name(self, address: str) -> str:
         """Return the name of the node at an address; if it is not known, the address."""
-        return name_of(self._learnt.get(address) or self._met.get(address) or address)
+        if (known := self._learnt.get(address) or self._met.get(address)) or self._group_0 is None:
+            return name_of(known or address)
+        return self._group_0.name(address)
 
     def of(self, node: str) -> list[str]:
         """Return every address, those of the member with this id or name first."""

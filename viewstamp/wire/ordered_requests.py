@@ -14,7 +14,7 @@ _POSITION = Range(1, remedy="positions begin at 1")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 
 
-@request(FrameKind.WAIT_ORDERED, needs=Need(Right.APPEND, topic="stream"))
+@request(FrameKind.WAIT_ORDERED, needs=Need(Right.READ, Right.APPEND, topic="stream"))
 class WaitOrdered(RequestBody):
     """Wait until a record of a stream has a global position. Sent to the leader of the group of the stream.
 
