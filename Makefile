@@ -101,6 +101,12 @@ mutants: $(VENV)/.dev ## plant each known mistake and show what finds it (ARGS="
 fuzz: $(VENV)/.dev ## every decoder against spoilt bytes, some minutes, other bytes each time (ARGS="tests/fuzz/test_disk.py")
 	@VIEWSTAMP_SOAK=1 $(PY) -m pytest $(if $(ARGS),$(ARGS),tests/fuzz)
 
+ifneq ($(WHAT),)
+ifeq ($(filter append,$(WHAT))$(wildcard benchmarks/$(WHAT).py benchmarks/$(WHAT)/__main__.py),)
+$(error no benchmark is named $(WHAT): take append, or the name of a program in benchmarks, such as commands or latency)
+endif
+endif
+
 bench: $(VENV)/.installed $(if $(filter append backup groups parts rounds scale snapshot sync_threads growth,$(WHAT)),,$(VENV)/.peers) $(if $(filter-out latency growth scale,$(or $(WHAT),latency)),,$(VENV)/.plot) ## measure all against peers, 40 minutes (ARGS="--rows append-64"; or WHAT=append, commands, growth, latency, parts, rounds, ...)
 	@$(PY) -m compileall -q viewstamp benchmarks  # As an installer does; else each start of a node compiles its modules.
 	@$(PY) -m $(if $(filter append,$(WHAT)),viewstamp bench append,benchmarks$(if $(WHAT),.$(WHAT))) $(ARGS)

@@ -8,7 +8,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DURATION_UNITS", "SIZE_UNITS", "parse_duration", "parse_size", "show_duration", "show_size"]
+__all__ = [
+    "DURATION_UNITS",
+    "SIZE_UNITS",
+    "parse_duration",
+    "parse_size",
+    "rounded_size",
+    "show_duration",
+    "show_size",
+]
 
 SIZE_UNITS: Final = {
     "B": 1,
@@ -84,6 +92,12 @@ def show_size(count: int) -> str:
         return "0"
     number, unit = min((count // size, unit) for unit, size in SIZE_UNITS.items() if count % size == 0)
     return f"{number}{unit}"
+
+
+def rounded_size(count: int) -> str:
+    """Return bytes that were counted as text for people, such as ``610.5 KiB``; settings are shown exactly."""
+    unit = next((unit for unit in ("MiB", "KiB") if count >= SIZE_UNITS[unit]), "")
+    return f"{count / SIZE_UNITS[unit]:,.1f} {unit}" if unit else f"{count} B"
 
 
 def show_duration(milliseconds: float) -> str:

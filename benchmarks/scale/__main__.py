@@ -90,7 +90,8 @@ def check(costs: Costs, measured: dict[tuple[int, bool], int], repeats: int) -> 
                 "client_cores": round(got.clients, 2),
             }
         )
-        say(f"{found[-1]}")
+        of = f"{groups} groups, {found[-1]['appends']} appends"
+        say(f"{of}: {real:,}/s measured, {found[-1]['simulated']:,}/s simulated")
     return found
 
 
@@ -117,7 +118,8 @@ def points_of(counts: Sequence[int], options: argparse.Namespace, costs: Costs) 
             idle=best(load(0, is_ordered=False, seconds=1.0), costs, options.repeats),
         )
         points.append(point)
-        say(f"{point}")
+        per_second = round(point.durable.per_second), round(point.ordered.per_second)
+        say(f"{nodes} nodes: {per_second[0]:,} durable and {per_second[1]:,} ordered appends/s")
     return points
 
 

@@ -79,9 +79,9 @@ def test_a_topic_becomes_keyed_and_its_keys_are_found(address: str, capfd: pytes
     assert json.loads(capfd.readouterr().out.partition("ready\n")[2])["keyed"]["dumped_end"] == 1
     run(address, "topic", "describe", "prices")
     shown = table(capfd.readouterr().out)
-    assert shown[2] == ["keyed topic", "dumped to", "ranges", "runs", "rows", "bytes", "next dump", "archivist"]
-    assert shown[3][-2].startswith("at 16MiB, has ")
-    assert shown[3][-1] == "idle"
+    assert shown[2] == ["keyed topic", "dumped to", "ranges", "runs", "rows", "size"]
+    assert " ".join(shown[4]).startswith("the next dump of prices is due when 16MiB of log wait (now ")
+    assert " ".join(shown[5]) == "the archivist is idle"
     run(address, "get", "prices", "ACME")
     assert capfd.readouterr().out == "17.35\n"
     run(address, "get", "prices", "INIT", "--output", "json")
@@ -98,6 +98,9 @@ def test_a_topic_becomes_keyed_and_its_keys_are_found(address: str, capfd: pytes
         run(address, "scan", "prices", *options)
         assert capfd.readouterr().out == expected
     run(address, "scan", "prices", "--prefix", "A", "--to", "B", code=2)
+    capfd.readouterr()
+    run(address, "scan", "prices", "--from", "B", "--to", "A", code=2)
+    assert "--to 'A' is not behind --from 'B'" in capfd.readouterr().err
     run(address, "topic", "create", "parts", "--streams", "2", "--keyed", code=2)
 
 
@@ -164,3 +167,15 @@ def test_a_trio_program_finds_keys(address: str) -> None:
                 return [found.value, *[record.value async for record in client.scan("levels", "a", "c")]]
 
     assert trio.run(main) == [b"2", b"2"]
+
+
+def test_a_topic_without_an_archive_is_created_and_not_keyed(capfd: pytest.CaptureFixture[str]) -> None:
+    with in_thread(lambda: viewstamp.local_cluster(nodes=1)) as held:
+        address = held.held.address("n1")
+        for _ in range(2):
+            run(address, "topic", "create", "prices", "--keyed", code=5)
+            said = capfd.readouterr().err
+            assert "topic 'prices' exists now, and is not keyed: n1 leads, and" in said
+            assert "then give the same command again" in said
+        run(address, "topic", "configure", "prices", "--archive")
+        assert "n1 leads, and cannot archive yet: it has no [archive] directory or url" in capfd.readouterr().err

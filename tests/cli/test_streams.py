@@ -93,7 +93,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         "first_position": 1,
     }
     assert run("topic", "create", "orders", "--streams", "3") == topic
-    assert "exists with the streams 3, not 4" in run("topic", "create", "orders", "--streams", "4", code=5)["message"]
+    assert "exists with 3 streams, not 4" in run("topic", "create", "orders", "--streams", "4", code=5)["message"]
     assert "is spread over 3 streams" in run("topic", "create", "orders", code=5)["message"]
     assert run("actor", "spread", "tally") == {"name": "tally", "groups": [first, second], "slots": 4096}
     assert "is spread with the groups" in run("actor", "spread", "tally", "--groups", f"{first}", code=5)["message"]
@@ -102,6 +102,8 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     (listed,) = run("actor", "list")["actors"]
     assert (listed["instances"], listed["groups"], listed["missing_groups"]) == (4, [first, second], [])
     assert run("topic", "create", "bills", "--streams", "2", "--groups", f"{second}")["groups"] == [second, second]
+    named = run("topic", "create", "named", "--streams", "2", "--groups", "group-1,s1")
+    assert named["groups"] == [second, first]
     run("topic", "create", "plain")
     assert "--groups needs --streams" in run("topic", "create", "more", "--groups", "7", code=2)["message"]
     assert (
@@ -110,7 +112,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     )
     listed = run("topic", "list")
     assert [each["name"] for each in listed["topics"]] == ["plain"]
-    assert [each["name"] for each in listed["spread_topics"]] == ["orders", "bills"]
+    assert [each["name"] for each in listed["spread_topics"]] == ["orders", "bills", "named"]
     asyncio.run(append(directory, "orders", 2, b"one", b"two"))
     described = run("topic", "describe", "orders")
     assert [(each["stream"], each["group"], each["last_position"]) for each in described["streams"]] == [
@@ -172,11 +174,16 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert (
         "is sealed; nothing was written" in run("append", "bills", str(lines_file), "--stream", "2", code=5)["message"]
     )
-    assert [each["phase"] for each in run("topic", "describe", "bills")["streams"]][:2] == ["open", "sealed"]
+    ended = run("topic", "describe", "bills")["streams"]
+    assert [(each["phase"], each.get("into")) for each in ended] == [("open", None), ("sealed", 1)]
+    no_archive = run("archive", "run", "bills", code=5)
+    assert "need a topic without streams" in no_archive["remedy"]
     capfd.readouterr()
     for arguments, lines in (
         (["stream", "seal", "bills", "2"], [f"stream 2 of bills is sealed behind position {last};"]),
         (["topic", "describe", "bills"], ["stream 2 is sealed: its keys go to stream 1"]),
+        (["topic", "describe", "named"], ["no record of named has a position"]),
+        (["group", "list"], ["group  state        founders  name"]),
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
         (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 ", "records 1 to 6 of orders have"]),
         (["read", "orders", "--output", "table", "--from", "6"], ["6  "]),

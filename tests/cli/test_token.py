@@ -90,6 +90,9 @@ def test_a_token_allows_what_its_roles_say_until_it_is_revoked(
     assert len(away("token", "list", token=admin["token"])["tokens"]) == 2
     assert "leader" in away("status", token=writer["token"])
     assert "leader" in away("status")
+    stranger = away("doctor", token="")
+    assert [(each["code"], each["severity"]) for each in stranger["findings"]] == [("no_token", "warning")]
+    assert away("doctor", token=writer["token"])["healthy"]
 
     async def revoke_meanwhile() -> None:
         options = ClientOptions(timeout=10, token=writer["token"])

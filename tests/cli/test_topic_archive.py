@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.cli.test_sink import table
 from tests.client.cluster import Cluster
 from tests.in_thread import in_thread
 from viewstamp.cli import main
-from viewstamp.cli.topic_archive import archived_table
+from viewstamp.cli.topic_archive import archived_table, archivist_lines
 from viewstamp.client.results import ArchivedInfo, ArchiveInfo, TopicInfo
 from viewstamp.ids import Position
 
@@ -57,7 +58,8 @@ def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.
     run(cluster, "topic", "describe", "orders")
     shown = table(capsys.readouterr().out)
     assert shown[1][-1] == "archive, 90d"
-    assert shown[2] == [*("archived from", "to", "runs", "bytes", "oldest", "waiting for", "next run", "archivist")]
+    assert shown[2] == [*("archived from", "to", "runs", "bytes", "oldest", "waiting for")]
+    assert "the archivist is " in " ".join(shown[-1])
     run(cluster, "topic", "configure", "orders", "--no-archive", "--output", "json")
     assert "archive" not in json.loads(capsys.readouterr().out)
 
@@ -100,11 +102,21 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
         archived=part,
     )
     failing = {"state": "failing", "topic": "orders", "reason": "no space"}
-    assert archived_table(info, failing, now)[1] == [
-        [1, 500, 3, 5 * 1024 * 1024, "3d", "90s", "unknown", "failing: no space"]
-    ]
+    assert archived_table(info, now)[1] == [[1, 500, 3, 5 * 1024 * 1024, "3d", "90s"]]
+
+    def lines(archivist: dict[str, object]) -> list[str]:
+        return archivist_lines([info], archivist, now)
+
+    assert lines(failing) == ["the next run of orders is due at an unknown time", "the archivist is failing: no space"]
     waits = {**failing, "run_bytes": 256 * 1024 * 1024, "wait_seconds": 7290.0}
-    assert archived_table(info, waits, now)[1][0][-2] == "in 2h, or at 256MiB, has 3MiB"
-    assert archived_table(info, {**waits, "wait_seconds": 90.0}, now)[1][0][-2] == "now"
-    assert archived_table(info, {**failing, "topic": "trades"}, now)[1][0][-1] == "idle"
-    assert archived_table(info, {}, now)[1][0][-1] == "unknown"
+    assert lines(waits)[0] == "the next run of orders is due in 2h, or when 256MiB of log wait (now 3.0 MiB)"
+    assert lines({**waits, "wait_seconds": 90.0})[0] == "the next run of orders is due now"
+    assert lines({**failing, "topic": "trades"})[1] == "the archivist is idle"
+    assert lines({})[1] == "the archivist is unknown"
+    requested = replace(info, archive=None)
+    assert archivist_lines([requested], {}, now) == ["the archivist works on request"]
+    trades = replace(info, name="trades", archived=None)
+    assert archivist_lines([requested, trades], {**failing, "topic": "trades"}, now) == [
+        "the archivist works on request for orders",
+        "the archivist is failing for trades: no space",
+    ]

@@ -440,7 +440,8 @@ def test_keyed_topics_that_a_node_cannot_read_or_hold_are_reported() -> None:
     assert look(node("n1", key_table_bytes=96 * MIB, **bounds)) == []
     full = only(look(node("n1", key_table_bytes=97 * MIB, **bounds)), "undumped_keys")
     assert full.sentence == (
-        "n1 holds 97MiB of records of keyed topics that are in no file; from 128MiB on, records cannot be found by key"
+        "n1 holds 97.0 MiB of records of keyed topics that are in no file; from 128MiB on, records cannot be found by"
+        " key"
     )
 
 
@@ -556,6 +557,14 @@ def test_new_certificate_that_is_not_used_is_reported() -> None:
 
 def test_insecure_network_is_reported() -> None:
     assert only(look(node("n2", insecure_network=True)), "insecure_network").node == "n2"
+
+
+def test_nodes_that_show_only_what_everybody_may_see_are_not_called_healthy() -> None:
+    strangers = [{**node(name), "commit_index": None} for name in NAMES]
+    finding = only(look(*strangers), "no_token")
+    assert (finding.node, finding.severity) == ("", "warning")
+    starting = [{**node(name), "commit_index": None, "lifecycle": "bootstrapping"} for name in NAMES]
+    assert "no_token" not in [each.code for each in look(*starting)]
 
 
 def test_a_store_of_archived_records_that_cannot_be_used_is_reported() -> None:

@@ -126,7 +126,7 @@ def deaf_to_orders() -> AbstractContextManager[None]:
 
 
 def deaf_to_records() -> AbstractContextManager[None]:
-    """A reader whose node has the order before the records looks again when an ORDER is applied, or its wait is over."""
+    """A reader whose node has the order before the records does not look again when they come."""
     return patched(ordered_reads, _lacks_records=lambda cover: False)
 
 

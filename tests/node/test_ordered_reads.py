@@ -75,7 +75,8 @@ async def test_a_reader_waits_for_records_too_while_the_order_is_ahead_of_them_h
     ahead = _cover(3, GlobalRun(1, GlobalPosition(1), Position(1), 4))
     level = _cover(5, GlobalRun(1, GlobalPosition(1), Position(1), 4))
     assert ordered_reads._lacks_records(ahead)
-    assert not ordered_reads._lacks_records(level) and not ordered_reads._lacks_records(_cover(1))
+    assert not ordered_reads._lacks_records(level)
+    assert not ordered_reads._lacks_records(_cover(1))
     async with Spreading(tmp_path, 1) as group:
         await group.run()
         placed = await group.established("s1")

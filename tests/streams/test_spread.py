@@ -116,8 +116,8 @@ def test_a_second_copy_finds_the_topic_and_a_late_one_does_not_change_its_groups
         assert topics(log) == before
         assert log.machine.query(FreeGroupsQuery(1)) == [first]
     for other, message in (
-        (spread_over("orders", first), "exists with the streams 2, not 1"),
-        (spread_over("orders", first, second, slots=9), "exists with the slots 4096, not 9"),
+        (spread_over("orders", first), "exists with 2 streams, not 1"),
+        (spread_over("orders", first, second, slots=9), "exists with 4096 slots, not 9"),
         (spread_over("orders", second, first, are_named=True), r"exists with the groups \[1, 5\], not \[5, 1\]"),
         (spread_over("orders", first, second, retain_seconds=9), "retain_seconds 0, not 0 and 9"),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -9,11 +11,11 @@ import typer
 from viewstamp.cli.archive_export import export
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
-from viewstamp.cli.topic_archive import archivist_of, described_archive, keyed_table, settings_table
+from viewstamp.cli.topic_archive import archivist_lines, archivist_of, described_archive, keyed_table, settings_table
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.local.find import find_cluster
-from viewstamp.quantities import show_duration, show_size
-from viewstamp.terminal.output import Output, print_json, print_table
+from viewstamp.quantities import rounded_size, show_duration
+from viewstamp.terminal.output import Output, fitted, print_json, print_table
 from viewstamp.wire.archive_requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
@@ -103,7 +105,15 @@ def log(
         )
         return
     rows = [
-        (each.id, each.topic, each.first_position, each.last_position, each.state, show_size(each.bytes), _delay(each))
+        (
+            each.id,
+            each.topic,
+            each.first_position,
+            each.last_position,
+            each.state,
+            rounded_size(each.bytes),
+            _delay(each),
+        )
         for each in runs
     ]
     heads = ["run", "topic", "first", "last", "state", "size", "delay"]
@@ -115,7 +125,9 @@ def log(
         heads = ["run of keys", "topic", "first", "last", "state", "size", "rows", "made by"]
         print_table(heads, [_key_row(each) for each in key_runs])
     if keyed:
-        print_table(*keyed_table(keyed, archivist))
+        print_table(*keyed_table(keyed))
+        for line in archivist_lines(keyed, archivist, round(time.time() * 1e6)):
+            print(fitted(line, sys.stdout, indent="  "))
 
 
 @app.command()
@@ -185,7 +197,9 @@ def orphans(
         print_json({"orphans": [{"id": run, "bytes": size} for run, size in found.items()], "removed": remove})
         return
     state = "removed" if remove else "unused"
-    print_table(["run", "size", "file"], [(run, show_size(size), state) for run, size in found.items()], empty="none")
+    print_table(
+        ["run", "size", "file"], [(run, rounded_size(size), state) for run, size in found.items()], empty="none"
+    )
 
 
 async def _list(client: Client, topic: str, timeout: float) -> tuple[list[RunInfo], list[KeyRunInfo]]:
@@ -202,7 +216,7 @@ def _key_row(run: KeyRunInfo) -> tuple[object, ...]:
         run.first_position,
         run.last_position,
         run.state,
-        show_size(run.bytes),
+        rounded_size(run.bytes),
         run.records,
         made_by,
     )

@@ -110,7 +110,7 @@ def list_groups(
         print_json({"groups": [_described(group) for group in groups]})
         return
     rows = [(str(each.id), _state(each), _few(each.founders), _few(each.streams)) for each in groups]
-    print_table(["group", "state", "founders", "streams"], rows, empty="no groups but group 0")
+    print_table(["group", "state", "founders", "name"], rows, empty="no groups but group 0")
     for each in groups:
         if each.missing:
             print(f"group {each.id} waits for {', '.join(each.missing)}")

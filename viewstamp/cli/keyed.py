@@ -55,6 +55,8 @@ def scan(
     """
     if prefix is not None and (start or end is not None):
         raise typer.BadParameter("--prefix names a range of keys: leave --from and --to out")
+    if end is not None and end.encode() <= start.encode():
+        raise typer.BadParameter(f"--to {end!r} is not behind --from {start!r}, so no key is between them")
     target = find_cluster(directory, cluster)
 
     async def copy() -> None:

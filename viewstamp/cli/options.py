@@ -133,8 +133,8 @@ def parse_ids(text: str) -> list[int]:
         return [int(each) for each in text.split(",") if each]
     except ValueError:
         raise typer.BadParameter(
-            f"--groups {text!r} are no ids of groups: give numbers with commas between them, as `viewstamp group list`"
-            " has them"
+            f"--groups {text!r} are no ids of groups: give ids or names with commas between them, as `viewstamp group"
+            " list` has them"
         ) from None
 
 

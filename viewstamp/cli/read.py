@@ -101,13 +101,15 @@ def read(
                 records = answer.value
             else:
                 records = client.read(topic, start, end=end, follow=follow, node=node, stream=stream)
-            async with aclosing(records):
-                async for record in records:
-                    printer.write(record if schema is None else as_json_row(schema, record))
-                    left -= 1
-                    if not left:
-                        break
-        printer.flush()
+            try:
+                async with aclosing(records):
+                    async for record in records:
+                        printer.write(record if schema is None else as_json_row(schema, record))
+                        left -= 1
+                        if not left:
+                            break
+            finally:
+                printer.flush()  # Also the records before one that is no row, or was trimmed.
 
     run_async(copy())
 

@@ -64,12 +64,18 @@ def _from_json(schema: RowSchema, line: bytes) -> dict[str, Any]:
         value = row.get(name)
         if isinstance(value, str) and kind in ("binary", "timestamp"):
             try:
-                row[name] = (
-                    base64.b64decode(value, validate=True) if kind == "binary" else datetime.fromisoformat(value)
-                )
+                row[name] = base64.b64decode(value, validate=True) if kind == "binary" else _time(value)
             except ValueError:
                 form = "base64" if kind == "binary" else "ISO 8601 with a time zone: 2013-07-01T12:00:00Z"
                 raise RequestError(
                     f"field {name} of a row is {brief_repr(value)}, which is no {kind}", remedy=f"write {form}"
                 ) from None
     return row
+
+
+def _time(text: str) -> datetime:
+    """Return a time with its zone. Raises ValueError."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return time

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, listed_ids
 from viewstamp.doctor.clocks import offset
-from viewstamp.doctor.status import log_size, nobody_leads, summary
+from viewstamp.doctor.status import is_stranger, log_size, nobody_leads, summary
 from viewstamp.local.find import find_cluster
 from viewstamp.local.target import ClusterTarget
-from viewstamp.terminal.output import Output, fitted, print_json, print_table
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 
 __all__ = [
     "STATUS_SECONDS",
@@ -60,6 +60,8 @@ def show(
         print_json(result)
     else:
         print_summary(result, with_processes=processes is not None)
+    if any(is_stranger(node) for node in result["nodes"]):
+        say("the nodes show the rest to callers with a token: --token-file FILE, or VIEWSTAMP_TOKEN")
     if not any(node["reachable"] for node in result["nodes"]):
         raise nobody_leads(result["nodes"], target.where, is_read=True)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,16 +23,24 @@ from viewstamp.cli.options import (
     parse_ids,
     size,
 )
-from viewstamp.cli.topic_archive import archived_table, archivist_of, described_archive, keyed_table
+from viewstamp.cli.topic_archive import (
+    archived_table,
+    archivist_lines,
+    archivist_of,
+    described_archive,
+    keyed_table,
+    why_no_archive,
+)
 from viewstamp.cli.topic_schema import read_schema, schema_table
 from viewstamp.errors import RequestError, UnavailableError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import show_duration, show_size
-from viewstamp.terminal.output import Output, print_json, print_table, say
+from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import SpreadTopicInfo, TopicInfo
+    from viewstamp.local.target import ClusterTarget
 
 __all__ = ["app", "describe_any"]
 
@@ -120,11 +130,13 @@ def create(
     keyed: KeyedOption = None,
     streams: Annotated[
         int | None,
-        typer.Option("--streams", metavar="N", min=1, help="Spread the records over N streams of groups."),
+        typer.Option("--streams", metavar="N", min=1, max=256, help="Spread the records over N streams of groups."),
     ] = None,
     groups: Annotated[
         str,
-        typer.Option("--groups", metavar="ID,...", help="The groups of the streams. [default: those with the fewest]"),
+        typer.Option(
+            "--groups", metavar="ID,...", help="Groups of the streams, by id or name. [default: those with the fewest]"
+        ),
     ] = "",
     directory: DirOption = None,
     cluster: ClusterOption = None,
@@ -143,10 +155,9 @@ def create(
             raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
         if schema is not None:
             raise typer.BadParameter("a topic with --streams cannot have a schema yet; leave --schema out")
-        chosen = parse_ids(groups)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
         topic = find_cluster(directory, cluster).ask(
-            lambda client: _create_spread(client, name, streams, chosen, settings, timeout)
+            lambda client: _create_spread(client, name, streams, groups, settings, timeout)
         )
         if output is Output.JSON:
             print_json(_described_spread(topic))
@@ -163,13 +174,23 @@ def create(
         )
         if text is not None:
             info = await client.set_schema(name, text, timeout=timeout)
-        return info if keyed is None else await client.configure_keyed(name, keyed, timeout=timeout)
+        if keyed is None:
+            return info
+        try:
+            return await client.configure_keyed(name, keyed, timeout=timeout)
+        except RequestError as error:
+            error.message = f"topic {name!r} exists now, and is not keyed: {error.message}"
+            error.remedy = f"{error.remedy}; then give the same command again"
+            raise
 
-    info = find_cluster(directory, cluster).ask(make)
+    target = find_cluster(directory, cluster)
+    info = target.ask(make)
     if output is Output.JSON:
         print_json(_described(info))
     else:
         print(f"topic {info.name} is ready")
+    if archive:
+        _say_why_no_archive(target, timeout)
 
 
 @app.command()
@@ -212,8 +233,11 @@ def configure(
         assert info is not None, "there is something to change"
         return info, streams
 
-    info, streams = find_cluster(directory, cluster).ask(change)
+    target = find_cluster(directory, cluster)
+    info, streams = target.ask(change)
     _print_described(info, streams, output)
+    if archive:
+        _say_why_no_archive(target, timeout)
 
 
 @app.command()
@@ -305,6 +329,12 @@ def describe(
     _print_described(info, streams, output, archivist)
 
 
+def _say_why_no_archive(target: ClusterTarget, timeout: float) -> None:
+    """Say that the leader cannot archive, because the settings of a topic are accepted all the same."""
+    if why := target.ask(lambda client: why_no_archive(client, timeout)):
+        say(why)
+
+
 def _print_described(
     info: TopicInfo | SpreadTopicInfo,
     streams: Sequence[TopicInfo],
@@ -322,16 +352,22 @@ def _print_described(
         if info.schema:
             print_table(*schema_table(info.schema))
         if info.keyed is not None:
-            print_table(*keyed_table([info], archivist or {}))
+            print_table(*keyed_table([info]))
+        now_us = round(time.time() * 1e6)
         if info.archived is not None and archivist is not None:
-            print_table(*archived_table(info, archivist, round(time.time() * 1e6)))
+            print_table(*archived_table(info, now_us))
+        if archivist is not None and (info.archived is not None or info.keyed is not None):
+            for line in archivist_lines([info], archivist, now_us):
+                print(fitted(line, sys.stdout, indent="  "))
     elif output is Output.JSON:
         described = {number: _described(each) for number, each in enumerate(streams, 1)}
+        heirs = {each.stream: each.into for each in info.closed}
         positions = [
             {
                 "stream": number,
                 "group": info.group_of(number),
                 "phase": info.phase_of(number),
+                **({"into": heirs[number]} if number in heirs else {}),
                 **each,
                 "follows": _follows(streams[number - 1], info),
             }
@@ -352,8 +388,11 @@ def _print_described(
             place = str(number), str(info.group_of(number))
             rows.append((*place, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
-        given = f"records {info.first_position} to {info.next_position - 1} of {info.name}"
-        print(f"{given} have a position; waiting ones get theirs soon")
+        if info.next_position > info.first_position:
+            given = f"records {info.first_position:,} to {info.next_position - 1:,} of {info.name}"
+            print(f"{given} have a position; waiting ones get theirs soon")
+        else:
+            print(f"no record of {info.name} has a position; waiting ones get theirs soon")
         if info.age_seconds:
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
         for ended in info.closed:
@@ -370,11 +409,12 @@ def _waiting(info: SpreadTopicInfo, stream: Mapping[str, Any]) -> int:
 
 
 async def _create_spread(
-    client: Client, name: str, streams: int, groups: list[int], settings: dict[str, Any], timeout: float
+    client: Client, name: str, streams: int, groups: str, settings: dict[str, Any], timeout: float
 ) -> SpreadTopicInfo:
     """Create a spread topic, and wait until each stream exists. Raises UnavailableError if one does not in time."""
     deadline = time.monotonic() + timeout
-    topic = await client.create_spread_topic(name, streams, groups=groups, timeout=timeout, **settings)
+    named = await _group_ids(client, groups, timeout)
+    topic = await client.create_spread_topic(name, streams, groups=named, timeout=timeout, **settings)
     for stream in range(1, topic.streams + 1):
         try:
             await client.describe_stream(name, stream, timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
@@ -385,6 +425,15 @@ async def _create_spread(
                 remedy="give the same command again: it waits again",
             ) from error
     return topic
+
+
+async def _group_ids(client: Client, groups: str, timeout: float) -> list[int]:
+    """Return the ids of groups that are given by id or by name. Raises typer.BadParameter."""
+    if not groups or re.fullmatch(r"[0-9, ]*", groups):
+        return parse_ids(groups)
+    ids = {name: each.id for each in await client.list_groups(timeout=timeout) for name in each.streams}
+    given = [each.strip() for each in groups.split(",") if each.strip()]
+    return parse_ids(",".join(str(ids.get(each, each)) for each in given))
 
 
 async def _configure(

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from viewstamp.quantities import show_duration, show_size
+from viewstamp.quantities import rounded_size, show_duration, show_size
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import TopicInfo
 
-__all__ = ["archived_table", "archivist_of", "described_archive", "keyed_table", "settings_table"]
+__all__ = [
+    "archived_table",
+    "archivist_lines",
+    "archivist_of",
+    "described_archive",
+    "keyed_table",
+    "settings_table",
+    "why_no_archive",
+]
 
 
 async def archivist_of(client: Client, timeout: float) -> dict[str, Any]:
@@ -20,6 +28,17 @@ async def archivist_of(client: Client, timeout: float) -> dict[str, Any]:
         if node.get("role") == "leader" and isinstance(node.get("archiving"), dict):
             return {"node": str(node.get("id", "")), **node["archiving"]}
     return {}
+
+
+async def why_no_archive(client: Client, timeout: float) -> str:
+    """Return why the leader cannot archive, and the remedy; "" = it can, or no node leads."""
+    for node in await client.status(timeout=timeout):
+        if node.get("role") == "leader" and (problem := node.get("archive_problem")):
+            return (
+                f"{node.get('id', 'the node')} leads, and cannot archive yet: {problem}\n  set [archive] directory"
+                " or url on every node, install 'viewstamp[archive]' there, and restart the nodes"
+            )
+    return ""
 
 
 def described_archive(info: TopicInfo) -> dict[str, object]:
@@ -45,11 +64,8 @@ def described_archive(info: TopicInfo) -> dict[str, object]:
     return described
 
 
-def archived_table(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> tuple[list[str], list[Sequence[object]]]:
-    """Return the heads and the row of a topic with archived records: positions, bytes, ages, state of the archivist.
-
-    "next run": when it is due by the time, or from which bytes of log on, with those that wait now.
-    """
+def archived_table(info: TopicInfo, now_us: int) -> tuple[list[str], list[Sequence[object]]]:
+    """Return the heads and the row of a topic with archived records: positions, bytes and ages."""
     part = info.archived
     assert part is not None, "the caller looks"
     row = [
@@ -59,23 +75,36 @@ def archived_table(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> t
         part.bytes,
         _age(part.first_time, now_us),
         _age(part.waiting_since, now_us),
-        _next_run(info, archivist, now_us),
-        _state(info, archivist),
     ]
-    return ["archived from", "to", "runs", "bytes", "oldest", "waiting for", "next run", "archivist"], [row]
+    return ["archived from", "to", "runs", "bytes", "oldest", "waiting for"], [row]
 
 
-def keyed_table(infos: Sequence[TopicInfo], archivist: dict[str, Any]) -> tuple[list[str], list[Sequence[object]]]:
-    """Return the heads and the rows of the views by key of keyed topics, with the state of the archivist.
+def archivist_lines(infos: Sequence[TopicInfo], archivist: dict[str, Any], now_us: int) -> list[str]:
+    """Return when the next run and the next dump of each topic are due, and the state of the archivist.
 
-    "next dump": from which bytes of log on it is due, with those that wait now.
+    They are sentences, because a reason does not fit into a column of a terminal.
     """
+    lines, states = [], {}
+    for info in infos:
+        if due := _next_run(info, archivist, now_us):
+            lines.append(f"the next run of {info.name} is due {due}")
+        if info.keyed is not None and (waiting := info.keyed["undumped_bytes"]):
+            lines.append(f"the next dump of {info.name} is due {_from_bytes(waiting, archivist.get('dump_bytes'))}")
+        is_by_itself = info.archive is not None or info.keyed is not None
+        states[info.name] = _activity(info.name, archivist) if is_by_itself else "works on request"
+    for state in dict.fromkeys(states.values()):
+        names = [name for name, each in states.items() if each == state]
+        of = f" for {', '.join(names)}" if len(set(states.values())) > 1 else ""
+        does, colon, reason = state.partition(": ")
+        lines.append(f"the archivist {does}{of}{colon}{reason}")
+    return lines
+
+
+def keyed_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence[object]]]:
+    """Return the heads and the rows of the views by key of keyed topics."""
     rows: list[Sequence[object]] = []
     for info in infos:
         if (view := info.keyed) is not None:
-            waiting = view["undumped_bytes"]
-            due = _from_bytes(waiting, archivist.get("dump_bytes"))
-            state = _activity(info.name, archivist)
             rows.append(
                 (
                     info.name,
@@ -83,12 +112,10 @@ def keyed_table(infos: Sequence[TopicInfo], archivist: dict[str, Any]) -> tuple[
                     view["ranges"],
                     view["runs"],
                     view["records"],
-                    show_size(view["bytes"]),
-                    due if waiting else "-",
-                    state,
+                    rounded_size(view["bytes"]),
                 )
             )
-    return ["keyed topic", "dumped to", "ranges", "runs", "rows", "bytes", "next dump", "archivist"], rows
+    return ["keyed topic", "dumped to", "ranges", "runs", "rows", "size"], rows
 
 
 def settings_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence[object]]]:
@@ -106,26 +133,20 @@ def settings_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence
     return ["topic", "archive after", "archive delay", "delete after"], rows
 
 
-def _state(info: TopicInfo, archivist: dict[str, Any]) -> str:
-    if info.archive is None:
-        return "on request"
-    return _activity(info.name, archivist)
-
-
 def _activity(name: str, archivist: dict[str, Any]) -> str:
     """Return the activity of the archivist for the topic of a name."""
     state, topic = str(archivist.get("state") or "unknown"), archivist.get("topic")
     reason = archivist.get("reason") if topic in ("", None, name) else ""
     if topic not in ("", None, name):
         state = "idle"
-    return f"{state}: {reason}" if reason else state
+    return f"is {state}: {reason}" if reason else f"is {state}"
 
 
 def _next_run(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> str:
-    """Return when the next run is due; "-" = no record waits for one, or only a request makes one."""
+    """Return when the next run is due; "" = no record waits for one, or only a request makes one."""
     part, settings = info.archived, info.archive
     if part is None or settings is None or not part.waiting_since:
-        return "-"
+        return ""
     size = _from_bytes(part.waiting_bytes, archivist.get("run_bytes"))
     wait = archivist.get("wait_seconds")
     if wait is None:
@@ -137,7 +158,7 @@ def _next_run(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> str:
 
 def _from_bytes(waiting: int, due: int | None) -> str:
     """Return from which bytes of log on a run is due, and those that wait; "unknown" = no leader has said it."""
-    return f"at {show_size(due)}, has {show_size(waiting)}" if due else "unknown"
+    return f"when {show_size(due)} of log wait (now {rounded_size(waiting)})" if due else "at an unknown time"
 
 
 def _span(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from viewstamp.doctor.report import Finding, Report, node_name
-from viewstamp.quantities import show_size
+from viewstamp.quantities import rounded_size, show_size
 
 __all__ = ["archive_trouble", "is_examining"]
 
@@ -78,7 +78,7 @@ def _keyed_trouble(node: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             code="undumped_keys",
             node=name,
-            sentence=f"{name} holds {show_size(table)} of records of keyed topics that are in no file; from"
+            sentence=f"{name} holds {rounded_size(table)} of records of keyed topics that are in no file; from"
             f" {show_size(limit)} on, records cannot be found by key",
             remedy="let the leader dump them: `viewstamp archive log` says when the next dump is due, and whether the"
             " store fails",

@@ -17,6 +17,7 @@ from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leade
 from viewstamp.doctor.security import security_trouble
 from viewstamp.doctor.status import FULL, divergences, is_rejected, member_id
 from viewstamp.ids import NodeId, name_of
+from viewstamp.quantities import rounded_size
 
 __all__ = ["CODES", "Finding", "ProcessReport", "Report", "findings"]
 
@@ -286,7 +287,8 @@ def _incomplete(report: Report) -> Iterator[Finding]:
             sentence = str(repair["sentence"])
             if total and repair["from"] and not _is_stuck(node):
                 sentence = (
-                    f"{name} is repairing {_size(total)} of its log from {repair['from']}: {_size(done)} are done"
+                    f"{name} is repairing {rounded_size(total)} of its log from {repair['from']}:"
+                    f" {rounded_size(done)} are done"
                 )
             yield Finding(
                 code="repairing",
@@ -377,7 +379,7 @@ def _behind(report: Report) -> Iterator[Finding]:
         lag = f"it has {end:,} of {goal:,} records of the log"
         fetching = node.get("fetching_snapshot") or {}
         if fetching:
-            lag = f"it is fetching a snapshot, {_size(fetching['bytes'])} of {_size(fetching['size'])}"
+            lag = f"it is fetching a snapshot, {rounded_size(fetching['bytes'])} of {rounded_size(fetching['size'])}"
         if member_id(node) in joining:
             place = f" in place of {joining[member_id(node)]}" if joining[member_id(node)] else ""
             yield Finding(
@@ -447,7 +449,7 @@ def _room(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="nearly_full",
                 node=name,
-                sentence=f"the log of {name} is {used / total:.0%} full: {_size(used)} of {_size(total)}",
+                sentence=f"the log of {name} is {used / total:.0%} full: {rounded_size(used)} of {rounded_size(total)}",
                 remedy=f"{report.command('snapshot create')} frees the space of commands, `viewstamp topic trim` that "
                 "of records; or raise [wal] bytes_max",
             )
@@ -455,7 +457,8 @@ def _room(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="nearly_full",
                 node=name,
-                sentence=f"the disk of {name} has no space for another segment: its log takes {_size(left)} more",
+                sentence=f"the disk of {name} has no space for another segment: its log takes {rounded_size(left)}"
+                " more",
                 remedy=_heal(report, "fill-disk", node) or "free space on the disk of its data directory",
             )
 
@@ -677,7 +680,3 @@ def _have(names: Sequence[str]) -> str:
 def _and(names: Iterable[str]) -> str:
     *others, last = list(names) or [""]
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _size(count: int) -> str:
-    return f"{count / MIB:,.1f} MiB" if count >= MIB else f"{count / 1024:,.1f} KiB" if count >= 1024 else f"{count} B"

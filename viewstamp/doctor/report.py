@@ -26,6 +26,7 @@ CODES: Final = (
     "hung",
     "wrong_cluster",
     "rejected",
+    "no_token",
     "refused",
     "repairing",
     "silent",
@@ -62,6 +63,7 @@ CODES: Final = (
 
 _WARNINGS: Final = frozenset(
     {
+        "no_token",
         "starting",
         "catching_up",
         "behind",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from viewstamp.doctor.report import Finding, Report, node_name
+from viewstamp.doctor.status import is_stranger
 
 __all__ = ["SOON_DAYS", "security_trouble"]
 
@@ -20,6 +21,14 @@ def security_trouble(report: Report) -> Iterator[Finding]:
         "write a new certificate and key into its files, for example with `viewstamp tls new --renew`; the node uses"
         " them without a restart"
     )
+    if any(is_stranger(node) for node in report.up):
+        yield Finding(
+            code="no_token",
+            node="",
+            sentence="access control is on, and this command has no token with a right: the nodes tell who leads, and"
+            " none of their problems",
+            remedy="give it a token by --token-file or VIEWSTAMP_TOKEN, or --dir on the machine of a member",
+        )
     for node in report.up:
         name, tls = node_name(node), node.get("tls") or {}
         if node.get("insecure_network"):

@@ -8,9 +8,20 @@ from typing import Any, Final
 from viewstamp.doctor.clocks import in_words, seconds_ahead
 from viewstamp.errors import AccessDeniedError, TlsError, ViewstampError, WrongNodeError, unanswered
 from viewstamp.ids import name_of
+from viewstamp.quantities import rounded_size
 from viewstamp.terminal.flags import program
 
-__all__ = ["FULL", "divergences", "is_rejected", "log_size", "member_id", "nobody_leads", "summary", "warnings_of"]
+__all__ = [
+    "FULL",
+    "divergences",
+    "is_rejected",
+    "is_stranger",
+    "log_size",
+    "member_id",
+    "nobody_leads",
+    "summary",
+    "warnings_of",
+]
 
 KEYS: Final = (
     "id",
@@ -41,6 +52,12 @@ FULL: Final = 0.8
 def is_rejected(node: Mapping[str, Any]) -> bool:
     """Return whether a node rejects this command, because its certificate or its token is missing or wrong."""
     return node.get("error_class") in (TlsError.__name__, AccessDeniedError.__name__)
+
+
+def is_stranger(node: Mapping[str, Any]) -> bool:
+    """Return whether a node shows this command only what everybody may see, because its token gives no right."""
+    is_running = bool(node["reachable"]) and str(node["lifecycle"]).lower() == "running"
+    return is_running and node["commit_index"] is None
 
 
 def nobody_leads(nodes: Sequence[Mapping[str, Any]], where: str, *, is_read: bool) -> ViewstampError:
@@ -153,4 +170,4 @@ def log_size(node: Mapping[str, Any]) -> str:
     used, total = node["log_bytes"], node["log_bytes_max"]
     if total:
         return f"{used / MIB:.1f} of {total / MIB:.1f} MiB"
-    return f"{used / MIB:.1f} MiB" if used >= MIB else f"{used / 1024:.1f} KiB"
+    return rounded_size(used)

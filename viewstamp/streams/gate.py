@@ -232,9 +232,10 @@ class StateGate:
         right = " or ".join(need.rights)
         lacking = f"the right {right}{f' on {name!r}' if name else ''}"
         if token is not None:
+            of = "" if need.is_administrative else f":{name or 'NAME'}"
             return AccessDeniedError(
                 f"token {token.id} ({token.name}) lacks {lacking}; nothing was done",
-                remedy=f"use a token with the role {need.rights[0]}{f':{name}' if name else ''}",
+                remedy=f"use a token with the role {need.rights[0]}{of}",
             )
         if credentials.token:
             return AccessDeniedError(

@@ -380,7 +380,7 @@ def _check_streams(streams: list[Any]) -> None:
     for place, stream in enumerate(streams):
         if not is_stream_name(stream):
             raise RequestError(
-                f"a stream cannot be named {brief_repr(stream)}",
+                f"a group cannot be named {brief_repr(stream)}",
                 remedy="take 1 to 128 letters, digits, dots, underscores or hyphens; the first one a letter, a digit or"
                 " an underscore",
             )

@@ -54,7 +54,7 @@ def closed_topic(batch: Batch, topic: SpreadTopic) -> SpreadTopic | None:
             raise RequestError(
                 f"stream {number} of topic {topic.name!r} is {'sealed' if found.end else 'closing'}, and its slots go"
                 f" to stream {found.into}, not {into}; nothing was changed",
-                remedy="give the command without a target; a stream that is closing cannot be opened again",
+                remedy="leave out the other stream (--into): a stream that is closing cannot be opened again",
             )
         return None
     _check_stream(topic, into)

@@ -183,7 +183,9 @@ class SpreadTopics:
         ):
             if own != other:
                 raise TopicExistsError(
-                    f"topic {topic.name!r} exists with the {what} {own}, not {other}; it was not changed",
+                    f"topic {topic.name!r} exists with {own} {what}, not {other}; it was not changed"
+                    if isinstance(own, int)
+                    else f"topic {topic.name!r} exists with the {what} {own}, not {other}; it was not changed",
                     remedy="take another name, or create it as it is: `viewstamp topic list`",
                 )
         retention = wanted.retain_bytes, wanted.retain_seconds

@@ -253,7 +253,8 @@ class State:
             if name in self.spread.topics:
                 raise UnknownTopicError(
                     f"topic {name!r} is spread over streams, and this request is for a topic of one log",
-                    remedy="name one of its streams, as `--stream 1`; a client of an older release cannot",
+                    remedy="read and append with a client of this release; an archive, a view by key and a schema need"
+                    " a topic without streams",
                 )
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic

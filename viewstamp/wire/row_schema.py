@@ -166,7 +166,9 @@ class RowSchema(NamedTuple):
             else:
                 raise RequestError(
                     f"field {name} of a row is {brief_repr(value)}, which is no {kind}",
-                    remedy=f"give a value of type {kind}, or change the schema: viewstamp topic configure",
+                    remedy="give it a time zone: tzinfo=datetime.UTC"
+                    if kind == "timestamp" and isinstance(value, datetime)
+                    else f"give a value of type {kind}, or change the schema: viewstamp topic configure",
                 )
         if unknown := row.keys() - {field.name for field in self.fields}:
             raise RequestError(
