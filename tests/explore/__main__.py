@@ -21,7 +21,7 @@ def main() -> int:
     arguments = parser.parse_args()
     unknown = [name for name in arguments.scopes if name not in SCOPES]
     if unknown:
-        parser.error(f"no such scope: {', '.join(unknown)}")
+        parser.error(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
     is_broken = False
     for name in arguments.scopes or SCOPES:
         with EXPLORED[arguments.mutant].plant() if arguments.mutant else contextlib.nullcontext():

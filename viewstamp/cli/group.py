@@ -52,6 +52,9 @@ def _token_option(cluster: Any) -> Any:
 
     option = copy.copy(cluster)
     option.name, option.opts, option.metavar = "token_file", ["--token-file"], "FILE"
-    option.help = "File with the token to use. Without it, VIEWSTAMP_TOKEN has the token itself."
+    option.help = (
+        "File with the token to use. Without it, VIEWSTAMP_TOKEN has the token itself. With --dir the command has all"
+        " rights whatever its token."
+    )
     option.callback, option.expose_value = keep, False
     return option

@@ -95,7 +95,8 @@ class SpreadTopics:
         if name not in self.topics:
             raise UnknownTopicError(
                 f"no spread topic is named {name!r}",
-                remedy="create it with a number of streams, or look with `viewstamp topic list`",
+                remedy="leave the stream out if the topic has none, as `viewstamp topic list` shows; or create it with"
+                " a number of streams",
             )
         return self.topics[name]
 
