@@ -274,10 +274,10 @@ def test_a_foreign_parquet_file_is_refused() -> None:
 
 
 def test_a_newer_format_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_file, "_FORMAT", 2)
+    monkeypatch.setattr(run_file, "_FORMAT", 3)
     file = written(SMALL)[0]
     monkeypatch.undo()
-    with pytest.raises(OutdatedCodeError, match="run file f has format 2, but this release reads format 1"):
+    with pytest.raises(OutdatedCodeError, match="run file f has format 3, but this release reads format 2"):
         RunReader(io.BytesIO(file), "f")
 
 

@@ -158,9 +158,9 @@ def replace_objects() -> AbstractContextManager[None]:
     """An object of the same name is replaced."""
     original = RunObjects.begin
 
-    def begin(self: RunObjects, run: RunId, topic: TopicId, first: Position) -> Any:
+    def begin(self: RunObjects, run: RunId, topic: TopicId, first: Position, schema: str = "") -> Any:
         RunObjects.remove(self, run)
-        return original(self, run, topic, first)
+        return original(self, run, topic, first, schema)
 
     return patched(RunObjects, begin=begin)
 

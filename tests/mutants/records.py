@@ -1806,6 +1806,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/spark/test_rows.py::test_rows_of_a_schema_have_one_topic_and_no_null_where_the_schema_has_none"),
     ),
     Record(
+        "columns-for-each-schema",
+        Case("tests/archive/test_run_rows.py::test_a_column_is_used_only_if_the_rows_have_the_same_for_that_field"),
+    ),
+    Record(
+        "columns-unchecked",
+        Case("tests/archive/test_run_rows.py::test_a_changed_byte_is_an_error_or_changes_nothing_that_is_read"),
+    ),
+    Record(
+        "bounds-of-a-prefix",
+        Case("tests/archive/test_run_rows.py::test_a_group_is_left_out_if_its_bounds_exclude_the_condition"),
+    ),
+    Record(
         "keys-oldest-wins",
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),

@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.archive import run_rows
+from viewstamp.archive.run_rows import TypedColumn, TypedGroup
 from viewstamp.client.row_calls import RowCalls
 from viewstamp.streams import cut
 from viewstamp.streams.state import State
-from viewstamp.wire.row_schema import RowSchema
+from viewstamp.wire.row_schema import RowField, RowSchema
 
 __all__ = ["SCHEMA_MUTANTS"]
 
@@ -59,6 +61,33 @@ def write_null_values() -> AbstractContextManager[None]:
     return patched(Rows, __init__=init)
 
 
+def columns_for_each_schema() -> AbstractContextManager[None]:
+    """A later schema reads the typed columns of a run, although the rows have a field that the columns have not."""
+    original = run_rows.usable_column
+
+    def usable_column(schema: RowSchema, group: TypedGroup, wanted: RowField) -> TypedColumn | None:
+        return original(schema, group._replace(is_exact=True), wanted)
+
+    return everywhere(original, usable_column)
+
+
+def columns_unchecked() -> AbstractContextManager[None]:
+    """The typed columns of a run are read without their checksums, which verify() alone compares."""
+    return everywhere(run_rows.column_checksum, lambda column: 0)
+
+
+def bounds_of_a_prefix() -> AbstractContextManager[None]:
+    """The upper bound of long texts is a prefix, so a group is left out that has a longer one."""
+    original = run_rows._typed_column
+
+    def typed_column(field: RowField, column: Any) -> TypedColumn:
+        found = original(field, column)
+        is_long = isinstance(found.low, str) and found.high is None
+        return found._replace(high=found.low) if is_long else found
+
+    return patched(run_rows, _typed_column=typed_column)
+
+
 SCHEMA_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -72,6 +101,9 @@ SCHEMA_MUTANTS = {
         Mutant("append-the-rows-that-fit", "a refused call appends rows", append_the_rows_that_fit, rule="§5a"),
         Mutant("write-any-columns", "the sink writes rows that no reader takes", write_any_columns, rule="§5a"),
         Mutant("write-null-values", "the sink writes null into a field without it", write_null_values, rule="§5a"),
+        Mutant("columns-for-each-schema", "a read of runs lacks values", columns_for_each_schema, rule="§5a"),
+        Mutant("columns-unchecked", "changed bytes of a run are values", columns_unchecked, rule="§5a"),
+        Mutant("bounds-of-a-prefix", "a query lacks rows of runs", bounds_of_a_prefix, rule="§5a"),
     )
 }
 """The mutants by name."""

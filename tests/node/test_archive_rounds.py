@@ -152,10 +152,10 @@ async def test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_o
             await filled(client, topic="trades")
             begin = store.begin
 
-            def only_trades(run: Any, topic: Any, first: Any) -> Any:
+            def only_trades(run: Any, topic: Any, first: Any, schema: str) -> Any:
                 if topic == 1:
                     raise StorageError("the disk of the store is full", remedy="free space there")
-                return begin(run, topic, first)
+                return begin(run, topic, first, schema)
 
             store.begin = only_trades  # type: ignore[method-assign]
             for topic in ("orders", "trades"):

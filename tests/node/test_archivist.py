@@ -52,9 +52,9 @@ class Store(RunObjects):
         self.directory = directory / "store" / CLUSTER
         self.before = before
 
-    def begin(self, run: RunId, topic: TopicId, first: Position) -> Any:
+    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> Any:
         self.before("begin")
-        return Writing(self, super().begin(run, topic, first))
+        return Writing(self, super().begin(run, topic, first, schema))
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         self.before("check")

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import LessThan
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from tests.archive.s3_server import running_proxy, running_server
@@ -24,9 +25,10 @@ from viewstamp.errors import ConfigError, CorruptionError, TrimmedError
 from viewstamp.host.object_url import ObjectUrl
 from viewstamp.spark import archived
 from viewstamp.spark.archived import RunRange, divide
+from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
-from viewstamp.spark.source import BatchReader
+from viewstamp.spark.source import BatchReader, FilteringBatchReader
 from viewstamp.spark.stream_source import StreamReader
 from viewstamp.spark.topic_range import TopicRange
 
@@ -343,3 +345,103 @@ def test_a_query_that_fails_within_the_archived_part_gives_each_row_once(
     start()
     assert runs == [0, 1, 1, 2]
     assert [place for batch in sorted(batches) for place in batches[batch]] == list(range(1, 36))
+
+
+SCHEMA = "id: int64, name: string?"
+WIDER = "id: int64, name: string?, paid: float64?"
+
+
+@pytest.fixture(name="payments")
+def _payments(archiving: RunningCluster) -> str:
+    """A topic of 35 rows: three runs of ten, the last one with a wider schema, and five that are not archived."""
+    topic = f"payments-{next(_numbers)}"
+
+    async def fill(client: Client) -> None:
+        await client.create_topic(topic)
+        await client.set_schema(topic, SCHEMA)
+        for run in range(3):
+            if run == 2:
+                await client.set_schema(topic, WIDER)
+            await client.append_rows(topic, [payment(10 * run + number, wide=run == 2) for number in range(10)])
+            await client.archive_topic(topic)
+        await client.append_rows(topic, [payment(30 + number, wide=True) for number in range(5)])
+
+    archiving.run(fill)
+    return topic
+
+
+def payment(number: int, *, wide: bool) -> dict[str, Any]:
+    return {"id": number, "name": f"n{number % 3}" if number % 2 else None, **({"paid": number / 4} if wide else {})}
+
+
+def typed(cluster: RunningCluster, topic: str, **options: object) -> BatchReader:
+    given = {"cluster": cluster.addresses, "topic": topic, "rows": "true"}
+    found = ViewstampDataSource(given | {name: str(value) for name, value in options.items()})
+    reader = found.reader(found.schema())
+    assert isinstance(reader, BatchReader)
+    return reader
+
+
+def read_rows(found: BatchReader) -> list[dict[str, Any]]:
+    return rows(found, found.partitions())
+
+
+def damage(file: Path, column: str) -> None:
+    """Change the bytes of a column of a run."""
+    from pyarrow.parquet import ParquetFile
+
+    group = ParquetFile(file).metadata.row_group(0)
+    [found] = [each for at in range(group.num_columns) if (each := group.column(at)).path_in_schema == column]
+    content = bytearray(file.read_bytes())
+    start = found.dictionary_page_offset or found.data_page_offset
+    for at in range(start, start + found.total_compressed_size):
+        content[at] ^= 0xFF
+    file.write_bytes(content)
+
+
+def test_rows_of_runs_are_those_of_the_log(archiving: RunningCluster, store: Path, payments: str) -> None:
+    expected = [{"name": None, "paid": None} | payment(number, wide=number >= 20) for number in range(35)]
+    assert read_rows(typed(archiving, payments, archive=store)) == expected
+    assert read_rows(typed(archiving, payments)) == expected
+    options = {"archive": store, "columns": "position,topic,key", "fields": "paid,id", "startingPosition": 5}
+    found = read_rows(typed(archiving, payments, **options))
+    places = [{"position": number + 1, "topic": payments, "key": None} for number in range(35)]
+    fields = [{"paid": each["paid"], "id": each["id"]} for each in expected]
+    assert found == [place | each for place, each in zip(places, fields, strict=True)][4:]
+
+
+def test_columns_and_row_groups_that_a_query_does_not_need_are_not_read(
+    archiving: RunningCluster, store: Path, payments: str
+) -> None:
+    for file, column in zip(files(store)[-3:], ("value", "row.id", "row.id"), strict=True):
+        damage(file, column)
+    condition = LessThan(("id",), 10)
+    narrow = typed(archiving, payments, archive=store, fields="id", pushFilters="true")
+    assert isinstance(narrow, FilteringBatchReader)
+    assert list(narrow.pushFilters([condition])) == [condition]
+    assert [each["id"] for each in read_rows(narrow)] == [*range(10), *range(30, 35)]
+    with pytest.raises(CorruptionError, match="is damaged"):
+        read_rows(typed(archiving, payments, archive=store, fields="id"))
+    values = typed(archiving, payments, archive=store, columns="value", fields="id", pushFilters="true")
+    assert isinstance(values, FilteringBatchReader)
+    values.pushFilters([condition])
+    with pytest.raises(CorruptionError, match="is damaged"):
+        read_rows(values)
+
+
+def test_spark_pushes_conditions_on_fields_to_runs(
+    spark: SparkSession, archiving: RunningCluster, store: Path, payments: str
+) -> None:
+    for file in files(store)[-3:-1]:
+        damage(file, "row.name")
+    options = {"cluster": archiving.addresses, "topic": payments, "archive": str(store), "rows": "true"}
+    frame = spark.read.format("viewstamp").options(**options, fields="name,id", pushFilters="true").load()
+    found = frame.where("id > 19 and (name is null or name = 'n0')").collect()
+    assert sorted(each.id for each in found) == [20, 21, 22, 24, 26, 27, 28, 30, 32, 33, 34]
+
+
+def test_fields_that_rows_do_not_have_are_refused(archiving: RunningCluster, payments: str) -> None:
+    with pytest.raises(ConfigError, match=f"option fields names nam, which the rows of topic {payments} have not"):
+        typed(archiving, payments, fields="id,nam")
+    with pytest.raises(ConfigError, match="fields is given without rows"):
+        reader(archiving, payments, "/nowhere", fields="id")

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from viewstamp.archive.run_rows import FieldCondition
 from viewstamp.spark.filters import EVERYTHING, push
 
 POSITION, TIMESTAMP, TOPIC = ("position",), ("timestamp",), ("topic",)
@@ -111,3 +112,12 @@ def test_what_is_no_range_stays_with_spark(condition: Filter) -> None:
     cut, rest = push([condition])
     assert cut == EVERYTHING
     assert [id(left) for left in rest] == [id(condition)]
+
+
+def test_a_field_with_the_name_of_a_column_is_not_the_column() -> None:
+    conditions: list[Filter] = [GreaterThan(POSITION, 5), EqualTo(TOPIC, "a"), LessThan(TIMESTAMP, 3)]
+    cut, rest = push(conditions, EVERYTHING, ("position",), ("topic", "timestamp"))
+    assert cut.positions == (6, END)
+    assert (cut.topics, cut.times) == (None, EVERYTHING.times)
+    assert cut.fields == (FieldCondition("topic", "=", "a"), FieldCondition("timestamp", "<", 3))
+    assert rest == conditions[1:]

@@ -8,11 +8,14 @@
 | key | binary, null = none | as appended |
 | value | binary | as appended |
 | headers | binary, null = none | one msgpack map, as in the log |
+| row | struct | the fields of the row; only of a topic with a schema (``run_rows.py``) |
 
 The description is the value of the key ``viewstamp.run`` in the metadata of the file: eight hexadecimal digits, the
 crc32c of the rest, and a JSON map of cluster, run, topic, positions, digest, indices, log times, and for each row
 group its first position, its number of records and its checksum. A reader chooses row groups by it, and not by
 statistics, so bytes that changed anywhere in the file lead to an error or to the right records, and never to others.
+
+The format is 1 without the column ``row``, and 2 with it: an earlier release refuses such a file with its number.
 
 The digest of a run is the BLAKE2b of its first and its end position, and of the BLAKE2b of each *stream*: the
 numbers of a column (little-endian, 8 bytes), or the lengths of its byte strings (4 bytes, -1 = null), or these byte
@@ -26,7 +29,7 @@ import json
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
@@ -36,12 +39,24 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from crc32c import crc32c
 
 from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
-from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, ViewstampError
+from viewstamp.archive.run_rows import (
+    ROW,
+    RunRows,
+    TypedGroup,
+    column_bytes,
+    column_checksum,
+    row_column,
+    row_encodings,
+    row_type,
+)
+from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, RequestError, ViewstampError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.columns import join_columns
+from viewstamp.wire.row_schema import RowSchema
 
 __all__ = [
+    "BASE_COLUMNS",
     "GROUP_BYTES",
     "RunFooter",
     "RunGroup",
@@ -58,10 +73,13 @@ GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records that a writer holds in memory; they become one row group."""
 GROUP_RECORDS: Final = 256 * 1024
 _FORMAT: Final = 1
+_FORMAT_WITH_ROWS: Final = 2
 _KEY: Final = b"viewstamp.run"
 _DIGEST_SIZE: Final = 32
 _NUMBERS: Final = ("position", "term", "index", "timestamp")
 _BINARIES: Final = ("key", "value", "headers")
+BASE_COLUMNS: Final = (*_NUMBERS, *_BINARIES)
+"""The columns of the records."""
 _STREAMS: Final = len(_NUMBERS) + 2 * len(_BINARIES)
 
 
@@ -93,10 +111,15 @@ class RunFooter:
     first_time: int
     last_time: int
     groups: tuple[RunGroup, ...]
+    rows: RunRows | None = None
+    """The typed columns; None = the topic has no schema."""
 
     def pack(self) -> bytes:
         """Return the value of the key in the metadata."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}).encode()
+        found = {"format": _FORMAT if self.rows is None else _FORMAT_WITH_ROWS, **asdict(self)}
+        if self.rows is None:
+            del found["rows"]
+        text = json.dumps(found).encode()
         return b"%08x%b" % (crc32c(text), text)
 
     @classmethod
@@ -110,13 +133,17 @@ class RunFooter:
             version = found.pop("format")
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise damaged_run(name, f"its description cannot be read: {error!r}") from error
-        if version != _FORMAT or found.keys() != {field.name for field in fields(cls)}:
+        names = {field.name for field in fields(cls)} - ({"rows"} if version == _FORMAT else set())
+        if version not in (_FORMAT, _FORMAT_WITH_ROWS) or found.keys() != names:
             raise OutdatedCodeError(
-                f"run file {name} has format {version}, but this release reads format {_FORMAT}",
+                f"run file {name} has format {version}, but this release reads format {_FORMAT_WITH_ROWS}",
                 remedy="read it with the release that wrote it, or a newer one",
             )
         try:
-            footer = cls(**{**found, "groups": tuple(RunGroup(*group) for group in found["groups"])})
+            rows = None if version == _FORMAT else RunRows.of(found["rows"])
+            footer = cls(**{**found, "groups": tuple(RunGroup(*group) for group in found["groups"]), "rows": rows})
+            if rows is not None and len(rows.groups) != len(footer.groups):
+                raise ValueError(f"{len(rows.groups)} row groups with typed columns instead of {len(footer.groups)}")
             at: int = footer.first
             for group in footer.groups:
                 if group.first != at or group.count < 1:
@@ -124,7 +151,7 @@ class RunFooter:
                 at += group.count
             if not footer.first < footer.end == at:
                 raise ValueError(f"row groups up to {at} instead of {footer.end}")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RequestError) as error:
             raise damaged_run(name, f"its description is not that of a run: {error}") from error
         return footer
 
@@ -159,6 +186,7 @@ class RunWriter:
         topic: TopicId,
         first: Position,
         group_bytes: int = GROUP_BYTES,
+        schema: str = "",
     ) -> None:
         """Begin a file.
 
@@ -169,6 +197,7 @@ class RunWriter:
           topic: the id of the topic.
           first: the position of the first record.
           group_bytes: as ``GROUP_BYTES``.
+          schema: the text of the topic's schema; "" = it has none, and the run has no typed columns.
 
         Raises:
           ConfigError: pyarrow is not installed.
@@ -184,14 +213,17 @@ class RunWriter:
         self._streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
         self._indices: list[int] = []
         self._times: list[int] = []
+        self._row_schema = RowSchema.parse(schema) if schema else None
+        self._typed: list[TypedGroup | None] = []
+        texts, numbers = ([], []) if self._row_schema is None else row_encodings(self._row_schema)
         parquet = self._arrow.parquet
         self._writer = parquet.ParquetWriter(
             sink,
-            _schema(self._arrow),
+            _schema(self._arrow, self._row_schema),
             compression="zstd",
             compression_level=1,
-            use_dictionary=["key"],
-            column_encoding=dict.fromkeys(_NUMBERS, "DELTA_BINARY_PACKED"),
+            use_dictionary=["key", *texts],
+            column_encoding=dict.fromkeys([*_NUMBERS, *numbers], "DELTA_BINARY_PACKED"),
             write_statistics=[*_NUMBERS, "key"],
         )
 
@@ -226,6 +258,7 @@ class RunWriter:
             min(self._times),
             max(self._times),
             tuple(self._groups),
+            None if self._row_schema is None else RunRows(self._row_schema.text, self._typed),
         )
         self._writer.add_key_value_metadata({_KEY: footer.pack()})
         self._writer.close()
@@ -238,10 +271,14 @@ class RunWriter:
         first, count = self.end - self._held_records, self._held_records
         self._held_records = self._held_bytes = 0
         table = join_parts(self._arrow, first, count, parts)
-        checksum = _add_streams(self._arrow, table, self._streams)
+        checksum = _add_streams(table, self._streams)
         self._groups.append(RunGroup(first, count, checksum))
         self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
         self._times += [min(part.time for part in parts), max(part.time for part in parts)]
+        if self._row_schema is not None:
+            rows, typed = row_column(self._row_schema, table, BASE_COLUMNS)
+            table = table.append_column(ROW, rows)
+            self._typed.append(typed)
         self._writer.write_table(table, row_group_size=count)
 
 
@@ -275,7 +312,9 @@ class RunReader:
         self.footer = RunFooter.unpack(packed, name)
         with reading_parquet(self._arrow, self._name):
             schema = self._file.schema_arrow.remove_metadata()
-        if schema != _schema(self._arrow) or self._file.num_row_groups != len(self.footer.groups):
+        rows = self.footer.rows
+        row_schema = None if rows is None else RowSchema.parse(rows.schema)
+        if schema != _schema(self._arrow, row_schema) or self._file.num_row_groups != len(self.footer.groups):
             raise damaged_run(name, "its columns or row groups are not those of its description")
 
     def check_identity(self, cluster: ClusterId, run: RunId) -> None:
@@ -315,17 +354,54 @@ class RunReader:
         streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
         for number, group in enumerate(self.footer.groups):
             table = self._group(number, group)
-            _add_streams(self._arrow, table, streams)
+            _add_streams(table, streams)
+            typed = None if self.footer.rows is None else self.footer.rows.groups[number]
+            if self.footer.rows is not None and typed is not None:
+                if [column_checksum(table[name]) for name in BASE_COLUMNS] != typed.base:
+                    raise damaged_run(self._name, f"its columns from position {group.first} on have another checksum")
+                self.read_typed(number, (), [field.name for field in RowSchema.parse(self.footer.rows.schema).fields])
             yield table.nbytes
         found = _digest(self.footer.first, self.footer.end, streams)
         if found != self.footer.digest:
             raise damaged_run(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
 
+    def read_typed(self, number: int, names: Sequence[str], row_fields: Sequence[str]) -> tuple[Any, list[Any]]:
+        """Return some columns of a row group with typed columns, verified: a table, and an array for each field.
+
+        Only the bytes of these columns are read.
+
+        Args:
+          number: the number of the row group; the run has a :class:`TypedGroup` for it.
+          names: of the columns of the records.
+          row_fields: of the fields of the run's schema.
+
+        Raises:
+          CorruptionError: the file has changed.
+        """
+        rows, group = self.footer.rows, self.footer.groups[number]
+        typed = None if rows is None else rows.groups[number]
+        assert rows is not None, "the caller has looked"
+        assert typed is not None, "the caller has looked"
+        places = {field.name: at for at, field in enumerate(RowSchema.parse(rows.schema).fields)}
+        with reading_parquet(self._arrow, self._name):
+            paths = [*names, *(f"{ROW}.{name}" for name in row_fields)]
+            found = self._file.read_row_group(number, columns=paths, use_threads=False)
+            found.validate(full=True)
+            row = found[ROW].combine_chunks() if row_fields else None
+            arrays = [] if row is None else [self._arrow.chunked_array([row.field(name)]) for name in row_fields]
+            table = found.select(names)
+            sums = [column_checksum(column) for column in (*table.columns, *arrays)]
+        expected = [typed.base[BASE_COLUMNS.index(name)] for name in names]
+        expected += [typed.columns[places[name]].checksum for name in row_fields]
+        if sums != expected or any(len(each) != group.count for each in (*table.columns, *arrays)):
+            raise damaged_run(self._name, f"its columns from position {group.first} on have another checksum")
+        return table, arrays
+
     def _group(self, number: int, group: RunGroup) -> Any:
         with reading_parquet(self._arrow, self._name):
-            table = self._file.read_row_group(number, columns=[*_NUMBERS, *_BINARIES], use_threads=False)
+            table = self._file.read_row_group(number, columns=[*BASE_COLUMNS], use_threads=False)
             table.validate(full=True)
-            checksum = _add_streams(self._arrow, table, None)
+            checksum = _add_streams(table, None)
         if table.num_rows != group.count or checksum != group.checksum:
             raise damaged_run(self._name, f"its records from position {group.first} on have another checksum")
         return table
@@ -368,42 +444,29 @@ def join_parts(arrow: Any, first: int, count: int, parts: list[RunPart]) -> Any:
     return arrow.Table.from_arrays(arrays, schema=_schema(arrow))
 
 
-def _schema(arrow: Any) -> Any:
+def _schema(arrow: Any, rows: RowSchema | None = None) -> Any:
     numbers = [(name, arrow.int64()) for name in _NUMBERS[:3]]
     time = ("timestamp", arrow.timestamp("us", tz="UTC"))
-    return arrow.schema([*numbers, time, *((name, arrow.binary()) for name in _BINARIES)])
+    typed = [] if rows is None else [(ROW, row_type(rows))]
+    return arrow.schema([*numbers, time, *((name, arrow.binary()) for name in _BINARIES), *typed])
 
 
-def _add_streams(arrow: Any, table: Any, digests: list[Any] | None) -> int:
+def _add_streams(table: Any, digests: list[Any] | None) -> int:
     """Add a table to the digests of the streams, and return the checksum of the table."""
     checksums = [0] * _STREAMS
-    for at, part in _parts(arrow, table):
+    for at, part in _parts(table):
         checksums[at] = crc32c(part, checksums[at])
         if digests is not None:
             digests[at].update(part)
     return int(crc32c(struct.pack(f"<{_STREAMS}I", *checksums)))
 
 
-def _parts(arrow: Any, table: Any) -> Iterator[tuple[int, memoryview]]:
+def _parts(table: Any) -> Iterator[tuple[int, memoryview]]:
     """Yield the parts of each stream of a table: the number of the stream, and bytes."""
     for at, name in enumerate(_NUMBERS):
-        for chunk in table[name].chunks:
-            yield at, _bytes_of(chunk.buffers()[1], chunk.offset * 8, len(chunk) * 8)
-    compute = arrow.compute
+        yield from ((at, part) for _, part in column_bytes(table[name]))
     for at, name in enumerate(_BINARIES):
-        for chunk in table[name].chunks:
-            lengths = compute.fill_null(compute.binary_length(chunk), -1)
-            yield len(_NUMBERS) + 2 * at, _bytes_of(lengths.buffers()[1], lengths.offset * 4, len(lengths) * 4)
-            # A null may have bytes in a body that a client has built; they are no part of the record.
-            values = chunk.drop_null() if chunk.null_count else chunk
-            _, offsets, data = values.buffers()
-            if len(values):
-                ends = _bytes_of(offsets, values.offset * 4, len(values) * 4 + 4).cast("i")
-                yield len(_NUMBERS) + 2 * at + 1, _bytes_of(data, ends[0], ends[-1] - ends[0])
-
-
-def _bytes_of(buffer: Any, start: int, size: int) -> memoryview:
-    return memoryview(b"" if buffer is None else buffer).cast("B")[start : start + size]
+        yield from ((len(_NUMBERS) + 2 * at + stream, part) for stream, part in column_bytes(table[name]))
 
 
 def _digest(first: int, end: int, streams: list[Any]) -> str:

@@ -88,10 +88,10 @@ class RunProcess:
         """Start the process if there is none. Raises ConfigError if that is impossible here."""
         self.process()
 
-    def begin(self, run: RunId, topic: TopicId, first: Position) -> _RunObject:
+    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
         process = self.process()
-        process.call("begin", run=run, topic=topic, first=first)
+        process.call("begin", run=run, topic=topic, first=first, schema=schema)
         return _RunObject(process)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:

@@ -80,8 +80,10 @@ class RunFormat(Protocol):
         """Load what is needed. Raises ConfigError."""
         ...
 
-    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
-        """Begin to encode a run; ``sink`` gets the bytes in order."""
+    def begin(
+        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+    ) -> WritableRun:
+        """Begin to encode a run; ``sink`` gets the bytes in order. ``schema``: that of the topic, "" = it has none."""
         ...
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
@@ -97,8 +99,10 @@ class _Parquet:
     def check(self) -> None:
         load_arrow()
 
-    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
-        return RunWriter(sink, cluster=cluster, run=run, topic=topic, first=first)
+    def begin(
+        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+    ) -> WritableRun:
+        return RunWriter(sink, cluster=cluster, run=run, topic=topic, first=first, schema=schema)
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         return _ParquetRun(source, name)
@@ -164,7 +168,7 @@ class RunObjects:
     def wake(self) -> None:
         """Do nothing, because the calls need nothing."""
 
-    def begin(self, run: RunId, topic: TopicId, first: Position) -> RunCreation:
+    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunCreation:
         """Begin to write the object of a run; as ``RunStore``."""
         name = run_name(self.cluster, run)
         try:
@@ -172,7 +176,9 @@ class RunObjects:
         except FileExistsError as error:
             raise name_in_use(self.where, name) from error
         sink = ObjectSink()
-        writer = self._runs.begin(cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first)
+        writer = self._runs.begin(
+            cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first, schema=schema
+        )
         return RunCreation(creation, sink, writer, topic, self.where, name)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:

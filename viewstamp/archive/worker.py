@@ -6,7 +6,7 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | request | answer |
 | --- | --- |
 | open: where, cluster | nothing; the store exists only from now on |
-| begin: run, topic, first | nothing; the object of a run is begun, and the one before it is out of reach |
+| begin: run, topic, first, schema | nothing; the object of a run is begun, and the one before it is out of reach |
 | add: end, and batches | next: the next position. They are written after the answer, while the node reads on |
 | finish | the fields of ``WrittenRun`` |
 | abandon | nothing |
@@ -83,7 +83,7 @@ class _Requests:
             case "begin":
                 self._failure = None
                 self._object = self._runs.begin(
-                    RunId(request["run"]), TopicId(request["topic"]), Position(request["first"])
+                    RunId(request["run"]), TopicId(request["topic"]), Position(request["first"]), request["schema"]
                 )
             case "add":
                 following = self._intact.take(Position(request["end"]), [data])

@@ -101,6 +101,7 @@ class ArchivableTopic:
       next_first: the position at which its next run begins.
       archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
+      schema: the text of its schema; "" = it has none.
       is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
         members that go on can read records about runs.
     """
@@ -111,6 +112,7 @@ class ArchivableTopic:
     next_first: Position
     archived_end: Position
     runs: tuple[ArchivedRun, ...]
+    schema: str
     is_archive_used: bool
 
 

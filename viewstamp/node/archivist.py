@@ -163,8 +163,11 @@ class RunStore(Protocol):
         """Get what later calls need. Raises ConfigError if this machine cannot have it."""
         ...
 
-    def begin(self, run: RunId, topic: TopicId, first: Position) -> RunObject:
-        """Begin to write the object of a run. Raises UnavailableError if there is an object of its name already."""
+    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunObject:
+        """Begin to write the object of a run. ``schema``: that of the topic, "" = it has none.
+
+        Raises UnavailableError if there is an object of its name already.
+        """
         ...
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
@@ -484,7 +487,7 @@ class Archivist:
         prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
         run = RunId(cast("dict[str, int]", prepared["run"])["id"])
         try:
-            written = await self._write(run, topic.id, first, Position(end), term, is_slow=is_slow)
+            written = await self._write(run, topic, first, Position(end), term, is_slow=is_slow)
             self._check_leads(term)
             await self._propose(encode_commit_run(run, records=end - first, delay=delay, **written._asdict()))
         except Exception as error:
@@ -502,19 +505,19 @@ class Archivist:
         return True
 
     async def _write(
-        self, run: RunId, topic: TopicId, first: Position, end: Position, term: Term, *, is_slow: bool
+        self, run: RunId, topic: ArchivableTopic, first: Position, end: Position, term: Term, *, is_slow: bool
     ) -> WrittenRun:
         """Write the object of a run, read it back, and return its description."""
         store = self._store
         assert store is not None, "checked with the request"
-        written = await in_thread(store.begin, run, topic, first)
+        written = await in_thread(store.begin, run, topic.id, first, topic.schema)
         try:
             position = first
             while position < end:
                 self._check_leads(term)
                 began = self._clock.monotonic()
                 try:
-                    buffers, _ = await self._group.reading.read(topic, position, bytes_max=_STEP_BYTES)
+                    buffers, _ = await self._group.reading.read(topic.id, position, bytes_max=_STEP_BYTES)
                 except TrimmedError as error:
                     raise UnavailableError(
                         f"records were deleted while they were being archived: {error.message}", remedy="try again"
@@ -526,7 +529,7 @@ class Archivist:
         except BaseException:
             await in_thread(written.abandon)
             raise
-        found = ArchivedRun(run, topic, first, end, "prepared", "", described.size, described.digest)
+        found = ArchivedRun(run, topic.id, first, end, "prepared", "", described.size, described.digest)
         await self._go_through(store.check(found))
         return described
 

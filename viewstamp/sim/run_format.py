@@ -46,8 +46,10 @@ class SimpleRuns:
     def check(self) -> None:
         """Do nothing, because nothing has to be loaded."""
 
-    def begin(self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> WritableRun:
-        """Begin to encode a run."""
+    def begin(
+        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+    ) -> WritableRun:
+        """Begin to encode a run; it has no typed columns, because they need Arrow."""
         return _Writer(sink, cluster, run, topic, first)
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:

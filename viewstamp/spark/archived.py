@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from viewstamp.archive.location import open_store
 from viewstamp.archive.run_file import GROUP_BYTES, RunReader, run_name
+from viewstamp.archive.run_rows import FieldCondition
 from viewstamp.archive.store import ObjectFile, ObjectStore
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
@@ -40,6 +41,7 @@ from viewstamp.spark.ranges import describe, split, task_bytes
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.topic_range import TopicRange, skip
+from viewstamp.spark.typed_rows import rows_of_run
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,8 +166,13 @@ def cut_by_groups(options: SourceOptions, pieces: Sequence[RunRange], task_bytes
         return [part for parts in pool.map(cut, pieces) for part in parts]
 
 
-def read_run(options: SourceOptions, part: RunRange) -> Iterator[pa.RecordBatch]:
+def read_run(
+    options: SourceOptions, part: RunRange, conditions: Sequence[FieldCondition] = ()
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a part of a run, in order, verified. It never yields fewer without an error or a warning.
+
+    With the option ``rows`` they have the typed columns, and only a row group that has no row for the ``conditions`` is
+    left out.
 
     Raises:
       CorruptionError: the file is not there, or is not that of the catalogue; the message names it.
@@ -176,10 +183,18 @@ def read_run(options: SourceOptions, part: RunRange) -> Iterator[pa.RecordBatch]
     with remedies():
         position = part.start
         try:
-            for table in _open(_store(options.archive), part).read(part.start, part.end):
-                for batch in from_run(table, part.topic, options.read_columns):
-                    yield batch
-                    position += batch.num_rows
+            reader = _open(_store(options.archive), part)
+            if options.row_schema:
+                for end, batches in rows_of_run(options, reader, part.start, part.end, conditions):
+                    for batch in batches:
+                        yield batch
+                        position += batch.num_rows
+                    position = end
+            else:
+                for table in reader.read(part.start, part.end):
+                    for batch in from_run(table, part.topic, options.read_columns):
+                        yield batch
+                        position += batch.num_rows
         except CorruptionError as error:
             position = _explain(options, part, position, error)
         if position < part.end:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,9 +15,13 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
 )
+
+from viewstamp.archive.run_rows import FieldCondition
+from viewstamp.spark.options import COLUMNS
 
 __all__ = ["EVERYTHING", "Cut", "before", "push"]
 
@@ -36,6 +40,8 @@ class Cut:
     positions: tuple[int, int] = (0, _END)
     times: tuple[int, int] = (0, _END)
     """Log times, in microseconds since 1970; never below 0."""
+    fields: tuple[FieldCondition, ...] = ()
+    """Conditions on fields of rows. Readers of runs leave out row groups by them, and Spark applies them too."""
 
 
 EVERYTHING = Cut()
@@ -46,14 +52,22 @@ def before(time: int | None) -> Cut:
     return EVERYTHING if time is None else Cut(times=(0, time))
 
 
-def push(filters: Sequence[Filter], cut: Cut = EVERYTHING) -> tuple[Cut, list[Filter]]:
+def push(
+    filters: Sequence[Filter], cut: Cut = EVERYTHING, columns: Sequence[str] = COLUMNS, fields: Collection[str] = ()
+) -> tuple[Cut, list[Filter]]:
     """Return the records of ``cut`` that all of ``filters`` leave, and the filters that Spark still has to apply.
+
+    ``columns`` are those of records in the query, and ``fields`` those of rows: a field may have the name of a column
+    that the query has not, for example ``timestamp``.
 
     Positions and log times increase along a topic, so a comparison with a constant is exactly a range of positions.
     """
     rest = []
     for condition in filters:
-        pushed = _push(cut, condition)
+        (name, *_) = getattr(condition, "attribute", ("",))
+        pushed = _push(cut, condition) if name in columns else None
+        if name in fields and (found := _on_field(condition)) is not None:
+            cut = replace(cut, fields=(*cut.fields, found))
         if pushed is None:
             rest.append(condition)
         else:
@@ -76,6 +90,28 @@ def _push(cut: Cut, condition: Filter) -> Cut | None:
         case _ if attribute == ("timestamp",):
             found = _range(condition, _microseconds)
             return None if found is None else replace(cut, times=_meet(cut.times, found))
+    return None
+
+
+def _on_field(condition: Filter) -> FieldCondition | None:
+    """Return a condition on a field; None = row groups cannot be left out by it."""
+    match condition:
+        case EqualTo(attribute=(name,), value=value):
+            return FieldCondition(name, "=", value)
+        case GreaterThan(attribute=(name,), value=value):
+            return FieldCondition(name, ">", value)
+        case GreaterThanOrEqual(attribute=(name,), value=value):
+            return FieldCondition(name, ">=", value)
+        case LessThan(attribute=(name,), value=value):
+            return FieldCondition(name, "<", value)
+        case LessThanOrEqual(attribute=(name,), value=value):
+            return FieldCondition(name, "<=", value)
+        case In(attribute=(name,), value=values):
+            return FieldCondition(name, "in", tuple(values))
+        case IsNull(attribute=(name,)):
+            return FieldCondition(name, "null")
+        case IsNotNull(attribute=(name,)):
+            return FieldCondition(name, "not null")
     return None
 
 

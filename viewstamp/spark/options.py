@@ -183,6 +183,8 @@ class SourceOptions:
     """The directory or the URL of the archive, from which tasks read archived records; "" = from nodes."""
     rows: bool = False
     """The fields of the topic's rows are columns, behind ``columns``."""
+    fields: tuple[str, ...] = ()
+    """With ``rows``: the fields to read, in this order; () = all."""
     row_schema: str = ""
     """With ``rows``: the schema of the rows, as the driver has asked for it."""
     connect_seconds: int = CONNECT_SECONDS
@@ -258,7 +260,7 @@ class SourceOptions:
             return None
         if is_table(options):
             raise ConfigError("a table cannot have the option rows", remedy="make a view: df.createTempView(...)")
-        kept = {*_ADDRESS, "columns", "rows", "connectSeconds"}
+        kept = {*_ADDRESS, "columns", "rows", "fields", "connectSeconds"}
         given = options_of(options).items()
         shared = {name: value for name, value in given if _find(name, value, _SOURCE, "source") in kept}
         return cls.parse(shared, streaming=False)
@@ -506,6 +508,7 @@ _SOURCE: Final[Mapping[str, _Check]] = {
     "maxRecordsPerPartition": _count,
     "archive": _archive,
     "rows": _flag,
+    "fields": _names,
     "connectSeconds": _whole,
     **dict.fromkeys(_TLS, _text),
 }
@@ -655,6 +658,8 @@ def _check_rows(given: dict[str, Any]) -> None:
         given.setdefault("columns", ())
         if len(given["topic"]) > 1:
             raise ConfigError("rows is given for several topics", remedy="read each, and union(...) them")
+    elif "fields" in given:
+        raise ConfigError("fields is given without rows", remedy='write .option("rows", True) too')
 
 
 def _refuse(given: Mapping[str, object], names: Iterable[str], where: str, remedy: str) -> None:

@@ -140,8 +140,12 @@ def to_record_batch(
     return pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
 
 
-def from_run(table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+def from_run(
+    table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a table that a run file returned, in batches for Spark; keys and values are not copied.
+
+    ``schema``: that of the batches, if the table has typed columns too; None = that of ``columns``.
 
     Raises:
       FrameError: the headers of a record are not a map, so its writer is faulty.
@@ -158,7 +162,10 @@ def from_run(table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS) -> I
                 return header_maps(f"run of topic {topic}", batch.column(name))
             return batch.column(name)
 
-        yield pa.RecordBatch.from_arrays([column(name) for name in columns], schema=arrow_schema(columns))
+        wanted = arrow_schema(columns) if schema is None else schema
+        arrays = [column(name) for name in columns]
+        arrays += [batch.column(name) for name in wanted.names[len(columns) :]]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 def join(batches: Iterable[pa.RecordBatch], *, rows: int = 1024, bytes: int = 1024 * 1024) -> Iterator[pa.RecordBatch]:  # noqa: A002

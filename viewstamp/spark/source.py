@@ -22,6 +22,7 @@ from viewstamp.spark.spread import SpreadRange, read_spread
 from viewstamp.spark.topic_range import TopicRange, locate, skip
 from viewstamp.spark.typed_rows import as_rows
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.row_schema import RowSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +70,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition. If there is nothing to read, Spark passes one without a range."""
         if isinstance(partition, TopicRange):
-            yield from as_rows(self.options, read_part(self.options, partition, self.cut))
+            yield from read_part(self.options, partition, self.cut)
 
 
 class FilteringBatchReader(BatchReader):
@@ -77,7 +78,9 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Keep the conditions that reduce ranges; return those that Spark has to apply."""
-        self.cut, rest = push(filters, before(self.options.ending_timestamp))
+        options = self.options
+        fields = [field.name for field in RowSchema.parse(options.row_schema).fields] if options.row_schema else ()
+        self.cut, rest = push(filters, before(options.ending_timestamp), options.columns, fields)
         return rest
 
 
@@ -103,12 +106,16 @@ async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dic
 def read_part(options: SourceOptions, part: TopicRange, cut: Cut = EVERYTHING) -> Iterator[pa.RecordBatch]:
     """Yield the records of the part of a task, from a run or from the nodes, in order. Raises as these do.
 
+    With the option ``rows`` the fields of the rows are columns.
+
     ``cut``: the conditions that were pushed. Only of a topic with streams they may leave less than the part, because
     its log times do not only rise.
     """
+    if isinstance(part, RunRange):
+        return read_run(options, part, cut.fields)
     if isinstance(part, SpreadRange):
-        return join(read_spread(options, part, cut.times), bytes=_SMALL_BYTES)
-    return read_run(options, part) if isinstance(part, RunRange) else read_range(options, part)
+        return as_rows(options, join(read_spread(options, part, cut.times), bytes=_SMALL_BYTES))
+    return as_rows(options, read_range(options, part))
 
 
 def read_range(options: SourceOptions, part: TopicRange) -> Iterator[pa.RecordBatch]:

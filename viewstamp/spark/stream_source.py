@@ -36,7 +36,6 @@ from viewstamp.spark.ranges import describe, reach, starting_position
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.source import read_part
 from viewstamp.spark.topic_range import TopicRange, end_of, estimate, kept
-from viewstamp.spark.typed_rows import as_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a partition."""
         assert isinstance(partition, TopicRange), f"{partition!r} is not of these partitions"
-        return as_rows(self.options, read_part(self.options, partition))
+        return read_part(self.options, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing, because the topic's retention decides how long records are kept, not this query."""

@@ -246,6 +246,7 @@ class RunCatalogue:
             next_first=self.next_first(topic),
             archived_end=self.archived_end(topic),
             runs=tuple(run.archived for run in self.of(topic.id)),
+            schema=topic.schema,
             is_archive_used=self.is_used or topic.archive.is_on,
         )
 

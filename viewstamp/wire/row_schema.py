@@ -35,7 +35,7 @@ import msgpack
 from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["SCHEMA_BYTES_MAX", "RowField", "RowSchema"]
+__all__ = ["SCHEMA_BYTES_MAX", "RowField", "RowSchema", "is_wider", "unpack_row"]
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024
 """The most bytes of the text of a schema; it is in the state of each member."""
@@ -179,12 +179,7 @@ class RowSchema(NamedTuple):
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """Return the row of a record, with each field of this schema. Raises FrameError: the value is no such row."""
-        try:
-            row = msgpack.unpackb(value, timestamp=3)
-        except (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException) as error:
-            raise FrameError(f"a record that is no row: {error or type(error).__name__}") from error
-        if not isinstance(row, dict):
-            raise FrameError(f"a record that is no row, but {brief_repr(row)}")
+        row = unpack_row(value)
         return {field.name: _checked(field, row.get(field.name)) for field in self.fields}
 
     def check_successor(self, schema: RowSchema) -> None:
@@ -199,7 +194,7 @@ class RowSchema(NamedTuple):
             new = after.pop(old.name, None)
             if new is None:
                 raise _unfit(f"field {old.name} would be gone", "keep it; a nullable one may stay empty")
-            if new.type != old.type and (old.type, new.type) not in _WIDER:
+            if new.type != old.type and not is_wider(old.type, new.type):
                 wider = next((wide for narrow, wide in sorted(_WIDER) if narrow == old.type), "")
                 remedy = f"{old.type} may become {wider} only" if wider else f"keep {old.type}, and add another field"
                 raise _unfit(f"field {old.name} would be {new.type} instead of {old.type}", remedy)
@@ -208,6 +203,22 @@ class RowSchema(NamedTuple):
         for new in after.values():
             if not new.is_nullable:
                 raise _unfit(f"the new field {new.name} is not nullable", f"write {new.name}: {new.type}?")
+
+
+def is_wider(before: str, after: str) -> bool:
+    """Return whether each value of a type is one of another, so that a field may get that type."""
+    return (before, after) in _WIDER
+
+
+def unpack_row(value: bytes) -> dict[Any, Any]:
+    """Return the map that the value of a record is, with all its fields unchecked. Raises FrameError: it is no map."""
+    try:
+        row = msgpack.unpackb(value, timestamp=3)
+    except (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException) as error:
+        raise FrameError(f"a record that is no row: {error or type(error).__name__}") from error
+    if not isinstance(row, dict):
+        raise FrameError(f"a record that is no row, but {brief_repr(row)}")
+    return row
 
 
 def _checked(field: RowField, value: Any) -> Any:
