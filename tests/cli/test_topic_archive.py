@@ -113,6 +113,10 @@ def test_the_archived_part_has_ages_and_the_state_of_the_archivist() -> None:
     assert lines({**waits, "wait_seconds": 90.0})[0] == "the next run of orders is due now"
     assert lines({**failing, "topic": "trades"})[1] == "the archivist is idle"
     assert lines({})[1] == "the archivist is unknown"
+    again = {**failing, "state": "writing", "failed_topic": "orders"}
+    assert lines(again)[1] == "the archivist is writing after a failure: no space"
+    assert lines({**again, "topic": "trades"})[1] == "the archivist is failing: no space"
+    assert lines({**again, "failed_topic": "trades"})[1] == "the archivist is writing"
     requested = replace(info, archive=None)
     assert archivist_lines([requested], {}, now) == ["the archivist works on request"]
     trades = replace(info, name="trades", archived=None)

@@ -430,6 +430,8 @@ def test_a_leader_that_cannot_archive_is_reported() -> None:
     )
     assert finding.remedy == "free space; it tries again by itself"
     assert look(node("n1", archiving={**archiving, "state": "writing"})) == []
+    again = {**archiving, "state": "writing", "topic": "trades", "failed_topic": "orders", "failures": 2}
+    assert "cannot archive topic orders," in only(look(node("n1", archiving=again)), "not_archiving").sentence
     assert only(look(node("n2", archive_problem="no pyarrow", archived_topics=1)), "no_archive").node == "n2"
 
 

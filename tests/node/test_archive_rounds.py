@@ -167,7 +167,7 @@ async def test_a_topic_whose_archive_fails_keeps_its_records_and_the_others_go_o
                 return found if found["state"] == "failing" and found["failures"] > 1 else None
 
             found = await wait_for(failing_twice, group.journal.tail)
-            assert found["topic"] == "orders"
+            assert (found["topic"], found["failed_topic"]) == ("orders", "orders")
             assert "the disk of the store is full" in found["reason"]
             assert found["remedy"] == "free space there"
             [finding] = archive_trouble(Report(nodes=[{"id": "n1", "reachable": True, "archiving": found}]))

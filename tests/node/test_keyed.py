@@ -309,7 +309,7 @@ async def test_a_table_has_a_bound_and_says_so(tmp_path: Path) -> None:
             assert len(await contents(client, "other")) == 100, "the table of the first topic was dropped"
             await client.append_many("other", [b"x" * 100] * 100, keys=[b"more %d" % number for number in range(100)])
             await client.append_many("other", [b"x" * 100] * 9, keys=[b"last %d" % number for number in range(9)])
-            with pytest.raises(UnavailableError, match="need more than the 60000 bytes"):
+            with pytest.raises(UnavailableError, match="need more than the 60,000 bytes"):
                 await reads.get("other", b"1")
 
 

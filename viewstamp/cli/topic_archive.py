@@ -136,10 +136,13 @@ def settings_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence
 def _activity(name: str, archivist: dict[str, Any]) -> str:
     """Return the activity of the archivist for the topic of a name."""
     state, topic = str(archivist.get("state") or "unknown"), archivist.get("topic")
-    reason = archivist.get("reason") if topic in ("", None, name) else ""
+    failed = archivist.get("failed_topic", topic)
     if topic not in ("", None, name):
-        state = "idle"
-    return f"is {state}: {reason}" if reason else f"is {state}"
+        state = "failing" if failed == name else "idle"
+    if not archivist.get("reason") or failed not in ("", None, name):
+        return f"is {state}"
+    again = "" if state in ("failing", "unable") else " after a failure"
+    return f"is {state}{again}: {archivist['reason']}"
 
 
 def _next_run(info: TopicInfo, archivist: dict[str, Any], now_us: int) -> str:

@@ -29,8 +29,9 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
             )
         archiving = node.get("archiving") or {}
-        if archiving.get("state") in _TROUBLED:
-            topic = f" topic {archiving['topic']}" if archiving.get("topic") else ""
+        if archiving.get("state") in _TROUBLED or archiving.get("failures"):  # Also while it tries again.
+            failed = archiving.get("failed_topic", archiving.get("topic"))
+            topic = f" topic {failed}" if failed else ""
             yield Finding(
                 code="not_archiving",
                 node=name,

@@ -115,7 +115,8 @@ class ArchiveRounds:
         """Return the fields of ``viewstamp status`` about the rounds.
 
         ``state``: see :class:`ArchivingState`. ``topic``: the one that is being worked on, or whose attempt has failed.
-        ``failures``: attempts in a row that have failed. ``next_seconds``: until the next one. ``reason``, ``remedy``.
+        ``failed_topic``: the one to which the failure belongs. ``failures``: attempts in a row that have failed.
+        ``next_seconds``: until the next one. ``reason``, ``remedy``.
         A run of records is due at ``run_bytes`` of log, or after ``wait_seconds``; a dump of keys at ``dump_bytes``.
         """
         if self._task is None:
@@ -131,6 +132,7 @@ class ArchiveRounds:
         return {
             "state": str(state),
             "topic": self._topic or name,
+            "failed_topic": name,
             "failures": failed.count if failed is not None else 0,
             "next_seconds": round(max(failed.due - self._clock.monotonic(), 0.0), 1) if failed is not None else 0.0,
             "reason": error.message if error is not None else "",

@@ -213,8 +213,8 @@ class KeyedReads:
             if len(self._tables) == 1:
                 raise UnavailableError(
                     f"the records of topic {view.name!r} from position {view.dumped_end} on are in no run, and need"
-                    f" more than the {self._table_bytes} bytes of memory for them",
-                    remedy="wait until the leader has dumped them; `viewstamp status` says why it has not yet",
+                    f" more than the {self._table_bytes:,} bytes of memory for them",
+                    remedy="wait until the leader has dumped them; `viewstamp topic describe` says why it has not yet",
                 )
             other = next(each for each in self._tables if each != view.topic)
             del self._tables[other]
