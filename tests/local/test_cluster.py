@@ -45,3 +45,14 @@ def test_only_the_process_of_the_directory_counts_as_the_node(tmp_path: Path) ->
     assert node.pid() is None
     assert not is_process_of(node, {"process": 1})
     assert is_process_of(node, {})  # An older release does not report its process.
+
+
+def test_a_node_that_another_command_stopped_while_it_started_is_said_to_be_stopped(tmp_path: Path) -> None:
+    create_cluster(str(tmp_path), 1, {})
+    (node,) = LocalCluster.open(tmp_path).nodes.values()
+    log = Path(node.log_file)
+    log.parent.mkdir()
+    log.write_text('{"level": "info", "event": "= state"}\n{"level": "info", "event": "= node stopped"}\n')
+    assert str(node.last_words()) == "n1 was stopped while it started, for example by another `cluster stop`"
+    log.write_text("killed\n")
+    assert str(node.last_words()) == "n1 did not start: killed"

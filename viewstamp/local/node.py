@@ -208,6 +208,11 @@ class LocalNode:
         for line in reversed(lines):
             if (error := _error_of(line)) is not None:
                 return type(error)(f"{self.id} did not start: {error.message}", remedy=error.remedy)
+        if self.events("= node stopped"):
+            return UnavailableError(
+                f"{self.id} was stopped while it started, for example by another `cluster stop`",
+                remedy="start it again",
+            )
         last = lines[-1] if lines else "it printed nothing"
         return UnavailableError(f"{self.id} did not start: {last}", remedy=f"read {self.log_file}")
 
