@@ -24,6 +24,8 @@ RECORD = Path(__file__).with_name("request_bytes.txt")
 PEER_KINDS = {"PROVE_DIRECTORY", "PEER", "DIGEST", "BEATS", "READ_SNAPSHOT", "READ_LOG", "JOIN", "HOSTED"} | {
     "REPORT_STREAMS",
     "NOTE_TRANSFER",  # A client sends it only about another group than 0, which these nodes do not have.
+    "BEGIN_PART",  # The same.
+    "COMMIT_PARTS",
 }
 ANSWERS = {"WELCOME", "REFUSED", "MEMBERS", "OK", "ERROR"}
 

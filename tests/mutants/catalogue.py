@@ -25,6 +25,7 @@ from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.schema_mutants import SCHEMA_MUTANTS
 from tests.mutants.seal_mutants import SEAL_MUTANTS
+from tests.mutants.spread_sink_mutants import SPREAD_SINK_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 from tests.mutants.tls_mutants import TLS_MUTANTS
@@ -96,6 +97,7 @@ _ALL = {
     **ORDERED_APPEND_MUTANTS,
     **ORDER_MUTANTS,
     **SEAL_MUTANTS,
+    **SPREAD_SINK_MUTANTS,
     **READER_MUTANTS,
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,

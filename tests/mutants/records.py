@@ -1377,6 +1377,36 @@ RECORDS: tuple[Record, ...] = (
             "tests/sim/test_sealing.py::test_a_route_with_another_sealed_stream_lets_no_append_overtake_one_without_an_outcome"
         ),
     ),
+    Record(
+        "drop-unknown-attempts",
+        Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
+    ),
+    Record(
+        "drop-committed-parts",
+        Case("tests/streams/test_spread_commits.py::test_any_history_shows_each_batch_whole_or_not_at_all_and_once[0]"),
+    ),
+    Record(
+        "report-placed-parts",
+        Case("tests/streams/test_spread_commits.py::test_any_history_shows_each_batch_whole_or_not_at_all_and_once[0]"),
+    ),
+    Record(
+        "place-in-any-order",
+        Case("tests/streams/test_spread_commits.py::test_any_history_shows_each_batch_whole_or_not_at_all_and_once[0]"),
+    ),
+    Record(
+        "release-apart",
+        Case("tests/streams/test_spread_commits.py::test_an_order_that_would_show_a_part_of_a_batch_alone_is_refused"),
+    ),
+    Record(
+        "seal-before-parts",
+        Case(
+            "tests/streams/test_spread_commits.py::test_a_stream_is_not_sealed_before_the_parts_that_are_sealed_in_its_group"
+        ),
+    ),
+    Record(
+        "parts-have-an-age",
+        Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
+    ),
     Record("reader-skips", Case("tests/streams/test_cover.py::test_readers_of_any_nodes_see_one_order_without_holes")),
     Record(
         "read-trimmed-as-pending",

@@ -16,16 +16,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import StringType, StructField, StructType
 
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.queries import run_to_end
 from viewstamp.client import Client
 from viewstamp.client.results import SpreadRecord
-from viewstamp.errors import ConfigError, RequestError, TrimmedError, UnknownTopicError
-from viewstamp.spark.options import SinkOptions, SourceOptions
+from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
-from viewstamp.spark.sink import batch_writer
 from viewstamp.spark.source import FilteringBatchReader, batch_reader
 from viewstamp.spark.spread import SpreadRange
 from viewstamp.spark.stream_source import StreamReader
@@ -247,11 +245,39 @@ def test_trimmed_positions_fail_unless_that_is_no_matter(
     assert "records are skipped" in caplog.text
 
 
-def test_a_sink_refuses_a_topic_with_streams(spread: RunningCluster, orders: str) -> None:
-    """On the driver, and not with the advice to create a topic that exists."""
-    parsed = SinkOptions.parse(options(spread, orders, {}), streaming=False)
-    with pytest.raises(RequestError, match=f"topic {orders} has streams, .*; nothing was written"):
-        batch_writer(parsed, StructType([StructField("value", StringType())]))
+def test_each_micro_batch_is_in_all_streams_of_a_topic_once_though_the_query_is_started_again(
+    spark: SparkSession, spread: RunningCluster, orders: str, tmp_path: Path
+) -> None:
+    """The second start runs the last batch again, as after a death between the commit and the checkpoint."""
+    made = itertools.count()
+    source = str(tmp_path / "in")
+    schema = "key string, value string"
+
+    def write() -> None:
+        rows = [(f"{next(made)}", f"row {number}") for number in range(40)]
+        spark.createDataFrame(rows, schema).coalesce(2).write.mode("append").json(source)
+
+    def start() -> None:
+        frame = spark.readStream.schema(schema).json(source)
+        writer: Any = frame.writeStream.format("viewstamp").options(**options(spread, orders, {}))
+        run_to_end(writer.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True).start)
+
+    write()
+    start()
+    (tmp_path / "at" / "commits" / "0").unlink()
+    for extra in (tmp_path / "at" / "commits").glob(".0*"):
+        extra.unlink()
+    start()
+    write()
+    start()
+    records = [record for record in spread.read(orders) if isinstance(record, SpreadRecord)][50:]
+    assert sorted(int(record.key or b"") for record in records) == list(range(80))
+    assert {record.stream for record in records} == {1, 2, 3}
+    first = {int(record.key or b"") for record in records[:40]}
+    assert first == set(range(40)), "a micro-batch becomes visible at one moment, so it lies before the next one"
+    frame = spark.createDataFrame([("one", b"x"), ("two", b"y")], "key string, value binary")
+    frame.write.format("viewstamp").options(**options(spread, orders, {})).mode("append").save()
+    assert [bytes(record.value) for record in spread.read(orders)][-2:] in ([b"x", b"y"], [b"y", b"x"])
 
 
 def test_spark_reads_a_topic_with_streams_as_a_table_and_as_a_stream(

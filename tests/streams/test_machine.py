@@ -75,6 +75,13 @@ from viewstamp.node.placement_queries import (
     SpreadTopicsQuery,
 )
 from viewstamp.node.schema_queries import HasSchemaQuery
+from viewstamp.node.sink_part_queries import (
+    GroupPartsQuery,
+    HasPartsCommitsQuery,
+    HasSealedPartsQuery,
+    PartFatesQuery,
+    ReleasableQuery,
+)
 from viewstamp.node.state_machine import (
     Accepted,
     ActorChangesQuery,
@@ -458,6 +465,11 @@ def test_every_query_has_an_answer_of_the_type_that_it_names() -> None:
         FreeGroupsQuery(2),
         SealableQuery([StreamReport(stream, Position(2), Position(1), is_sealed=True)]),
         SealedStreamQuery("orders"),
+        GroupPartsQuery(),
+        HasSealedPartsQuery(),
+        HasPartsCommitsQuery(),
+        PartFatesQuery(GroupId(1), (1,)),
+        ReleasableQuery({(1, stream): Position(2)}),
         SpreadActorsQuery(),
         ActorSpreadingQuery(encode_spread_actor("inventory", [group])),
         OwnedQuery([("counter", "k")], GROUP_0),

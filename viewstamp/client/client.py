@@ -133,7 +133,7 @@ class BaseClient:
         self._moves = StreamMoves(runtime, options, self._groups, self._routes)
         self._appends = TopicAppends(runtime, self._groups, self._routes, self._positions, self._moves)
         self._actors = ActorCalls(runtime, options, self._groups)
-        self._sinks = Sinks(runtime, options, self._router, self._sender, entropy)
+        self._sinks = Sinks(runtime, options, self._groups, self._routes, entropy)
         self._admin = Admin(self._router)
         self._topics = TopicCalls(self._router, self._admin)
         self._tokens = TokenCalls(self._router, entropy)

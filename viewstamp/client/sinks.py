@@ -6,19 +6,22 @@ import math
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
 from viewstamp.client.batches import Headers, record_size
-from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole
+from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole, check_topic
+from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.router import Router
+from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.runtime import Runtime
 from viewstamp.client.send_queue import Ticket
 from viewstamp.client.sender import Sender
+from viewstamp.client.staged_parts import StagedPart, divide
+from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.errors import (
     OutcomeUnknownError,
     PeerError,
@@ -27,16 +30,21 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
+from viewstamp.ids import GroupId
 from viewstamp.wire.batch import Columns, Kind, build_batch
+from viewstamp.wire.sink_parts import AttemptPart
 from viewstamp.wire.sink_requests import (
     AbortAttempts,
     BeginAttempt,
+    BeginPart,
     CommitAttempts,
+    CommitParts,
     DescribeSink,
     ForgetSink,
     ListSinks,
     SealAttempt,
 )
+from viewstamp.wire.spread_requests import DescribeSpreadTopic
 from viewstamp.wire.staged import StagedBatch, pack_entry
 
 __all__ = [
@@ -53,6 +61,9 @@ __all__ = [
 Entries = bytes
 """The content of an attempt: 20 bytes for each staged batch, in order of their indices; see ``wire/requests.py``."""
 
+_PAUSE_SECONDS = 0.02
+"""The first pause before a client looks again whether a batch is visible."""
+_PAUSE_SECONDS_MAX = 0.2
 _AGAIN = "begin another attempt; of this one nothing becomes visible"
 
 
@@ -72,7 +83,8 @@ class SinkCommit:
       sink: the sink's name.
       batch: the number of the batch.
       duplicate: the batch was committed by an earlier call; the other fields describe that commit.
-      ranges: the records' positions, one range for each topic; None = the commit is too old, they are no longer kept.
+      ranges: the records' positions, one range for each topic; None = the commit is too old, they are no
+        longer kept, or its topics have streams.
       index: the place of the commit in the log.
       timestamp: the log time of the commit, and of all records of the batch, in microseconds since 1970.
     """
@@ -94,12 +106,14 @@ class Sealed:
       entries: its staged batches, 20 bytes each.
       records: the number of its records.
       bytes: the size of its batches, including their headers.
+      parts: what it has staged for topics with streams, for each group.
     """
 
     attempt: int
     entries: Entries
     records: int
     bytes: int
+    parts: tuple[AttemptPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +153,14 @@ class Sinks:
     """Creates, describes and forgets sinks. Staged records go through the client's session."""
 
     def __init__(
-        self, runtime: Runtime, options: ClientOptions, router: Router, sender: Sender, entropy: random.Random
+        self, runtime: Runtime, options: ClientOptions, groups: Groups, routes: StreamRoutes, entropy: random.Random
     ) -> None:
         self.runtime = runtime
         self.options = options
-        self.router = router
-        self.sender = sender
+        self.groups = groups
+        self.routes = routes
+        self.router = groups.group_0.router
+        self.sender = groups.group_0.sender
         self.entropy = entropy
 
     def sink(
@@ -298,7 +314,8 @@ class Sink:
     async def commit(self, batch: int, sealed: Sequence[Sealed], *, timeout: float | None = None) -> SinkCommit:
         """Make all sealed records visible at once, in this order. Returns their places.
 
-        The records of a topic get consecutive positions. All other records that were staged for this batch or earlier
+        The records of a topic get consecutive positions; those of a topic with streams get rising ones within each
+        stream, and the call returns when all are visible. All other records that were staged for this batch or earlier
         ones are dropped. A batch that is committed already stays as it is, and the result has ``duplicate`` set. If the
         call is cancelled, the batch may be committed, or may be committed later.
 
@@ -313,15 +330,56 @@ class Sink:
           UnavailableError: not committed; try again.
           OutcomeUnknownError: it may be committed (``token`` is None); commit again, which is harmless.
         """
+        number = as_whole(batch, "the number of a batch")
+        parts = [part for each in sealed for part in each.parts]
+        if parts:
+            return await self._commit_parts(number, sealed, parts, timeout)
         request = CommitAttempts(
             sink=self.name,
             owner=self.owner,
             run=self.run,
-            batch=as_whole(batch, "the number of a batch"),
+            batch=number,
             parts=[[each.attempt, each.entries] for each in sealed],
         )
         frame = await self._sinks.router.ask_leader(request, timeout)
         return _commit(frame.body["commit"])
+
+    async def _commit_parts(
+        self, batch: int, sealed: Sequence[Sealed], parts: Sequence[AttemptPart], timeout: float | None
+    ) -> SinkCommit:
+        """Commit a batch over topics with streams, and wait until it is visible."""
+        if any(each.entries for each in sealed):
+            raise RequestError(
+                f"batch {batch} of sink {self.name!r} has records of topics with streams and of topics without;"
+                " nothing was committed",
+                remedy="write them in two sinks, because they do not become visible at one moment",
+            )
+        sinks = self._sinks
+        seconds = as_seconds(timeout, sinks.options.timeout)
+        request = CommitParts(
+            sink=self.name, owner=self.owner, run=self.run, batch=batch, parts=[part.pack() for part in parts]
+        )
+        frame = await sinks.router.ask_leader(request, timeout)
+        try:
+            await sinks.runtime.within(seconds, self._visible())
+        except TimeoutError:
+            raise OutcomeUnknownError(
+                f"batch {batch} of sink {self.name!r} is committed, and after {seconds:g} s it is not visible yet",
+                token=None,
+                remedy="commit it again, which waits again; if it stays so, look for a group without a leader:"
+                " `viewstamp group list`",
+            ) from None
+        return _commit(frame.body["commit"])
+
+    async def _visible(self) -> None:
+        """Wait until no committed batch of the sink lacks its positions."""
+        pause = _PAUSE_SECONDS
+        while True:
+            frame = await self._sinks.router.ask(DescribeSink(name=self.name, stale=False), None)
+            if not frame.body["sink"].get("is_pending"):
+                return
+            await self._sinks.runtime.sleep(pause)
+            pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
     async def abort(self, batch: int, *, timeout: float | None = None) -> None:
         """Drop the records that this run staged for a batch. A committed batch stays. Cancelled: dropped, or not.
@@ -334,6 +392,14 @@ class Sink:
     async def _abort(self, batch: int, attempt: int, timeout: float | None) -> None:
         request = AbortAttempts(sink=self.name, run=self.run, batch=batch, attempt=attempt)
         await self._sinks.router.ask_leader(request, timeout)
+
+
+class _Block(NamedTuple):
+    """A block that was sent, or waits for it; ``part`` None = for a topic of group 0."""
+
+    ticket: Ticket
+    sender: Sender
+    part: StagedPart | None
 
 
 class Attempt:
@@ -356,8 +422,13 @@ class Attempt:
         self._runtime = sinks.runtime
         self._options = sinks.options
         self._turn = sinks.runtime.create_lock()
-        self._tickets: deque[Ticket] = deque()
+        self._tickets: deque[_Block] = deque()
         """The blocks that are unacknowledged, as far as is known, in order."""
+        self._sinks = sinks
+        self._spread: dict[str, SpreadTopicInfo | None] = {}
+        """The topics of this attempt; None = without streams."""
+        self._parts: dict[GroupId, StagedPart] = {}
+        self._blocks_staged = 0
         self._in_flight = 0
         """Their bytes."""
         self._entries: list[StagedBatch] = []
@@ -434,13 +505,18 @@ class Attempt:
             self._is_closed = True
             await self._receive(0, timeout)
             entries = b"".join(pack_entry(*entry) for entry in sorted(self._entries))
+        for part in self._parts.values():
+            of_part = SealAttempt(attempt=part.id, batches=part.batches, checksum=crc32c(part.entries()))
+            with self._sinks.groups.call(part.group) as parts:
+                await parts.router.ask_leader(of_part, timeout)
         request = SealAttempt(attempt=self.id, batches=len(self._entries), checksum=crc32c(entries))
         await self._router.ask_leader(request, timeout)
         return Sealed(
             attempt=self.id,
             entries=entries,
-            records=sum(entry.count for entry in self._entries),
-            bytes=sum(entry.size for entry in self._entries),
+            records=sum(entry.count for entry in self._entries) + sum(part.records for part in self._parts.values()),
+            bytes=sum(entry.size for entry in self._entries) + sum(part.size for part in self._parts.values()),
+            parts=tuple(part.sealed(self.id) for part in self._parts.values() if part.batches),
         )
 
     async def abort(self, *, timeout: float | None = None) -> None:
@@ -470,16 +546,66 @@ class Attempt:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or (str(error) if isinstance(error, ViewstampError) else repr(error))
         while self._tickets:
-            self._sender.abandon(self._tickets.pop())
+            block = self._tickets.pop()
+            block.sender.abandon(block.ticket)
 
     async def _stage(self, topic: str, columns: Columns, timeout: float | None) -> None:
         if not columns.count:
             return
+        spread = await self._find(topic, timeout)
+        if spread is None:
+            await self._stage_block(topic, columns, None, timeout)
+            return
+        self._blocks_staged += 1
+        for stream, rows in divide(spread, columns, self.id + self._blocks_staged).items():
+            group = spread.group_of(stream)
+            part = self._parts.get(group) or await self._begin_part(group, timeout)
+            await self._stage_block(spread.topic_of(stream), rows, part, timeout)
+
+    async def _stage_block(self, topic: str, columns: Columns, part: StagedPart | None, timeout: float | None) -> None:
+        """Stage a block for a topic of group 0, or for a stream of another group."""
         size = columns.size
         await self._receive(self._options.stage_bytes_in_flight - size, timeout)
-        self._tickets.append(self._sender.begin_staging(topic, columns, self.id, timeout))
+        if part is None:
+            block = _Block(self._sender.begin_staging(topic, columns, self.id, timeout), self._sender, None)
+        else:
+            with self._sinks.groups.call(part.group) as parts:
+                parts.sender.queue.promised.add(topic)
+                ticket = parts.sender.begin_staging(topic, columns, part.id, timeout)
+                block = _Block(ticket, parts.sender, part)
+        self._tickets.append(block)
         self._in_flight += size
         await self._runtime.sleep(0)  # The block leaves in a turn of the event loop, which its caller may not give.
+
+    async def _find(self, topic: str, timeout: float | None) -> SpreadTopicInfo | None:
+        """Return the route of a topic with streams, as it is when the attempt first uses it; None = it has none.
+
+        Raises RequestError if the attempt has records of the other sort.
+        """
+        if topic not in self._spread:
+            check_topic(topic)
+            spread, is_spread = None, False
+            with suppress(RequestError):  # The block gets the error, as that of any append.
+                is_spread = await self._sinks.routes.find(topic, as_seconds(timeout, self._options.timeout))
+            if is_spread:
+                frame = await self._router.ask(DescribeSpreadTopic(name=topic, stale=True), timeout)
+                spread = spread_topic_info(frame.body["topic"])
+            if any((each is None) is not (spread is None) for each in self._spread.values()):
+                raise RequestError(
+                    f"{self._what} has records of topics with streams and of topics without",
+                    remedy="write them in two sinks, because they do not become visible at one moment",
+                )
+            self._spread[topic] = spread
+        return self._spread[topic]
+
+    async def _begin_part(self, group: GroupId, timeout: float | None) -> StagedPart:
+        """Begin the part of this attempt in a group. Raises StagingError if the attempt is committed already."""
+        with self._sinks.groups.call(group) as parts:
+            frame = await parts.router.ask_leader(BeginPart(attempt=self.id, sink=self._sink.name), timeout)
+        if not frame.body["attempt"]:
+            raise StagingError(f"{self._what} is committed", remedy=_AGAIN)
+        part = self._parts[group] = StagedPart(group, frame.body["attempt"])
+        return part
 
     async def _receive(self, bytes_max: int, timeout: float | None) -> None:
         """Take the receipts that are there, and wait for more until at most ``bytes_max`` are unacknowledged."""
@@ -494,13 +620,17 @@ class Attempt:
             raise UnavailableError(f"{self._what} lost a staged block: {error}", remedy=_AGAIN) from error
 
     async def _take_receipts(self, bytes_max: int) -> None:
-        while self._tickets and (self._tickets[0].waiter.done() or self._in_flight > bytes_max):
-            ticket = self._tickets[0]
-            receipt = await self._sender.end_staging(ticket)
+        while self._tickets and (self._tickets[0].ticket.waiter.done() or self._in_flight > bytes_max):
+            ticket, sender, part = self._tickets[0]
+            receipt = await sender.end_staging(ticket)
             assert ticket.batch is not None, "a block with a receipt has a batch"
             self._tickets.popleft()
             self._in_flight -= ticket.size
-            self._entries.append(StagedBatch(receipt.first_index, ticket.batch.topic, receipt.count, ticket.size))
+            entry = StagedBatch(receipt.first_index, ticket.batch.topic, receipt.count, ticket.size)
+            if part is None:
+                self._entries.append(entry)
+            else:
+                part.add(ticket.name, entry)
 
     def _blocks(
         self,

@@ -152,6 +152,29 @@ class StreamRoutes:
         finally:
             self._waiting.get(topic, {}).pop(waiting, None)
 
+    async def find(self, topic: str, seconds: float) -> bool:
+        """Return whether a topic has streams, when that is known.
+
+        Raises:
+          UnknownTopicError: there is no such topic.
+          UnavailableError: it was not found within ``seconds``; nothing was written.
+        """
+        if not self.knows(topic):
+            self._home.router.start()
+            try:
+                await self._runtime.within(seconds, self._find_soon(topic))
+            except TimeoutError:
+                raise self._home.sender.unsent(seconds) from None
+        return topic in self.spread
+
+    async def _find_soon(self, topic: str) -> None:
+        while not self.knows(topic):
+            try:
+                await self._find(topic)
+            except ViewstampError as error:
+                if reaction(error) is Reaction.FINAL or isinstance(error, PeerError):
+                    raise
+
     def close(self) -> None:
         """Fail the appends that wait, with ClosedError."""
         for topic in list(self._waiting):

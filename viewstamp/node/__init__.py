@@ -58,6 +58,8 @@
 | ``snapshots`` | taking, storing, choosing and fetching snapshots | |
 | ``repair`` | opening a directory, and repairing it from the other members | |
 | ``health`` | comparing states, free space, latency, the watchdog, the health port | |
+| ``sink_parts`` | placing and dropping parts of batches of sinks, in the groups that this node leads | who decides |
+| ``sink_part_queries`` | the queries about these parts | who answers them |
 | ``order_queries`` | the queries about the order of streams, and for a read by global position | who answers them |
 | ``placement_queries`` | the queries about placed groups and spread topics | the records about them |
 | ``state_machine`` | the Protocol of the replicated state machine, and its queries about all else | actors |

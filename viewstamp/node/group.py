@@ -52,7 +52,7 @@ from viewstamp.node.state_machine import Result, StateMachine
 from viewstamp.wal.log import Wal
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.handshake import Hello
-from viewstamp.wire.ordering import StreamReport, read_reports
+from viewstamp.wire.ordering import PlacedPart, StreamReport, read_parts_report, read_reports
 from viewstamp.wire.peer_requests import PeerReport, ReportHosted
 from viewstamp.wire.placing import encode_hosted
 
@@ -421,15 +421,22 @@ class Group:
         else:
             parts.peers.report_hosted(core.leader, group, incarnation)
 
-    def report_streams(self, group: GroupId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
+    def report_streams(
+        self,
+        group: GroupId,
+        reports: Sequence[StreamReport],
+        parts: Sequence[PlacedPart] = (),
+        *,
+        is_awaited: bool,
+    ) -> None:
         """Send the ends of streams of another group to the leader of this one; it may be lost, so it is repeated."""
         core = self.parts.raft.core if self.parts is not None else None
         if self.parts is None or core is None or core.leader is None:
             return
         if core.leader == core.me:
-            self._node.take_streams(name_of(core.me), reports, is_awaited=is_awaited)
+            self._node.take_streams(name_of(core.me), reports, parts, is_awaited=is_awaited)
         else:
-            self.parts.peers.report_streams(core.leader, group, reports, is_awaited=is_awaited)
+            self.parts.peers.report_streams(core.leader, group, reports, parts, is_awaited=is_awaited)
 
     def take_report(self, source: NodeId, incarnation: str, asked: PeerReport) -> None:
         """Take a member's report about another group; it may be dropped. Raises LostDiskError, FrameError."""
@@ -441,7 +448,8 @@ class Group:
             parts.ref.maybe_tell(Proposal(batch, _ignore))
         elif self.id == GROUP_0:
             reports = read_reports(GroupId(asked.group), asked.ends)
-            self._node.take_streams(name_of(source), reports, is_awaited=asked.is_awaited)
+            parts_of = read_parts_report(GroupId(asked.group), asked.parts or [])
+            self._node.take_streams(name_of(source), reports, parts_of, is_awaited=asked.is_awaited)
 
     async def change_members(self, action: str, node: str, address: str, replaces: str) -> dict[str, object]:
         """Change the membership; return it when the change is committed. If cancelled, the change goes on.

@@ -38,7 +38,7 @@ from viewstamp.node.server import Server
 from viewstamp.node.state_machine import StateMachine
 from viewstamp.node.stream_topics import StreamTopics
 from viewstamp.node.token_age import TokenAge
-from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.ordering import PlacedPart, StreamReport
 
 __all__ = ["Node"]
 
@@ -338,9 +338,11 @@ class Node:
         """Wake those that wait for global positions; as ``NodeControl.on_order``."""
         self.order_waits.on_order(group)
 
-    def take_streams(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
+    def take_streams(
+        self, source: NodeId, reports: Sequence[StreamReport], parts: Sequence[PlacedPart], *, is_awaited: bool
+    ) -> None:
         """Take reports about streams; as ``NodeControl.take_streams``."""
-        self.ordering.take(source, reports, is_awaited=is_awaited)
+        self.ordering.take(source, reports, parts, is_awaited=is_awaited)
 
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Stop serving for good: set ``failed``, close the port, and fail the calls that wait for a change of status.

@@ -42,13 +42,15 @@ from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId, NodeId, Position, Stream, name_of
 from viewstamp.node.group import Group
-from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery, StreamReportsQuery
+from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery
 from viewstamp.node.order_waits import OrderWaits, is_leading
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.placement_queries import GroupsQuery, SealableQuery, SealableStream
+from viewstamp.node.sink_part_queries import GroupPartsQuery, HasPartsCommitsQuery, ReleasableQuery
+from viewstamp.node.sink_parts import SinkParts
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch, Kind
-from viewstamp.wire.ordering import ENTRIES_MAX, StreamReport, encode_context, encode_order
+from viewstamp.wire.ordering import ENTRIES_MAX, PlacedPart, StreamReport, encode_context, encode_order
 from viewstamp.wire.sealing import encode_sealed
 
 __all__ = ["Ordering"]
@@ -60,6 +62,8 @@ _CONTEXT_RUNS = 256
 """... or when a stream lacks so many runs. The most runs in one."""
 _PROBE_ROUNDS = 20
 """The rounds between two probes, if a member was not fit."""
+_PARTS_MAX = 65_536
+"""The most parts of commits of which a leader of group 0 keeps the ends. All parts are reported again."""
 _REPORTS_MAX = 32_768
 """The most streams of which a leader of group 0 keeps a report; more than the placement can have."""
 
@@ -110,6 +114,9 @@ class Ordering:
         """The streams of which a CONTEXT has no answer yet."""
         self._hastened: dict[GroupId, tuple[object, ...]] = {}
         """The last report of each group between rounds: the round, the leader of group 0, and the ends."""
+        self._placed: dict[tuple[int, Stream], Position] = {}
+        """The ends of the placed parts of commits of sinks, while this node leads group 0."""
+        self._parts = SinkParts(group, on_change=self._on_placed, log=log)
         self._sealing: set[Stream] = set()
         """The streams of which a SEALED_STREAM has no answer yet."""
         self._settled: dict[GroupId, tuple[object, ...]] = {}
@@ -159,6 +166,7 @@ class Ordering:
                 await self._order()
             else:
                 self._reports.clear()
+                self._placed.clear()
                 self._awaiting.clear()
                 self._probed = None
 
@@ -188,8 +196,8 @@ class Ordering:
         place = hosted.applied_index, self._group.applied_index
         if self._settled.get(hosted.id) == place:
             return
-        reports = hosted.machine.query(StreamReportsQuery(hosted.id))
-        is_settled = not self._report(hosted, reports)
+        reports, parts = self._parts.look(hosted)
+        is_settled = not self._report(hosted, reports, parts) and not hosted.machine.query(GroupPartsQuery())
         for report in reports:
             runs = order.query(MissingRunsQuery(report.stream, report.mapped, _CONTEXT_RUNS))
             if runs:
@@ -199,29 +207,41 @@ class Ordering:
         if is_settled:
             self._settled[hosted.id] = place
 
-    def _report(self, hosted: Group, reports: Sequence[StreamReport]) -> bool:
-        """Report what has moved in a group; return whether anything has."""
+    def _report(self, hosted: Group, reports: Sequence[StreamReport], parts: Sequence[PlacedPart]) -> bool:
+        """Report what has moved in a group; return whether anything has. A batch of a sink is released at once."""
         moved = self._group.machine.query(MovedStreamsQuery(reports))
         sealed = [each.report for each in self._group.machine.query(SealableQuery(reports))]
         if sealed:  # Appends to it wait until its slots belong to another stream.
             moved = sorted({*moved, *sealed})
-        if moved:
-            is_awaited = self._waits.is_awaited(hosted.id) or bool(sealed)
-            self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=is_awaited)
-        return bool(moved)
+        if moved or parts:
+            is_awaited = self._waits.is_awaited(hosted.id) or bool(sealed) or bool(parts)
+            self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], parts[:ENTRIES_MAX], is_awaited=is_awaited)
+        return bool(moved or parts)
 
     def _hasten_report(self, hosted: Group) -> None:
         """Report what has moved in a group whose callers wait, unless this was reported since the last round.
 
         An append says that its caller will ask, and is reported; then the caller asks.
         """
-        reports = hosted.machine.query(StreamReportsQuery(hosted.id))
+        reports, _ = self._parts.reports(hosted)
         moved = self._group.machine.query(MovedStreamsQuery(reports))
         core = self._group.parts.raft.core if self._group.parts is not None else None
         what = self._rounds, core.leader if core is not None else None, moved
         if moved and self._hastened.get(hosted.id) != what:
             self._hastened[hosted.id] = what
             self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=True)
+
+    def _on_placed(self, hosted: Group) -> None:
+        """Look at a group again at once, because a part of a batch was placed in it."""
+        if not self._is_stopping and self._is_able and is_leading(hosted):
+            asyncio.get_running_loop().call_soon(self._look_again, hosted)
+
+    def _look_again(self, hosted: Group) -> None:
+        try:
+            if not self._is_stopping and self._is_able and is_leading(hosted):
+                self._look(hosted)
+        except Exception as error:
+            self._on_failed(error)
 
     def _propose_context(self, hosted: Group, stream: Stream, record: Batch) -> None:
         if stream in self._mapping:
@@ -245,10 +265,20 @@ class Ordering:
 
     # The leader of group 0.
 
-    def take(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool = False) -> None:
+    def take(
+        self,
+        source: NodeId,
+        reports: Sequence[StreamReport],
+        parts: Sequence[PlacedPart] = (),
+        *,
+        is_awaited: bool = False,
+    ) -> None:
         """Take reports of the node ``source`` about streams of one group; dropped if it may not make them."""
-        if not reports or not is_leading(self._group) or not self._may_report(source, reports[0].stream.group):
+        groups = [*(each.stream.group for each in reports[:1]), *(each.stream.group for each in parts[:1])]
+        if not groups or not is_leading(self._group) or not self._may_report(source, groups[0]):
             return
+        for part in parts if len(self._placed) < _PARTS_MAX else ():
+            self._placed[part.commit, part.stream] = part.end
         for report in reports:
             known = self._reports.get(report.stream)
             if known is None and len(self._reports) >= _REPORTS_MAX:
@@ -272,7 +302,7 @@ class Ordering:
 
     async def _order(self) -> None:
         """Propose an ORDER for the reports, after a probe of the members if it would be the first one."""
-        if self._group.machine.query(MovedStreamsQuery(self._reports.values())):
+        if bool(self._placed) or self._group.machine.query(MovedStreamsQuery(self._reports.values())):
             await self._is_readable()
         self._propose_order()
 
@@ -300,13 +330,14 @@ class Ordering:
         moved = self._group.machine.query(MovedStreamsQuery(self._reports.values()))
         sealable = self._group.machine.query(SealableQuery(self._reports.values()))
         self._reports = {report.stream: report for report in (*moved, *(each.report for each in sealable))}
+        commits, ends = self._release(moved)
         for each in sealable:
             if each.is_ordered:
                 self._propose_sealed(each)
-        if not moved or not self._is_known_readable:
+        if not ends or not self._is_known_readable:
             return False
         names = frozenset(self._awaiting)
-        if len(moved) <= ENTRIES_MAX:
+        if len(ends) <= ENTRIES_MAX:
             self._awaiting.clear()
 
         def answer(result: Result | ViewstampError) -> None:
@@ -318,10 +349,26 @@ class Ordering:
 
         with suppress(ViewstampError):
             self._is_ordering = True
-            self._group.propose(encode_order(moved[:ENTRIES_MAX]), answer)
+            self._group.propose(encode_order(sorted(ends[:ENTRIES_MAX]), commits), answer)
             return True
         self._is_ordering = False
         return False
+
+    def _release(self, moved: Sequence[StreamReport]) -> tuple[list[int], list[StreamReport]]:
+        """Return the commits of sinks that an ORDER can release now, and all ends of that ORDER, theirs first."""
+        if not self._placed:
+            return [], [*moved]
+        commits = self._group.machine.query(ReleasableQuery(self._placed))
+        if not self._group.machine.query(HasPartsCommitsQuery()):
+            self._placed.clear()
+        known = {report.stream: report for report in moved}
+        released: dict[Stream, StreamReport] = {}
+        for ends in commits.values():
+            for stream, end in ends.items():
+                mapped = known[stream].mapped if stream in known else Position(1)
+                released[stream] = StreamReport(stream, end, mapped)
+        others = (report for report in moved if report.stream not in released)
+        return sorted(commits), [*released.values(), *others]
 
     @property
     def _is_known_readable(self) -> bool:

@@ -28,7 +28,9 @@ groups are established does not change, so another leader takes the same ones, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgpack
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.consensus.membership import Membership
@@ -53,7 +55,7 @@ from viewstamp.node.placement_queries import (
 )
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, proposes
 from viewstamp.node.state_machine import InterfaceQuery
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
@@ -61,6 +63,8 @@ from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.sealing import encode_close
+from viewstamp.wire.sink_parts import encode_begin_part
+from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import (
     ConfigureSpreadTopic,
@@ -80,6 +84,7 @@ _NO_GROUP = "no group was placed"
 _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
 _NO_CHANGE = "the topic was not changed"
+_NO_PART = "nothing was staged"
 
 
 class Placer:
@@ -89,6 +94,8 @@ class Placer:
         """Place groups by records of ``group``, group 0 of this node; probe its members by ``network``."""
         self._group = group
         self._network = network
+        self._fit: Mapping[NodeId, str] = {}
+        """The members that were probed for the records about parts of attempts."""
 
     async def prepare(self, asked: PlaceGroup, *, by: str) -> Batch | PlacedGroup:
         """Return the record to propose, or the group that exists. Changes nothing; cancellable.
@@ -186,6 +193,20 @@ class Placer:
         into = asked.into or next(iter(others), asked.stream)
         record = encode_close(name, asked.stream, into, is_named=bool(asked.into), by=by)
         return await self.prepare_change(record)
+
+    async def check_parts(self) -> None:
+        """Check that all members of group 0 read the records about parts of attempts. Changes nothing; cancellable.
+
+        Raises RequestError, UnavailableError: as :meth:`prepare`.
+        """
+        self._group.check_replayed()
+        for _ in range(_PROBES_MAX):
+            membership = self._group.membership
+            if self._fit == membership.addresses:
+                return
+            await self._probe(membership, Kind.COMMIT_PARTS, _NO_PART)
+            self._fit = membership.addresses
+        raise _changing(_NO_PART)
 
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread already. Changes nothing; cancellable.
@@ -423,3 +444,23 @@ async def _list_spread_actors(caller: Caller, request: int, asked: ListSpreadAct
     caller.check(asked)
     seen = [each.describe() for each in actors if caller.gate.sees(caller.credentials, ListSpreadActors, each.name)]
     caller.ok(request, {"actors": seen, "age": age})
+
+
+@in_a_task(BeginPart)
+async def _begin_part(caller: Caller, request: int, asked: BeginPart) -> None:
+    """Begin the part of an attempt in the group of this connection."""
+    if caller.group is caller.service.group:
+        raise RequestError(
+            f"a part of attempt {asked.attempt} belongs to another group than 0; nothing was staged",
+            remedy="stage records of a topic without streams in the attempt itself",
+        )
+    await caller.service.placer.check_parts()
+    caller.propose(request, encode_begin_part(asked.attempt, asked.sink), result_fields)
+
+
+@proposes(CommitParts)
+def _commit_parts(caller: Caller, request: int, asked: CommitParts, frame: Frame) -> None:
+    check_group_0(caller)
+    fields = asked.to_map()
+    fields.pop("id", None)
+    caller.propose(request, build_batch([msgpack.packb(fields)], kind=Kind.COMMIT_PARTS), result_fields)

@@ -19,7 +19,7 @@ from viewstamp.ids import GroupId, NodeId, Position
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.beats import Beats
 from viewstamp.wire.batch import Kind
-from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.ordering import PlacedPart, StreamReport
 
 __all__ = [
     "ArchivingService",
@@ -68,7 +68,9 @@ class NodeControl(Protocol):
         """Report a change of role, term, leader, lifecycle or membership in a group."""
         ...
 
-    def take_streams(self, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool) -> None:
+    def take_streams(
+        self, source: NodeId, reports: Sequence[StreamReport], parts: Sequence[PlacedPart], *, is_awaited: bool
+    ) -> None:
         """Take reports about streams of one group, which the node ``source`` has sent, if this node leads group 0.
 
         ``is_awaited``: a caller waits for the global positions.

@@ -225,6 +225,10 @@ class PlacingService(Protocol):
         """Return the record to propose, or the topic if the stream is ended. Raises as ``Placer.prepare_end``."""
         ...
 
+    async def check_parts(self) -> None:
+        """Check that all members read the records about parts of attempts. Raises as ``Placer.check_parts``."""
+        ...
+
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread. Raises as ``Placer.prepare_actor``."""
         ...
@@ -533,7 +537,8 @@ def check_home(caller: Caller, asked: RequestBody) -> None:
     """
     if caller.group is not caller.service.group:
         is_token = isinstance(asked, CreateToken | RotateToken | RevokeToken)
-        if is_token or (asked.needs.is_administrative and caller.gate.access.is_on):
+        is_sink = isinstance(asked, BeginAttempt | AbortAttempts | CommitAttempts | ForgetSink)
+        if is_token or is_sink or (asked.needs.is_administrative and caller.gate.access.is_on):
             raise RequestError(
                 f"a {asked.kind.name} belongs to group 0, and this connection to group {caller.group.id}; nothing was"
                 " changed",

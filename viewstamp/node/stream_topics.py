@@ -57,6 +57,7 @@ from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery, MissingRunsQuery, StreamReportsQuery
 from viewstamp.node.placement_queries import SealedStreamQuery, SpreadTopic, SpreadTopicsQuery
+from viewstamp.node.sink_part_queries import HasSealedPartsQuery
 from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.sealing import encode_seal
@@ -118,7 +119,10 @@ class StreamTopics:
             if settings is None:
                 self._propose(group, stream, _record(Kind.CREATE_TOPIC, stream, topic))
             elif topic.is_closed(stream) and not group.machine.query(SealedStreamQuery(stream)):
-                self._propose(group, stream, encode_seal(stream))
+                if group.machine.query(HasSealedPartsQuery()):  # A batch of a sink may have records for it.
+                    self._repeat()
+                else:
+                    self._propose(group, stream, encode_seal(stream))
             elif _differs(settings, topic) and self._configuring is None:
                 self._configuring = asyncio.get_running_loop().create_task(self._configure())
             elif topic.first_position > 1:

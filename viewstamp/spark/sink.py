@@ -240,24 +240,14 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
 
 
 async def _find_topic(client: Client, topic: str) -> None:
-    """Check that a sink can write to a topic.
-
-    Raises:
-      UnknownTopicError: it does not exist.
-      RequestError: it has streams.
-    """
+    """Check that a topic exists, with or without streams. Raises UnknownTopicError."""
     try:
         await client.describe_topic(topic, timeout=_PLANNING_SECONDS)
     except UnknownTopicError as error:
         try:
-            found = await client.describe_spread_topic(topic, timeout=_PLANNING_SECONDS)
+            await client.describe_spread_topic(topic, timeout=_PLANNING_SECONDS)
         except UnknownTopicError:
             raise error from None  # Its remedy is that of most users.
-        raise RequestError(
-            f"topic {topic} has streams, in the logs of {len(set(found.groups))} groups, and a sink commits in one log;"
-            " nothing was written",
-            remedy="write to a topic without streams: viewstamp topic create NAME",
-        ) from None
 
 
 def _stage(options: SinkOptions, schema: StructType, target: Target, iterator: Iterator[RecordBatch]) -> Staged:

@@ -35,7 +35,8 @@ The modules
   * ``placement``: the groups of the cluster, their founders and their streams. ``spread``: the topics whose records are
     spread over streams of these groups; ``sealing``: the end of a stream. ``order``: the order of the records of each
     such topic; ``stream_map``: its part for the streams of one group (design note 0021). ``cover``: the records of a
-    stream that a node may send to a reader by global position (design note 0024).
+    stream that a node may send to a reader by global position (design note 0024). ``spread_commits``: the batches of
+    sinks over several groups that are not visible yet (design note 0031).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in
@@ -122,6 +123,11 @@ Decisions per kind of batch
                   | would not refuse it now                                 | none: StagingError, FencedError, or
                   |                                                        | a duplicate; then it is an idle one
   FORGET_SINK     | Accepted                                               | the sink and its attempts are gone
+  BEGIN_PART      | Accepted, up to a number of attempts                   | {"attempt": id}, new or found by the
+                  |                                                        | attempt; 0 = it is placed already
+  COMMIT_PARTS    | a committed batch: Answered; else Accepted where apply  | the batch is decided, and visible with the
+                  | would not refuse it now, up to a number that are not    | ORDER that releases it; StagingError,
+                  | visible                                                 | FencedError, or a duplicate
   CREATE_TOKEN    | Accepted                                               | {"token": ...}; RequestError: the name is
                   |                                                        | taken. A late copy changes nothing
   ROTATE_TOKEN    | Accepted                                               | the new secret is valid, the older one for

@@ -68,9 +68,9 @@ def answer_to(query: Query[Any], state: State, actors: ActorHost) -> object:
         case TimeQuery(name, timestamp):
             return state.named(name).find_time(timestamp)
         case SinksQuery():
-            return [state.staging.describe(sink) for sink in state.staging.sinks.values()]
+            return [state.describe_sink(sink) for sink in state.staging.sinks.values()]
         case SinkQuery(name):
-            return state.staging.describe(state.staging.sink(name))
+            return state.describe_sink(state.staging.sink(name))
         case TokensQuery():
             return [token.describe(is_on=state.access.is_on) for token in state.access.tokens.values()]
         case AuditQuery(since):

@@ -204,7 +204,7 @@ class StateGate:
                 return [self._topic_name(given)]
             case "attempt", int():
                 attempt = self._state.staging.attempts.get(given)
-                return [attempt.sink] if attempt is not None else []
+                return [self._state.staging.user_sink(attempt)] if attempt is not None else []
             case "", _:
                 return []
             case _:

@@ -21,6 +21,7 @@ from viewstamp.streams.state import State
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import check_containers
 from viewstamp.wire.names import check_new_sink, check_new_topic
+from viewstamp.wire.sink_parts import decode_commit_parts
 from viewstamp.wire.staged import CommitRequest, decode_commit, decode_fields, entries_of
 
 __all__ = ["ATTEMPTS_MAX", "Leadership", "StreamLimits", "topics_of"]
@@ -114,8 +115,12 @@ class Leadership:
                 self._state.trimmable(*decode_trim(batch))
             case Kind.BEGIN_ATTEMPT:
                 return self._admit_attempt(batch)
+            case Kind.BEGIN_PART:
+                self._check_attempts()
             case Kind.COMMIT:
                 return self._admit_commit(batch)
+            case Kind.COMMIT_PARTS:
+                return self._admit_commit_parts(batch)
             case (
                 Kind.PLACE_GROUP
                 | Kind.HOSTED
@@ -132,6 +137,7 @@ class Leadership:
                 if settled is not None:
                     return Answered(settled)
             case Kind.SEAL_STREAM:
+                self._state.check_sealable(batch)
                 if self._state.sealed.is_settled(batch, self._state.names):
                     return Answered({})
                 view.seal(self._state.names[decode_seal(batch, self._state.names)].id)
@@ -174,11 +180,24 @@ class Leadership:
         (sink,) = decode_fields(batch, sink=str)
         if sink not in staging.sinks:
             check_new_sink(sink)
-        if len(staging.attempts) >= ATTEMPTS_MAX:
+        self._check_attempts()
+        return _NO_POSITION
+
+    def _check_attempts(self) -> None:
+        attempts = len(self._state.staging.attempts)
+        if attempts >= ATTEMPTS_MAX:
             raise OverloadedError(
-                f"{len(staging.attempts)} attempts are being staged, which is the limit; none was begun",
-                remedy="try again later",
+                f"{attempts} attempts are being staged, which is the limit; none was begun", remedy="try again later"
             )
+
+    def _admit_commit_parts(self, batch: Batch) -> Admission:
+        state = self._state
+        commit = decode_commit_parts(batch)
+        sink = state.staging.check_commit(commit.attempts)
+        if commit.batch <= sink.batch:
+            return Answered({"commit": sink.committed(commit.batch, duplicate=True)})
+        state.commits.check(commit, state.spread.by_stream, state.order.sealed)
+        state.commits.check_room()
         return _NO_POSITION
 
     def _admit_commit(self, batch: Batch) -> Admission:

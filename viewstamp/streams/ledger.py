@@ -13,14 +13,16 @@ from crc32c import crc32c
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
-from viewstamp.streams.order import Order
+from viewstamp.streams.order import Order, decode_released
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.spread_actors import SpreadActors
+from viewstamp.streams.spread_commits import SpreadCommits
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.sink_parts import decode_commit_parts
 from viewstamp.wire.staged import decode_commit, decode_fields, decode_optional, entries_of
 
 __all__ = ["TOPICS_MAX", "Ledger", "diverged"]
@@ -46,6 +48,8 @@ class Ledger:
             Kind.CONFIGURE_SCHEMA: self._configure_schema,
             Kind.TRIM_TOPIC: self._trim_topic,
             Kind.BEGIN_ATTEMPT: lambda batch: self.state.staging.begin(batch, self.state.log_bytes - batch.size),
+            Kind.BEGIN_PART: lambda batch: self.state.staging.begin_part(batch),
+            Kind.COMMIT_PARTS: self._commit_parts,
             Kind.SEAL_ATTEMPT: lambda batch: self.state.staging.seal(batch),
             Kind.ABORT_ATTEMPTS: lambda batch: self.state.staging.abort(batch),
             Kind.FORGET_SINK: self._forget_sink,
@@ -235,7 +239,9 @@ class Ledger:
         return {"topic": topic.describe()}
 
     def _seal(self, batch: Batch) -> Answer:
+        self.state.check_sealable(batch)
         topic = self.state.names[self.state.sealed.apply(batch, self.state.names)]
+        self.state.staging.drop_open_parts()
         self.state.note(batch.kind, topic.id, topic.next_position)
         return {}
 
@@ -243,8 +249,10 @@ class Ledger:
 
     def _order(self, batch: Batch) -> Answer:
         order = self.state.order
+        self.state.check_release(batch)
         for stream, run in order.apply(batch, self.state.spread.by_stream):
             self.state.note(stream.group, *run)
+        self.state.note(*self.state.commits.release(decode_released(batch)))
         return order.describe()
 
     def _context(self, batch: Batch) -> Answer:
@@ -297,7 +305,7 @@ class Ledger:
         else:
             # The other groups stay with the cluster that was forked, and with them the records of all streams and the
             # instances of spread actors.
-            self.state.order = Order()
+            self.state.order, self.state.commits = Order(), SpreadCommits()
             self.state.placements, self.state.spread = Placements(), SpreadTopics()
             self.state.spread_actors = SpreadActors()
         self.state.keys.fork()
@@ -344,6 +352,18 @@ class Ledger:
         staging.committed(sink, request.batch, ranges, batch)
         state.note(request.batch, batch.first_index)
         return {"commit": sink.committed(request.batch, duplicate=False)}
+
+    def _commit_parts(self, batch: Batch) -> Answer:
+        state, staging = self.state, self.state.staging
+        commit = decode_commit_parts(batch)
+        sink = staging.check_commit(commit.attempts)
+        if commit.batch <= sink.batch:
+            return {"commit": sink.committed(commit.batch, duplicate=True)}
+        state.commits.check(commit, state.spread.by_stream, state.order.sealed)
+        state.commits.add(batch.first_index, commit)
+        staging.committed(sink, commit.batch, None, batch)
+        state.note(commit.batch, batch.first_index)
+        return {"commit": sink.committed(commit.batch, duplicate=False)}
 
 
 def diverged(batch: Batch, what: str, expected: int, found: int) -> CorruptionError:

@@ -15,6 +15,7 @@ from its ordered end to the new end. So it makes no difference which state the l
 | such an end that is not above the last one, or above the ordered end | none |
 | an end of a stream that has ``HELD_MAX`` runs here | none |
 | an end of a sealed stream (``seal``) | none |
+| a commit of a batch of a sink | ``spread_commits.py`` |
 | an end with which the global positions of its topic would reach 2^63, as only a false report has it | none |
 
 What is no stream of a spread topic is not ordered: an ORDER that names it is refused. A stream of PLACE_GROUP alone has
@@ -33,7 +34,7 @@ that no release writes is refused, and changes nothing. docs/design/log-streams/
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from viewstamp.errors import RequestError
@@ -42,13 +43,13 @@ from viewstamp.node.order_queries import OrderTail
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import ENTRIES_MAX, GlobalRun, StreamReport
-from viewstamp.wire.staged import decode_known
+from viewstamp.wire.staged import decode_fields, decode_known
 
-__all__ = ["HELD_MAX", "Order", "find_global", "find_local", "read_runs"]
+__all__ = ["HELD_MAX", "Order", "decode_order", "decode_released", "find_global", "find_local", "read_runs"]
 
 HELD_MAX = 65_536
 """The most runs of one stream that are not forgotten. Like the other limits it is part of the replicated behaviour."""
-_FIELDS = {Kind.ORDER: frozenset({"ends"})}
+_FIELDS = {Kind.ORDER: frozenset({"ends", "commits"})}
 _NAME_MAX = 1024
 _NUMBER_MAX = 1 << 63
 
@@ -122,6 +123,15 @@ class Order:
         """Return those reports, rising by stream, that would change anything now."""
         known = (report for report in reports if report.stream in topics)
         return sorted(report for report in known if self._is_change(report, topics[report.stream]))
+
+    def is_move(self, report: StreamReport, topics: Mapping[Stream, str]) -> bool:
+        """Return whether an ORDER would give records of the stream positions for this end."""
+        return report.stream in topics and self._moves(report, topics[report.stream])
+
+    @property
+    def sealed(self) -> Collection[Stream]:
+        """The streams that are not ordered further."""
+        return self._sealed
 
     def apply(self, batch: Batch, topics: Mapping[Stream, str]) -> list[tuple[Stream, GlobalRun]]:
         """Apply a committed ORDER, and return the new runs, rising by stream. Raises as :meth:`check`."""
@@ -304,6 +314,17 @@ def decode_order(batch: Batch) -> list[StreamReport]:
     if not 0 < len(reports) <= ENTRIES_MAX:
         raise _refused(f"an ORDER with {len(reports)} entries")
     return reports
+
+
+def decode_released(batch: Batch) -> list[int]:
+    """Return the commits that an ORDER releases (``spread_commits.py``). Raises RequestError."""
+    (fields,) = batch.values()
+    if b"commits" not in bytes(fields):  # Most name none.
+        return []
+    (commits,) = decode_fields(batch, commits=list)
+    if not all(type(each) is int and 0 < each < _NUMBER_MAX for each in commits) or commits != sorted(set(commits)):
+        raise _refused(f"an ORDER with the commits {brief_repr(commits)}")
+    return list(commits)
 
 
 def _read_order(batch: Batch, topics: Mapping[Stream, str]) -> list[StreamReport]:

@@ -17,7 +17,9 @@ from crc32c import crc32c
 
 from viewstamp.errors import FencedError, RequestError, StagingError
 from viewstamp.ids import Index
+from viewstamp.node.sink_part_queries import GroupPart
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.sink_parts import attempt_of, decode_begin_part, is_part, part_name
 from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, decode_optional, pack_entry
 
 __all__ = ["SINKS_MAX", "AttemptState", "SinkState", "Staging"]
@@ -26,6 +28,8 @@ SINKS_MAX = 10_000
 RANGES_MAX = 1000
 """The ranges of a COMMIT over more topics than this are not kept."""
 _NEVER = 1 << 62
+_PART_SECONDS = 1 << 40
+"""Parts of attempts have no age here."""
 _SINK_FIELDS_BEFORE = ("batch", "former_owners", "former_runs", "index", "log_time", "name", "owner", "ranges", "run")
 """Fields of a sink in snapshots of releases that kept every sink until FORGET_SINK, in their order."""
 _SINK_FIELDS = (*_SINK_FIELDS_BEFORE, "forget_seconds", "used_time")
@@ -249,6 +253,63 @@ class Staging:
         self.attempts[attempt.id] = attempt
         return {"attempt": attempt.id}
 
+    def begin_part(self, batch: Batch) -> dict[str, object]:
+        """Begin the part of an attempt of group 0 in this group, or find it: {"attempt": id}; 0 = it is placed already.
+
+        It is a sink of its own with one batch, whose owner is the name of the user's sink. Neither its age nor a quota
+        nor a later run drops it, because group 0 may have committed it: only the leader of the group does.
+        """
+        origin, owner = decode_begin_part(batch)
+        name = part_name(origin)
+        sink = self.sinks.get(name)
+        if sink is None:
+            if len(self.sinks) >= SINKS_MAX:
+                raise RequestError(
+                    f"a part of attempt {origin} would exceed the limit of {SINKS_MAX} parts; it was not begun",
+                    remedy="wait until other batches are committed or dropped",
+                )
+            sink = self.sinks[name] = SinkState(name, owner)
+            self._use(sink, batch.log_time)
+        if sink.batch >= 0:
+            return {"attempt": 0}
+        found = next((attempt for attempt in self.attempts.values() if attempt.sink == name), None)
+        if found is None:
+            found = self.attempts[batch.first_index] = AttemptState(batch.first_index, name, 0, "", batch.log_time)
+            found.keep_seconds = _PART_SECONDS
+        return {"attempt": found.id}
+
+    @property
+    def has_parts(self) -> bool:
+        """Return whether any part is here, which releases before cannot read."""
+        return any(map(is_part, self.sinks))
+
+    @property
+    def has_sealed_parts(self) -> bool:
+        """Return whether any part is sealed and not placed, so that group 0 may have committed it."""
+        return any(each.is_sealed and is_part(each.sink) for each in self.attempts.values())
+
+    def drop_open_parts(self) -> None:
+        """Drop the parts that are not sealed. Their writers get StagingError."""
+        self._drop(each for each in self.attempts.values() if is_part(each.sink) and not each.is_sealed)
+
+    def parts(self) -> list[GroupPart]:
+        """Return all parts, with those that are placed and not forgotten yet."""
+        ids = {attempt.sink: attempt.id for attempt in self.attempts.values()}
+        return [
+            GroupPart(
+                attempt_of(sink.name),
+                ids.get(sink.name, 0),
+                sink.batch >= 0,
+                tuple((name, first, count) for name, first, count in sink.ranges or ()),
+            )
+            for sink in self.sinks.values()
+            if is_part(sink.name)
+        ]
+
+    def user_sink(self, attempt: AttemptState) -> str:
+        """Return the name of the sink of an attempt as its user knows it."""
+        return self.sinks[attempt.sink].owner if is_part(attempt.sink) else attempt.sink
+
     def open_attempt(self, attempt_id: int) -> AttemptState:
         """Return an attempt that accepts staged batches. Raises StagingError."""
         attempt = self._attempt(attempt_id)
@@ -330,10 +391,10 @@ class Staging:
             named.add(attempt_id)
         return sink
 
-    def committed(self, sink: SinkState, number: int, ranges: list[list[Any]], batch: Batch) -> None:
+    def committed(self, sink: SinkState, number: int, ranges: list[list[Any]] | None, batch: Batch) -> None:
         """Record the effect of a COMMIT, and drop all attempts up to its batch."""
         sink.batch, sink.index, sink.log_time = number, batch.first_index, batch.log_time
-        sink.ranges = ranges if len(ranges) <= RANGES_MAX else None
+        sink.ranges = ranges if ranges is not None and len(ranges) <= RANGES_MAX else None
         self._use(sink, batch.log_time)
         self._drop(
             attempt for attempt in self.attempts.values() if attempt.sink == sink.name and attempt.batch <= number

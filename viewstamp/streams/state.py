@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,6 +52,14 @@ from viewstamp.node.placement_queries import (
     SpreadTopicsQuery,
 )
 from viewstamp.node.schema_queries import HasSchemaQuery
+from viewstamp.node.sink_part_queries import (
+    GroupPartsQuery,
+    HasPartsCommitsQuery,
+    HasSealedPartsQuery,
+    PartFates,
+    PartFatesQuery,
+    ReleasableQuery,
+)
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.access import Access
 from viewstamp.streams.archive_plan import (
@@ -65,7 +74,7 @@ from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_arch
 from viewstamp.streams.cover import cover
 from viewstamp.streams.key_plan import due_keys
 from viewstamp.streams.key_runs import KeyCatalogue
-from viewstamp.streams.order import Order
+from viewstamp.streams.order import Order, decode_order, decode_released
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
 from viewstamp.streams.sealing import SealedStreams
@@ -73,7 +82,8 @@ from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.spread_actors import SpreadActors
-from viewstamp.streams.staging import Staging
+from viewstamp.streams.spread_commits import SpreadCommits
+from viewstamp.streams.staging import SinkState, Staging
 from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 from viewstamp.streams.topic_schema import decode_schema, successor
@@ -98,6 +108,7 @@ class State:
         "access",
         "archiving",
         "chain",
+        "commits",
         "end",
         "keys",
         "log_bytes",
@@ -127,6 +138,8 @@ class State:
         self.spread = SpreadTopics()
         self.spread_actors = SpreadActors()
         """The owners of instances; only in the state of group 0."""
+        self.commits = SpreadCommits()
+        """The batches of sinks that are committed and not visible yet; only in the state of group 0."""
         self.order = Order()
         """The order of the streams of each spread topic; only in the state of group 0."""
         self.maps = StreamMaps()
@@ -214,6 +227,12 @@ class State:
         topic = next((topic for topic in self.topics.values() if self.needed_from(topic) == kept_from), None)
         if topic is None:
             attempt = next(each for each in self.staging.attempts.values() if each.first_index == kept_from)
+            sink = self.staging.user_sink(attempt)
+            if sink != attempt.sink:
+                return (
+                    f"sink {sink!r} holds {attempt.bytes:,} bytes that were staged for a batch over several groups;"
+                    f" they are released when the batch is committed or dropped, or: viewstamp sink forget {sink}"
+                )
             return (
                 f"sink {attempt.sink!r} holds {attempt.bytes:,} bytes that were staged for its batch {attempt.batch}"
                 " and not committed; they are released when the sink commits or runs again, after"
@@ -264,6 +283,35 @@ class State:
         if self.sealed.names:
             for topic in {entry.topic for _, entries in request.parts for entry in entries_of(entries)}:
                 self.sealed.check(self.topic(topic).name)
+
+    def check_sealable(self, batch: Batch) -> None:
+        """Check that no sealed part of an attempt has to be placed in a stream behind its SEAL_STREAM.
+
+        Raises RequestError: group 0 has not decided about such a part, or it is not placed.
+        """
+        if self.staging.has_sealed_parts and not self.sealed.is_settled(batch, self.names):
+            raise RequestError(
+                "a batch of a sink is sealed in this group and not placed yet; the stream was not sealed",
+                remedy="wait until the batch is committed or dropped",
+            )
+
+    def check_release(self, batch: Batch) -> None:
+        """Check that an ORDER makes no part of a batch of a sink visible without the others. Raises RequestError."""
+        commits = decode_released(batch)
+        if commits:
+            topics = self.spread.by_stream
+            self.commits.check_release(
+                commits,
+                decode_order(batch),
+                self.order.ordered_end,
+                self.order.sealed,
+                lambda report: self.order.is_move(report, topics),
+            )
+
+    def _over(self, attempts: Iterable[int]) -> frozenset[int]:
+        """Return the attempts of this group that will never be committed, or whose commit was released."""
+        alive = self.commits.attempts() | self.staging.attempts.keys()
+        return frozenset(attempt for attempt in attempts if attempt < self.end and attempt not in alive)
 
     def answer(self, query: Query[Any]) -> object:
         """Return the answer to a query about runs, spread topics, the order or groups.
@@ -328,6 +376,21 @@ class State:
                     for topic in self.topics.values()
                     if topic.next_position > 1 or topic.name in self.sealed.names
                 ]
+            case GroupPartsQuery():
+                return self.staging.parts()
+            case HasSealedPartsQuery():
+                return self.staging.has_sealed_parts
+            case HasPartsCommitsQuery():
+                return bool(self.commits.pending)
+            case PartFatesQuery(group, attempts):
+                return PartFates(self._over(attempts), self.commits.parts_of(group))
+            case ReleasableQuery(part_ends):
+                moving = {
+                    (commit, stream): end
+                    for (commit, stream), end in part_ends.items()
+                    if self.order.is_move(StreamReport(stream, end, Position(1)), self.spread.by_stream)
+                }
+                return self.commits.releasable(moving, self.order.ordered_end, self.order.sealed)
             case SealableQuery(reports):
                 return self.spread.sealable(reports, self.order)
             case SealedStreamQuery(name):
@@ -363,10 +426,12 @@ class State:
           OutdatedCodeError: it has a field that this release does not know.
         """
         if batch.kind is Kind.ORDER:
+            self.check_release(batch)
             return None if self.order.check(batch, self.spread.by_stream) else self.order.describe()
         if batch.kind is Kind.CONTEXT:
             return None if self.maps.check(batch, self.names) else {}
         if batch.kind is Kind.SEAL_STREAM:
+            self.check_sealable(batch)
             return {} if self.sealed.is_settled(batch, self.names) else None
         if batch.kind in (Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD, Kind.CLOSE_STREAM, Kind.SEALED_STREAM):
             present, changed = self.spread.changed(batch, self.order)
@@ -417,6 +482,11 @@ class State:
             )
         self.keys.check_trim(topic, position)
         return topic
+
+    def describe_sink(self, sink: SinkState) -> dict[str, object]:
+        """Return a sink as the wire and users see it; ``is_pending``: a committed batch is not visible yet."""
+        pending = {"is_pending": True} if self.commits.is_pending(sink.name) else {}
+        return {**self.staging.describe(sink), **pending}
 
     def describe(self, topic: Topic) -> dict[str, object]:
         """Return a topic as the wire and users see it, with its archived part and its view by key if it has them."""
@@ -487,12 +557,12 @@ class State:
     def image(self) -> list[object]:
         """Return the state without topics and sessions, as plain values.
 
-        Without keyed topics, then without spread actors, without an order, without spread topics, without runs, without
-        groups, and without
-        tokens, it is as older releases have it.
+        Without commits of sinks over streams, then without keyed topics, then without spread actors, without an order,
+        without spread topics, without runs, without groups, and without tokens, it is as older releases have it.
         """
         counts = [len(self.topics), len(self.sessions.by_id)]
-        keys = [self.keys.image()] if self.keys.is_used else []
+        commits = [self.commits.image()] if self.commits.pending else []
+        keys = [self.keys.image()] if self.keys.is_used or commits else []
         actors = [self.spread_actors.image()] if self.spread_actors.actors or keys else []
         sealed = [self.sealed.image()] if self.sealed.names else []
         ordering = [[self.order.image(), self.maps.image(), *sealed]] if self.has_order or actors else []
@@ -501,7 +571,7 @@ class State:
         groups = [self.placements.image()] if self.placements.is_used or runs else []
         access = [self.access.image()] if self.access.is_used or groups else []
         image = [self.log_bytes, self.end, self.chain, self.next_second, self.staging.image()]
-        return [*image, *access, *groups, *runs, *spread, *ordering, *actors, *keys, *counts]
+        return [*image, *access, *groups, *runs, *spread, *ordering, *actors, *keys, *commits, *counts]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> State:
@@ -528,6 +598,8 @@ class State:
             state.spread_actors = SpreadActors.from_image(image[10], state.placements)
         if len(image) > 11:
             state.keys = KeyCatalogue.from_image(image[11])
+        if len(image) > 12:
+            state.commits = SpreadCommits.from_image(image[12], state.spread.by_stream)
         state.spread.check_trimmed(state.order)
         state.spread.check_sealed(state.order)
         return state

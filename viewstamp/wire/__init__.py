@@ -10,6 +10,7 @@
 - ``ordering``: the records of the log about the order of streams, and the reports of its leaders
 - ``placing``: the records of the log about groups
 - ``spreading``: the record that creates a spread topic, the names of its streams, and its slots
+- ``sink_parts``: the records about batches of sinks over several groups
 - ``sealing``: the records of the log that end a stream
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds

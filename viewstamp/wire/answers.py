@@ -376,6 +376,8 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.SEAL_ATTEMPT: {},
     FrameKind.ABORT_ATTEMPTS: {},
     FrameKind.COMMIT: {"commit": _is_commit},
+    FrameKind.BEGIN_PART: {"attempt": _is_int},
+    FrameKind.COMMIT_PARTS: {"commit": _is_commit},
     FrameKind.LIST_SINKS: {"sinks": lambda value: _is_list_of(value, _is_sink)},
     FrameKind.DESCRIBE_SINK: {"sink": _is_sink},
     FrameKind.FORGET_SINK: {},

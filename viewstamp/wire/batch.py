@@ -135,6 +135,8 @@ class Kind(IntEnum):
     DROP_KEYS = 43
     FORGET_KEYS = 44
     FORK_GROUPS = 45
+    BEGIN_PART = 50
+    COMMIT_PARTS = 51
     CLOSE_STREAM = 35
     SEALED_STREAM = 36
     SEAL_STREAM = 38

@@ -13,7 +13,16 @@ from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.names import NAME_BYTES_MAX
 
-__all__ = ["ENTRIES_MAX", "GlobalRun", "StreamReport", "encode_context", "encode_order", "read_reports"]
+__all__ = [
+    "ENTRIES_MAX",
+    "GlobalRun",
+    "PlacedPart",
+    "StreamReport",
+    "encode_context",
+    "encode_order",
+    "read_parts_report",
+    "read_reports",
+]
 
 ENTRIES_MAX = 1024
 """The most streams in one ORDER, and in one message with reports."""
@@ -34,6 +43,20 @@ class StreamReport(NamedTuple):
     end: Position
     mapped: Position
     is_sealed: bool = False
+
+
+class PlacedPart(NamedTuple):
+    """Where the records of a batch of a sink end in a stream. It is true for ever, as a report.
+
+    Attributes:
+      stream: the stream.
+      commit: the index of the COMMIT_PARTS.
+      end: the local position after the last of these records.
+    """
+
+    stream: Stream
+    commit: int
+    end: Position
 
 
 class GlobalRun(NamedTuple):
@@ -57,15 +80,40 @@ class GlobalRun(NamedTuple):
         return Position(self.local + self.length)
 
 
-def encode_order(reports: Sequence[StreamReport]) -> Batch:
-    """Return the record of group 0 that moves the ordered ends of streams. ``reports``: rising by stream."""
+def encode_order(reports: Sequence[StreamReport], commits: Sequence[int] = ()) -> Batch:
+    """Return the record of group 0 that moves the ordered ends of streams.
+
+    Args:
+      reports: the ends, rising by stream.
+      commits: the commits of sinks that it releases, rising.
+    """
     ends = [[each.stream.group, each.stream.name, each.end, each.mapped] for each in reports]
-    return build_batch([msgpack.packb({"ends": ends})], kind=Kind.ORDER)
+    fields: dict[str, object] = {"ends": ends}
+    return build_batch([msgpack.packb({**fields, "commits": [*commits]} if commits else fields)], kind=Kind.ORDER)
 
 
 def encode_context(stream: str, runs: Sequence[GlobalRun]) -> Batch:
     """Return the record with ``runs`` for the log of the stream to which they belong. ``stream``: its name there."""
     return build_batch([msgpack.packb({"stream": stream, "runs": [list(run) for run in runs]})], kind=Kind.CONTEXT)
+
+
+def read_parts_report(group: GroupId, parts: Sequence[Any]) -> list[PlacedPart]:
+    """Return the placed parts in a message about ``group``: [name, commit, end] of each.
+
+    Raises:
+      FrameError: an entry is none, or there are more than ``ENTRIES_MAX``.
+    """
+    if len(parts) > ENTRIES_MAX:
+        raise FrameError(f"a peer reports {len(parts)} parts at once")
+    found: list[PlacedPart] = []
+    for entry in parts:
+        if type(entry) is not list or list(map(type, entry)) != [str, int, int]:
+            raise FrameError(f"a peer sent a part of a batch that is none: {brief_repr(entry)}")
+        name, commit, end = entry
+        if not (0 < len(name) <= NAME_BYTES_MAX and 0 < commit < _NUMBER_MAX and 1 < end < _NUMBER_MAX):
+            raise FrameError(f"a peer sent a part of a batch that is none: {brief_repr(entry)}")
+        found.append(PlacedPart(Stream(group, name), commit, Position(end)))
+    return found
 
 
 def read_reports(group: GroupId, ends: Sequence[Any]) -> list[StreamReport]:

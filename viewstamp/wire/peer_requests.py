@@ -49,12 +49,14 @@ class ReportStreams(RequestBody):
     """Report the committed ends of streams of a group; has no id and no answer, and is repeated.
 
     ``ends``: of each stream that has moved, its name, the end of its records and the end of its map. ``is_awaited``: a
-    caller waits for global positions, so they are given at once.
+    caller waits for global positions, so they are given at once. ``parts``: the placed parts of batches of sinks that
+    are not visible yet, as the name of the stream, the commit, and the local position behind the part.
     """
 
     group: int
     ends: list[object]
     is_awaited: bool
+    parts: list[object] | None = None
 
 
 PeerReport = ReportHosted | ReportStreams

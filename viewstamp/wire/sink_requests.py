@@ -13,7 +13,9 @@ from viewstamp.wire.schema import RequestBody, request
 __all__ = [
     "AbortAttempts",
     "BeginAttempt",
+    "BeginPart",
     "CommitAttempts",
+    "CommitParts",
     "DescribeSink",
     "ForgetSink",
     "ListSinks",
@@ -105,7 +107,8 @@ class DescribeSink(RequestBody):
     """Describe a sink.
 
     OK: ``sink`` = {name, owner, run, batch (the last committed, -1 = none), index and log_time (of that COMMIT),
-    ranges, keep_seconds, forget_seconds, attempts, sealed, bytes (staged)}.
+    ranges, keep_seconds, forget_seconds, attempts, sealed, bytes (staged)}; also ``is_pending``, if that commit is not
+    visible yet.
     """
 
     name: str
@@ -117,3 +120,37 @@ class ForgetSink(RequestBody):
     """Forget which batches were committed to a sink, and drop its staged records."""
 
     name: str
+
+
+@request(FrameKind.BEGIN_PART, needs=Need(Right.APPEND, sink="sink"), record=Kind.BEGIN_PART)
+class BeginPart(RequestBody):
+    """Begin the part of an attempt in another group than 0: what the attempt stages for the streams of this group.
+
+    Sent to the leader of the group. ``attempt`` is the id of the attempt in group 0, ``sink`` the name of its sink.
+    STAGE and SEAL_ATTEMPT to this leader name the part.
+
+    OK: ``attempt``, the id of the part; 0 = the attempt is committed already.
+    """
+
+    attempt: int
+    sink: str
+
+
+@request(FrameKind.COMMIT_PARTS, needs=Need(Right.APPEND, sink="sink"), record=Kind.COMMIT_PARTS)
+class CommitParts(RequestBody):
+    """Commit a batch whose records are parts of attempts, in several groups.
+
+    Sent to the leader of group 0, when all parts, and then their attempts, are sealed. The batch is decided by this
+    record. It is visible when DESCRIBE_SINK does not say ``is_pending`` any more.
+
+    ``parts``: [attempt, group, part, entries, [[stream, record count], ...]] in the order that the records get within
+    a stream; entries as of CommitAttempts.
+
+    OK: ``commit`` as of CommitAttempts, without ``ranges``.
+    """
+
+    sink: str
+    owner: str
+    run: str
+    batch: int
+    parts: list[list[object]]

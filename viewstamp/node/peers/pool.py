@@ -40,7 +40,7 @@ from viewstamp.node.ports import GroupControl
 from viewstamp.wire.frame import FrameKind, encode_frame
 from viewstamp.wire.handshake import Hello
 from viewstamp.wire.identity_proof import fingerprint, hello_proof
-from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.ordering import PlacedPart, StreamReport
 from viewstamp.wire.peer_requests import AskToJoin, ReportHosted, ReportStreams
 
 __all__ = ["PeerPool"]
@@ -181,13 +181,20 @@ class PeerPool:
         self._send_frame(leader, encode_frame(report.kind, report.to_map()))
 
     def report_streams(
-        self, leader: NodeId, group: GroupId, reports: Sequence[StreamReport], *, is_awaited: bool
+        self,
+        leader: NodeId,
+        group: GroupId,
+        reports: Sequence[StreamReport],
+        parts: Sequence[PlacedPart],
+        *,
+        is_awaited: bool,
     ) -> None:
-        """Send to the leader the committed ends of streams of a group."""
+        """Send to the leader the committed ends of streams of a group, and the placed parts of batches."""
         ends: list[object] = [
             [report.stream.name, report.end, report.mapped, *[True] * report.is_sealed] for report in reports
         ]
-        asked = ReportStreams(group=group, ends=ends, is_awaited=is_awaited)
+        placed: list[object] = [[part.stream.name, part.commit, part.end] for part in parts]
+        asked = ReportStreams(group=group, ends=ends, is_awaited=is_awaited, parts=placed or None)
         self._send_frame(leader, encode_frame(asked.kind, asked.to_map()))
 
     def _send_frame(self, peer: NodeId, frame: list[Buffer]) -> None:
