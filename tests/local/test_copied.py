@@ -84,6 +84,7 @@ COMMANDS = {
     "cluster restart": "n1 --timeout 20",
     "cluster fork": "--timeout 1",
     "recover": "--timeout 1",
+    "reshard": "--groups 2 --timeout 1",
     "chaos pause": "n1 --seconds 0.1",
     "chaos partition": "n1",
     "chaos delay": "n1 1ms",

@@ -22,6 +22,7 @@ from tests.mutants.order_mutants import ORDER_MUTANTS
 from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
+from tests.mutants.reshard_mutants import RESHARD_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.schema_mutants import SCHEMA_MUTANTS
 from tests.mutants.seal_mutants import SEAL_MUTANTS
@@ -104,6 +105,7 @@ _ALL = {
     **STORE_MUTANTS,
     **SCHEMA_MUTANTS,
     **KEYED_MUTANTS,
+    **RESHARD_MUTANTS,
 }
 
 

@@ -1886,5 +1886,42 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/archive/test_key_store.py::test_a_filter_passes_what_was_added_and_little_else"),
     ),
     Record("keys-page-unbounded", Case("tests/node/test_keyed.py::test_scans_of_many_pages_have_each_key_once")),
+    Record(
+        "reshard-loses-an-instance",
+        Case("tests/fork/test_reshard.py::test_a_cluster_without_groups_spreads_the_actors_that_are_named"),
+    ),
+    Record(
+        "reshard-keeps-what-leaves",
+        Case("tests/fork/test_reshard.py::test_a_cluster_without_groups_spreads_the_actors_that_are_named"),
+    ),
+    Record(
+        "reshard-by-the-old-groups",
+        Case("tests/fork/test_reshard.py::test_log_time_goes_on_from_the_highest_one_of_all_groups"),
+    ),
+    Record(
+        "reshard-of-the-first-version",
+        Case("tests/fork/test_reshard.py::test_a_group_that_the_new_code_has_not_been_called_in_is_refused"),
+    ),
+    Record("reshard-unchecked", Case("tests/fork/test_reshard.py::test_new_files_that_differ_are_no_cluster")),
+    Record(
+        "reshard-at-the-time-of-each-group",
+        Case("tests/fork/test_reshard.py::test_log_time_goes_on_from_the_highest_one_of_all_groups"),
+    ),
+    Record(
+        "reshard-beside-a-node",
+        Case("tests/fork/test_reshard.py::test_a_node_that_ran_while_the_files_were_written_is_noticed"),
+    ),
+    Record(
+        "instances-without-their-version",
+        Case(
+            "tests/streams/test_resharding.py::test_a_group_that_instances_come_to_begins_no_era_with_their_next_call"
+        ),
+    ),
+    Record(
+        "reshard-believes-group-0",
+        Case(
+            "tests/streams/test_resharding.py::test_a_leader_whose_node_has_an_old_state_of_group_0_goes_by_the_new_owners"
+        ),
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

@@ -247,6 +247,7 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     from viewstamp.streams.gate import _NEEDS
 
     own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.FORK, Kind.FORK_GROUPS}
+    own |= {Kind.RESHARD_ACTOR, Kind.INSTANCES}
     own |= {
         Kind.ORDER,
         Kind.CONTEXT,

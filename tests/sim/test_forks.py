@@ -64,6 +64,11 @@ def copy_disks(world: World, workload: Workload) -> Copied:
     """Cut the power of all machines, copy their disks, and start them again."""
     appends = [(each.topic, int(each.position), each.value) for each in workload.appends if each.position]
     calls = [(each.key, each.number, each.entry) for each in workload.calls if each.number]
+    return Copied(*images_of(world), appends, calls)
+
+
+def images_of(world: World) -> tuple[VolumeImage, list[str]]:
+    """Cut the power of all machines, copy their disks into one, and start them; return it, and the directories."""
     members = [member for member in world.members if not member.is_retired]
     for member in members:
         world.take_down(member, power=True)
@@ -75,8 +80,7 @@ def copy_disks(world: World, workload: Workload) -> Copied:
         files |= {path: bytes(inode.data) for path, inode in volume._names.items()}
     for member in members:
         world.bring_up(member)
-    image = VolumeImage(tuple(dict.fromkeys(directories)), files)
-    return Copied(image, [member.data_dir for member in members], appends, calls)
+    return VolumeImage(tuple(dict.fromkeys(directories)), files), [member.data_dir for member in members]
 
 
 def run(swarm: Swarm, seed: int) -> tuple[list[Copied], set[bytes]]:

@@ -13,8 +13,9 @@ The pieces: ``main.py`` turns errors into exit codes; ``commands.py`` is the tre
 class of each group; ``options.py`` holds the shared options; then one file for each command or
 group of commands: ``actor.py``, ``append.py``, ``archive.py``, ``audit.py``, ``backup.py``, ``bench``, ``chaos.py``,
 ``cluster.py``, ``completion.py``, ``config.py``, ``demo.py``, ``doctor.py``, ``fork.py``, ``groups.py``,
-``keyed.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``, ``sim.py``,
-``sink.py``, ``snapshot.py``, ``status.py``, ``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``.
+``keyed.py``, ``leader.py``, ``members.py``, ``node.py``, ``read.py``, ``recover.py``, ``replay.py``,
+``reshard.py``, ``sim.py``, ``sink.py``, ``snapshot.py``, ``status.py``,
+``stream.py``, ``tls.py``, ``token.py``, ``topic.py`` and ``wal.py``.
 ``topic_archive.py`` has the tables about the archive of a topic, ``topic_schema.py`` those about its schema,
 ``rows.py`` rows as JSON, ``keyed_lines.py`` lines with keys, and ``archive_export.py`` the export of a topic into an
 Iceberg table.

@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "wal": "wal",
     "replay": "replay:replay",
     "recover": "recover:recover",
+    "reshard": "reshard:reshard",
     "bench": "bench",
     "sim": "sim",
     "completion": "completion:completion",
@@ -54,7 +55,7 @@ _COMMANDS: Final = {
 def command_tree(first: str = "") -> typer.Typer:
     """Return the commands; if ``first`` is the name of one, or of a group, only that one.
 
-    The whole tree imports every module of this package and makes a parser for each of 95 commands, which takes longer
+    The whole tree imports every module of this package and makes a parser for each of 96 commands, which takes longer
     than most commands do.
     """
     app = typer.Typer(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from viewstamp.fork import ForkResult
     from viewstamp.local.forking import Forking
 
-__all__ = ["ConfigsOption", "IdOption", "SourcesOption", "fork", "print_new_cluster"]
+__all__ = ["ConfigsOption", "IdOption", "SourcesOption", "fork", "new_cluster_fields", "print_new_cluster"]
 
 _FINDINGS_MAX: Final = 20
 
@@ -67,24 +67,29 @@ def fork(
     print_new_cluster(forking, result, config or [], directory, output)
 
 
+def new_cluster_fields(forking: Forking, result: ForkResult) -> dict[str, object]:
+    """Return the new cluster as JSON has it."""
+    members = [dict(zip(("id", "address", "data_dir"), row, strict=True)) for row in _member_rows(forking)]
+    fields = {"cluster_id": result.cluster, "from": result.source, "index": result.end - 1, "term": result.term}
+    return {**fields, "groups": list(result.groups), "members": members, "old_files": result.aside}
+
+
+def _member_rows(forking: Forking) -> list[tuple[str, str, str]]:
+    return [(str(node.settings.node.id), node.settings.node.advertise, node.data_dir) for node in forking.members]
+
+
 def print_new_cluster(
     forking: Forking, result: ForkResult, config: Sequence[Path], directory: Path, output: Output
 ) -> None:
     """Print the members of a new cluster, and how to start it."""
-    rows = [(node.settings.node.id, node.settings.node.advertise, node.data_dir) for node in forking.members]
     if output is Output.JSON:
-        members = [dict(zip(("id", "address", "data_dir"), row, strict=True)) for row in rows]
-        fields = {"cluster_id": result.cluster, "from": result.source, "index": result.end - 1, "term": result.term}
-        fields["groups"] = list(result.groups)
-        print_json({**fields, "members": members, "old_files": result.aside})
+        print_json(new_cluster_fields(forking, result))
         return
     for finding in result.findings[:_FINDINGS_MAX]:
         say(str(finding))
-    begins = (
-        f"cluster {result.cluster} begins with the log of {result.source} up to index {result.end - 3}; its voters:"
-    )
-    print(fitted(begins, sys.stdout))
-    print_table(["node", "address", "data"], rows)
+    end = f" up to index {result.source_end - 1}" if result.source_end else ""
+    print(fitted(f"cluster {result.cluster} begins with the log of {result.source}{end}; its voters:", sys.stdout))
+    print_table(["node", "address", "data"], _member_rows(forking))
     if result.groups:
         print(f"with the groups {', '.join(map(str, result.groups))}")
     for place in result.aside.values():

@@ -1,6 +1,6 @@
 """Fork: makes the data directories of a new cluster out of the files of stopped members of an old one.
 
-``viewstamp cluster fork``, ``viewstamp recover`` and ``viewstamp backup restore`` call it. The design note is
+``viewstamp cluster fork``, ``recover``, ``backup restore`` and ``reshard`` call it. The design note is
 docs/design/0014.
 
 Promises
@@ -28,25 +28,31 @@ How
     `judge.py`    the log to begin with, and its snapshots
     `loss.py`     the possible loss, if the files are of fewer members than a majority
     `build.py`    the complete files of one new member, in ``new-cluster/`` of its directory
-    `fork.py`     the order of the steps over all directories: mark, build, decide, move, unmark
+    `fork.py`     the order of the steps over all directories: mark, build, check, decide, move, unmark
+    `states.py`   the state at the end of a log, computed with the actors' code
+    `reshard.py`  a fork that also moves the instances of actors to another number of groups (docs/design/0027)
 
 Deliberately lacking: changing records. A fork copies batches and snapshots byte for byte; of a snapshot only the
-description is new, because it names the cluster and the membership.
+description is new, because it names the cluster and the membership. A reshard adds records behind the old ones.
 """
 
 from viewstamp.fork.fork import ForkResult, NewMember, finish_fork, fork
 from viewstamp.fork.judge import Basis, ForkSource, judge_source
 from viewstamp.fork.loss import PossibleLoss, TopicLoss, possible_loss
+from viewstamp.fork.reshard import MovedActor, Reshard, plan_reshard
 
 __all__ = [
     "Basis",
     "ForkResult",
     "ForkSource",
+    "MovedActor",
     "NewMember",
     "PossibleLoss",
+    "Reshard",
     "TopicLoss",
     "finish_fork",
     "fork",
     "judge_source",
+    "plan_reshard",
     "possible_loss",
 ]

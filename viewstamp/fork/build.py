@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
 from viewstamp.wal.format import parse_spare_name
 from viewstamp.wal.log import Wal, WalOptions
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.placing import encode_hosted, encode_place
 
 __all__ = ["Blueprint", "build", "remove_files"]
 
@@ -44,6 +46,8 @@ class Blueprint:
     group: GroupId = GROUP_0
     groups: Sequence[Blueprint] = ()
     """Of group 0: the other groups of the new cluster."""
+    streams: tuple[str, ...] = ()
+    """Of a group that the old cluster does not have: the names that it is placed with."""
 
     @property
     def placement(self) -> list[object]:
@@ -51,30 +55,41 @@ class Blueprint:
         disks = self.membership.incarnations
         return [int(self.group), {node: [address, disks[node]] for node, address in self.membership.addresses.items()}]
 
-    def records(self, source: ForkSource) -> list[Batch]:
-        """Return the two records behind the log of ``source``: the new membership, and the end of all sessions."""
+    def records(self, source: ForkSource) -> Iterator[Batch]:
+        """Yield the records behind the log of ``source``.
+
+        They are the new membership; the end of all sessions; the new groups, each with its disks; and what the source
+        wants behind them.
+        """
+        index, before = Index(source.end), source.last_term
+        log_time = max(source.last_log_time, source.begin_time)
+        for batch in self._unstamped(source):
+            batch.stamp(
+                term=self.term, first_index=index, previous_term=before, log_time=log_time, first_position=Position(0)
+            )
+            index, before = batch.end, self.term
+            yield batch
+
+    def _unstamped(self, source: ForkSource) -> Iterator[Batch]:
         said = f"{source.cluster}, {self.origin}" if self.origin else source.cluster
         origin: dict[str, object] = {"from": said, "cluster": self.cluster, "end": source.end}
         if source.start > 1:
             origin["begin"] = source.start
-        if self.groups:
-            origin["groups"] = [each.placement for each in self.groups]
-        kind = Kind.FORK_GROUPS if self.groups else Kind.FORK
-        batches = [
-            build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP),
-            build_batch([msgpack.packb(origin)], kind=kind),
-        ]
-        index, before = Index(source.end), source.last_term
-        for batch in batches:
-            batch.stamp(
-                term=self.term,
-                first_index=index,
-                previous_term=before,
-                log_time=source.last_log_time,
-                first_position=Position(0),
-            )
-            index, before = batch.end, self.term
-        return batches
+        kept = [each.placement for each in self.groups if not each.streams]
+        if kept:
+            origin["groups"] = kept
+        yield build_batch([self.membership.encode()], kind=Kind.MEMBERSHIP)
+        yield build_batch([msgpack.packb(origin)], kind=Kind.FORK_GROUPS if kept else Kind.FORK)
+        for each in self.groups:
+            if each.streams:
+                yield from each.founding()
+        yield from source.behind()
+
+    def founding(self) -> list[Batch]:
+        """Return the records in group 0 that place a new group and name its disks; the first one's index is its id."""
+        disks = self.membership.incarnations
+        placing = encode_place(self.membership.addresses, self.streams, since=self.group)
+        return [placing, *(encode_hosted(self.group, node, disks[node]) for node in self.membership.addresses)]
 
 
 def build(
@@ -97,9 +112,7 @@ def build(
     disk.make_directory(directory)
     remove_files(disk, directory)
     base = _copy_snapshots(disk, directory, source, blueprint)
-    records = blueprint.records(source)
-    end = records[-1].end
-    _write_log(disk, f"{directory}/wal", source, records, log_id, segment_bytes, on_bytes)
+    end = _write_log(disk, f"{directory}/wal", source, blueprint.records(source), log_id, segment_bytes, on_bytes)
     history = source.history(base).extended(blueprint.term, Index(source.end))
     control = ControlFile.open(disk, directory)
     control.write(
@@ -174,11 +187,12 @@ def _write_log(
     disk: Disk,
     directory: str,
     source: ForkSource,
-    records: list[Batch],
+    records: Iterator[Batch],
     log_id: bytes,
     segment_bytes: int,
     on_bytes: Callable[[int], None],
-) -> None:
+) -> Index:
+    """Write the batches of ``source`` and the records behind them; return the index after the last one."""
     wal = Wal.open(
         disk,
         directory,
@@ -191,22 +205,25 @@ def _write_log(
     try:
         with ExtentReader(disk) as reader:
             waiting: list[Batch] = []
-            size = 0
-            for batch in source.batches(reader):
+            size, end = 0, Index(source.end)
+            for batch in itertools.chain(source.batches(reader), records):
                 waiting.append(batch)
                 size += batch.size
+                end = batch.end
                 if size >= _GROUP_BYTES:
                     _append(wal, waiting)
                     on_bytes(size)
                     waiting, size = [], 0
-            on_bytes(size)
-            _append(wal, [*waiting, *records])
+            if waiting:
+                _append(wal, waiting)
+                on_bytes(size)
     finally:
         wal.abandon()  # Every append is synced. The node finds the log as after a kill.
     for name in disk.list_directory(directory):
         if parse_spare_name(name) is not None:  # The node makes its own; these would only be copied between machines.
             disk.remove(f"{directory}/{name}")
     disk.sync_directory(directory)
+    return end
 
 
 def _append(wal: Wal, batches: list[Batch]) -> None:

@@ -4,7 +4,8 @@
 | --- | --- |
 | 1. judge the source; nothing is written | their old files, or nothing |
 | 2. lock the targets, and write the mark BUILDING into each | their old files, with marks in some of them |
-| 3. write the new files under ``new-cluster/`` of each target, synced | their old files and marks; or the mark |
+| 3. write the new files under ``new-cluster/`` of each target, synced; check them, and that the source is unchanged | \
+their old files and marks; or the mark |
 | 4. write the mark LEAVING into each: the first one decides | complete new files in all, the marks of both phases |
 | 5. in each: move the old files aside; mark ENTERING; move the new ones in; remove the mark | each the old files, \
 the new ones or the mark |
@@ -54,8 +55,9 @@ class NewMember:
 class ForkResult:
     """The new cluster. ``end`` is the index behind its last record; ``term`` that of its first own records.
 
-    ``aside`` has the directory with the old files for each target that had some. ``groups`` are the other groups that
-    the new cluster has.
+    ``source_end`` is the index behind the last record of the old one; 0 = unknown, because an interrupted fork was
+    finished. ``aside`` has the directory with the old files for each target that had some. ``groups`` are the other
+    groups that the new cluster has.
     """
 
     source: str
@@ -65,6 +67,7 @@ class ForkResult:
     aside: dict[str, str]
     findings: list[ReplicaFinding]
     groups: tuple[int, ...] = ()
+    source_end: int = 0
 
 
 def fork(
@@ -77,6 +80,7 @@ def fork(
     segment_bytes: int = SEGMENT_BYTES,
     origin: str = "",
     on_bytes: Callable[[int], None] = lambda _: None,
+    check: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> ForkResult:
     """Make the data directories of a new cluster; blocking, durable on return. See the module about interruptions.
 
@@ -94,6 +98,7 @@ def fork(
       segment_bytes: size of the segments of the new logs.
       origin: a text for the audit log of the new cluster, behind the id of the old one, for example the backup.
       on_bytes: called now and then with the bytes of the log that were written since the last call.
+      check: called with the directories of the complete new files, before the fork is decided; an error takes it back.
 
     Raises:
       RequestError: the id is the old cluster's, or members share a name, an address or a directory.
@@ -147,17 +152,26 @@ def fork(
                         segment_bytes=segment_bytes,
                         on_bytes=on_bytes,
                     )
+            check([f"{directory}/{STAGING_NAME}" for directory in directories])
+            check_unchanged(disk, source)
         except BaseException:
             _take_back(disk, directories)
             raise
         groups = tuple(int(each.placed.id) for each in source.groups)
-        return replace(_finish(disk, marks), findings=source.findings, groups=groups)
+        done = _finish(disk, marks)
+        return replace(done, findings=source.findings, groups=groups, source_end=source.end)
 
 
 def _blueprint(
     source: ForkSource, cluster: str, members: Sequence[NewMember], entropy: random.Random, origin: str
 ) -> Blueprint:
-    def of(log: ForkSource, voters: Sequence[NewMember], group: GroupId, groups: Sequence[Blueprint] = ()) -> Blueprint:
+    def of(
+        log: ForkSource,
+        voters: Sequence[NewMember],
+        group: GroupId,
+        groups: Sequence[Blueprint] = (),
+        streams: tuple[str, ...] = (),
+    ) -> Blueprint:
         membership = Membership(
             {member.node: member.address for member in voters},
             generation=log.membership.generation + 1 if log.membership is not None else 1,
@@ -165,10 +179,24 @@ def _blueprint(
         )
         term = Term(log.term + 1)
         return Blueprint(
-            cluster=cluster, membership=membership, term=term, origin=origin, group=group, groups=tuple(groups)
+            cluster=cluster,
+            membership=membership,
+            term=term,
+            origin=origin,
+            group=group,
+            groups=tuple(groups),
+            streams=streams,
         )
 
-    groups = [of(each.source, _founders(each.placed, members), each.placed.id) for each in source.groups]
+    groups = [
+        of(
+            each.source,
+            _founders(each.placed, members),
+            each.placed.id,
+            streams=each.placed.streams if each.is_new else (),
+        )
+        for each in source.groups
+    ]
     return of(source, members, GROUP_0, groups)
 
 

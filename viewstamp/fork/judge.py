@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.term_history import TermHistory
@@ -44,10 +45,15 @@ class Basis(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSource:
-    """An established group of the old cluster: its placement, and the log that its members elect."""
+    """A group of the new cluster: its placement, and the log that it begins with.
+
+    Of an established group of the old cluster that is the log that its members elect. A group that the old one does not
+    have (``is_new``) begins with an empty log (:meth:`ForkSource.empty`).
+    """
 
     placed: PlacedGroup
     source: ForkSource
+    is_new: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +73,9 @@ class ForkSource:
       is_majority: whether a majority of the old members chose this log.
       control: the control files of each directory, as they were before it was read.
       groups: the other groups that the new cluster has too, each with its own log.
+      begin_time: the log time at which the new cluster begins at the earliest, in microseconds since 1970.
+      behind: yields the records, without indices, that the new cluster has behind those of the fork; called for each
+        member.
     """
 
     cluster: str
@@ -84,6 +93,27 @@ class ForkSource:
     findings: list[ReplicaFinding]
     control: dict[str, bytes] = field(default_factory=dict)
     groups: list[GroupSource] = field(default_factory=list)
+    begin_time: int = 0
+    behind: Callable[[], Iterable[Batch]] = tuple
+
+    @classmethod
+    def empty(cls, cluster: str) -> Self:
+        """Return the source of a group that the old cluster does not have."""
+        return cls(
+            cluster=cluster,
+            chain=Chain([], 1, 1, 1),
+            first_place=0,
+            end_place=0,
+            start=1,
+            end=1,
+            commit_end=1,
+            snapshots=[],
+            membership=None,
+            plan=None,
+            term=0,
+            is_majority=True,
+            findings=[],
+        )
 
     @property
     def replicas(self) -> Sequence[ReplicaFiles]:

@@ -18,7 +18,8 @@ A local cluster's directory::
 The pieces: ``cluster.py`` is the cluster in a directory and ``node.py`` one of its nodes; ``process.py`` identifies
 processes; ``node_process.py`` is the process of a node, and starts without the parser of the commands; ``target.py`` is
 a cluster to which a client connects; ``find.py`` finds the cluster that a command means and ``token.py`` its token;
-``forking.py`` begins a new cluster with the files of stopped nodes; ``readdress.py`` gives a stopped node another
+``forking.py`` begins a new cluster with the files of stopped nodes, and ``resharding.py`` one whose actors live in
+other groups; ``readdress.py`` gives a stopped node another
 address; ``damage.py`` damages a node's files, for chaos; ``offline.py`` reads a topic from them; ``restore.py`` makes a
 cluster out of a backup, and ``drill.py`` starts one for a moment.
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from viewstamp.consensus.membership import Membership
-    from viewstamp.fork import ForkResult, ForkSource
+    from viewstamp.fork import ForkResult, ForkSource, NewMember
     from viewstamp.host.tls import TlsFiles
 
 __all__ = [
@@ -162,18 +162,35 @@ class Forking:
         basis = Basis.SURVIVORS if survivors else Basis.ELECTED
         return judge_source(RealDisk(), paths, basis=basis, with_groups=not survivors)
 
-    def run(self, source: ForkSource, on_bytes: Callable[[int], None] = lambda _: None) -> ForkResult:
-        """Write the settings and the files; blocking.
+    @property
+    def new_members(self) -> list[NewMember]:
+        """The voters of the new cluster."""
+        from viewstamp.fork import NewMember
+
+        return [
+            NewMember(
+                node=NodeId(str(node.settings.node.id)), address=node.settings.node.advertise, directory=node.data_dir
+            )
+            for node in self.members
+        ]
+
+    def run(
+        self,
+        source: ForkSource,
+        on_bytes: Callable[[int], None] = lambda _: None,
+        check: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> ForkResult:
+        """Write the settings and the files; blocking. ``check`` is that of ``viewstamp.fork.fork``.
 
         Raises:
           ConfigError: settings cannot be changed by a program; nothing was changed.
           and the errors of ``viewstamp.fork.fork``; then the settings are as before.
         """
-        from viewstamp.fork import NewMember, fork
+        from viewstamp.fork import fork
         from viewstamp.host.disk import RealDisk
 
-        cluster = self.new_id(source.cluster)
-        addresses = {str(node.settings.node.id): node.settings.node.advertise for node in self.members}
+        cluster, members = self.new_id(source.cluster), self.new_members
+        addresses = {str(member.node): member.address for member in members}
         after = {node.file: with_cluster(node.file, cluster, addresses) for node in self.members}
         before = {file: Path(file).read_text(encoding="utf-8") for file in after}
         try:
@@ -185,13 +202,11 @@ class Forking:
                 RealDisk(),
                 source,
                 cluster=cluster,
-                members=[
-                    NewMember(node=NodeId(name), address=address, directory=node.data_dir)
-                    for node, (name, address) in zip(self.members, addresses.items(), strict=True)
-                ],
+                members=members,
                 entropy=random.SystemRandom(),
                 segment_bytes=min(node.settings.wal.segment_bytes for node in self.members),
                 on_bytes=on_bytes,
+                check=check,
             )
         except BaseException:
             if not self._is_decided():

@@ -98,9 +98,9 @@ class Applier:
         while pending and left > 0:
             batch = pending.popleft()
             self._apply(batch)
-            if batch.kind is Kind.COMMANDS:
+            if batch.kind is Kind.COMMANDS or batch.kind is Kind.INSTANCES:
                 left -= batch.size
-                lineage = machine.lineage  # Only commands change it.
+                lineage = machine.lineage  # Only these change it.
             self.chains.append((batch.end, machine.chain, lineage))
         self.unsaved_seconds += self._clock.monotonic() - started
         if self._waiting:

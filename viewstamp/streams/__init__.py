@@ -174,6 +174,9 @@ Decisions per kind of batch
                   |                                                        | that are not committed; an audit entry
   FORK_GROUPS     | never admitted: a fork of a cluster with groups        | forgets all sessions, other groups than it
                   | writes it                                              | names, and runs as FORK; an audit entry
+  RESHARD_ACTOR   | never admitted: a reshard of a stopped cluster writes  | the actor has these groups (in group 0);
+                  | it (``resharding.py``)                                 | instances of other owners leave
+  INSTANCES       | never admitted: as RESHARD_ACTOR                       | instances come, asleep
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import blake2b
 from typing import cast
 
 from crc32c import crc32c
 
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor
+from viewstamp.actors.replicated.cut import read_pieces
 from viewstamp.actors.replicated.host import RESULT_BYTES_MAX as CALL_RESULT_BYTES_MAX
 from viewstamp.actors.replicated.host import Prepared
 from viewstamp.errors import (
@@ -37,6 +39,7 @@ from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
 from viewstamp.streams.gate import StateGate
 from viewstamp.streams.leadership import Leadership, StreamLimits, topics_of
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
+from viewstamp.streams.resharding import HeldInstances, apply_resharding
 from viewstamp.streams.sealing import decode_seal
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.sessions import decode_expiry
@@ -44,6 +47,7 @@ from viewstamp.streams.state import State
 from viewstamp.wire.access import owner_of
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
+from viewstamp.wire.resharding import PackedInstance
 from viewstamp.wire.staged import decode_commit, decode_fields
 
 __all__ = [
@@ -134,13 +138,18 @@ class Streams:
 
         An instance that another group than 0 has was created because the group owns it, which never changes. So calls
         of such instances go on while this node lags behind group 0, for example after a restart without its majority.
+        After a reshard the group has the owners from its own log, because group 0 of this node may have older ones.
         """
-        if self._group != GROUP_0:
-            new = [(name, key) for name, key in calls if key is None or not self._actors.has_instance(name, key)]
-            if new:
-                self._group_0.query(OwnedQuery(new, self._group))
-        elif self._state.spread_actors.actors:
-            self._state.spread_actors.check(calls, GROUP_0)
+        own = self._state.spread_actors
+        if self._group == GROUP_0:
+            if own.actors:
+                own.check(calls, GROUP_0)
+            return
+        new = [(name, key) for name, key in calls if key is None or not self._actors.has_instance(name, key)]
+        own.check([call for call in new if call[0] in own.actors], self._group)
+        asked = [call for call in new if call[0] not in own.actors]
+        if asked:
+            self._group_0.query(OwnedQuery(asked, self._group))
 
     # Leading.
 
@@ -213,8 +222,17 @@ class Streams:
                 self._ledger.apply(batch)
                 return self._apply_spread_actor(batch)
             case Kind.FORK | Kind.FORK_GROUPS:
+                owners = self._state.spread_actors
                 self._ledger.apply(batch)
+                if self._group != GROUP_0:
+                    self._state.spread_actors = owners  # From a reshard; a fork gives no slot to another group.
                 return self._apply_fork(batch)
+            case Kind.RESHARD_ACTOR | Kind.INSTANCES:
+                self._ledger.apply(batch)
+                if self._cut is not None:
+                    self._cut.close()
+                apply_resharding(batch, self._state, self._actors, self._group)
+                return {}
             case _:
                 return self._ledger.apply(batch)
 
@@ -255,7 +273,7 @@ class Streams:
         commands = view.take_commands(batch) if view is not None else None
         if commands is None:
             commands = self._decode(batch)
-        if self._state.spread_actors.actors:
+        if self._state.spread_actors.actors and self._group == GROUP_0:
             self._check_unspread(batch, commands)
         results = self._actors.apply(batch, commands)
         receipt = Placement(Position(0), batch.count, batch.term, batch.first_index, batch.log_time)
@@ -438,6 +456,28 @@ class Streams:
         self._ledger = Ledger(state, topics_max=self._limits.topics_max)
         self.gate.adopt(state)
         self._actors.adopt(actors)
+
+    def held(self) -> dict[str, HeldInstances]:
+        """Return the instances of each actor that has some, packed. Slow; for files of a stopped cluster.
+
+        Raises:
+          RequestError: a state cannot be packed; the message names the instance.
+          OutdatedCodeError: the code cannot read a state.
+        """
+        cut = self.begin_snapshot()
+        try:
+            pieces = iter(partial(cut.next_piece, _DIGEST_PIECE), None)
+            load_state(pieces)
+            image = read_pieces(load_actors(pieces))
+        finally:
+            cut.close()
+        sums = {name: int.from_bytes(self._actors.state_sum(name), "little") for name in image.instances}
+        versions = {name: row[0] for name, row in image.head["actors"].items()}
+        return {
+            name: HeldInstances(versions[name], [PackedInstance(*each.stored) for each in instances], sums[name])
+            for name, instances in image.instances.items()
+            if instances
+        }
 
     # Comparing members.
 

@@ -11,6 +11,9 @@ spread already | it is spread with other slots, or over other groups than those 
 group is not established; there are too many |
 
 The name identifies a request, as that of a spread topic does. There is no removal, so a late copy changes nothing.
+Only a reshard of a stopped cluster gives an actor other groups: the new cluster has another id (``resharding.py``).
+Its record is in the logs of all groups, and each group has the owners from it. So a leader on a node that lags behind
+group 0 never takes the owners of the old cluster for those of the new one.
 
 | a call or a query | in group 0 | in another group |
 | --- | --- | --- |
@@ -44,14 +47,17 @@ ACTOR_GROUPS_MAX = 256
 _SLOTS_MAX = 65_536
 _NAME_MAX = 100
 """As the names of actors are limited by ``ActorHost``."""
-_FIELDS = {Kind.SPREAD_ACTOR: frozenset({"name", "slots", "groups", "are_named", "by"})}
+_FIELDS = {
+    Kind.SPREAD_ACTOR: frozenset({"name", "slots", "groups", "are_named", "by"}),
+    Kind.RESHARD_ACTOR: frozenset({"name", "slots", "groups"}),
+}
 
 
 class SpreadActors:
     """The spread actors, by their names, in the order of their ids. Never awaits.
 
     Invariants:
-      * a slot of an actor belongs to one group, which is established, and never moves
+      * a slot of an actor belongs to one group, which is established, and never moves while the cluster runs
       * group 0 has no instance of a spread actor
     """
 
@@ -126,6 +132,22 @@ class SpreadActors:
             self.actors[actor.name] = actor
         return actor
 
+    def reshard(self, batch: Batch, placements: Placements) -> SpreadActor:
+        """Give an actor the groups of a committed RESHARD_ACTOR, and return it.
+
+        Raises RequestError: the record is malformed, or names groups that are not established. OutdatedCodeError.
+        """
+        name, slots, groups = decode_known(batch, _FIELDS, name=str, slots=int, groups=list)
+        _check_shape(name, slots, groups)
+        before = self.actors.get(name)
+        if before is None:
+            self._check_number(name)
+        actor = SpreadActor.over(batch.first_index if before is None else before.id, name, slots, groups)
+        if placements.is_used:  # Only the state of group 0 has groups.
+            _check_groups(actor, placements)
+        self.actors[name] = actor
+        return actor
+
     def _check_new(self, actor: SpreadActor, placements: Placements, instances: int) -> None:
         """Check an actor that is not spread. Raises RequestError."""
         if instances:
@@ -134,17 +156,14 @@ class SpreadActors:
                 " spread",
                 remedy="spread an actor before its first command; run the class under another name, and spread that",
             )
-        for group in actor.groups:
-            placed = placements.groups.get(group)
-            if placed is None or not placed.is_established:
-                raise RequestError(
-                    f"group {group} {'was never placed' if placed is None else 'is not established yet'}, so it cannot"
-                    f" have instances of actor {actor.name!r}; it was not spread",
-                    remedy="name groups that are established: `viewstamp group list`",
-                )
+        _check_groups(actor, placements)
+        self._check_number(actor.name)
+
+    def _check_number(self, name: str) -> None:
+        """Check that there may be one more actor. Raises RequestError."""
         if len(self.actors) >= SPREAD_ACTORS_MAX:
             raise RequestError(
-                f"actor {actor.name!r} would exceed the limit of {SPREAD_ACTORS_MAX} spread actors; it was not spread",
+                f"actor {name!r} would exceed the limit of {SPREAD_ACTORS_MAX} spread actors; it was not spread",
                 remedy="use fewer actors, with more keys",
             )
 
@@ -169,7 +188,9 @@ class SpreadActors:
             try:
                 _check_shape(name, slots, groups)
                 actor = SpreadActor.over(number, name, slots, groups)
-                actors._check_new(actor, placements, 0)
+                actors._check_number(name)
+                if placements.is_used:  # Only the state of group 0 has groups.
+                    _check_groups(actor, placements)
             except RequestError as error:
                 raise ValueError(f"spread actor {number}: {error.message}") from error
             actors.actors[name] = actor
@@ -181,6 +202,18 @@ def _decode(batch: Batch) -> tuple[SpreadActor, bool]:
     name, slots, groups, are_named = decode_known(batch, _FIELDS, name=str, slots=int, groups=list, are_named=bool)
     _check_shape(name, slots, groups)
     return SpreadActor.over(batch.first_index, name, slots, groups), are_named
+
+
+def _check_groups(actor: SpreadActor, placements: Placements) -> None:
+    """Check that the groups of an actor are established. Raises RequestError."""
+    for group in actor.groups:
+        placed = placements.groups.get(group)
+        if placed is None or not placed.is_established:
+            raise RequestError(
+                f"group {group} {'was never placed' if placed is None else 'is not established yet'}, so it cannot"
+                f" have instances of actor {actor.name!r}; it was not spread",
+                remedy="name groups that are established: `viewstamp group list`",
+            )
 
 
 def _check_shape(name: object, slots: object, groups: list[Any]) -> None:

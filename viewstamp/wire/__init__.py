@@ -15,6 +15,7 @@
 - ``names``: the rules for names of topics and sinks
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK
+- ``resharding``: the records of the log that move instances of actors to other groups
 - ``spread_actors``: the slots and the owners of instances of spread actors, and the requests about them
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request; the table of all requests

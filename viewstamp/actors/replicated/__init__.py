@@ -52,7 +52,8 @@ Assumptions
 
 State and invariants
   * an instance is awake (an object) or asleep (the bytes from a snapshot); once awake it stays awake
-  * instances are never removed, and are in the order of their first commands, which the log decides
+  * instances are in the order of their first commands, which the log decides; only a reshard removes some, and adds
+    others (``streams/resharding.py``)
   * ``log_version <= version`` of each name: the highest version in the log, and the version of the code
   * the chain after an index is a function of the log up to it and of the lineage
 

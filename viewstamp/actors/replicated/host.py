@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -38,6 +38,7 @@ from viewstamp.wire.commands import (
     encode_result,
     encode_too_large,
 )
+from viewstamp.wire.resharding import PackedInstance
 from viewstamp.wire.values import PACK_ERRORS, make_packer
 
 __all__ = ["RESULT_BYTES_MAX", "ActorHost", "Prepared"]
@@ -97,6 +98,7 @@ class ActorHost:
         """For each of the newest batches, the index of its first command, and one checksum for each command."""
         self._trailed = 0
         """The number of these commands."""
+        self._changes = Changes()
         self._adopt(self._prepare_empty())
         self._cut: ActorCut | None = None
         self._cuts = 0
@@ -272,7 +274,11 @@ class ActorHost:
         function = None if hosted is None else hosted.commands.get(command.method)
         if hosted is None or function is None or command.version > hosted.version:
             raise self._outdated(index, command)
-        hosted.log_version = command.version
+        self._raise_version(hosted, command.version, index)
+        return function
+
+    def _raise_version(self, hosted: Hosted, version: int, index: int) -> None:
+        hosted.log_version = version
         self._era = index
         self.lineage = derive_lineage(self._fingerprint(), index)
         self.chain = 0
@@ -280,13 +286,70 @@ class ActorHost:
             each.low = each.high = 0
             each.applied.clear()
         self._forget_trail()  # Its checksums may have been computed with other code.
-        return function
 
     def _create(self, hosted: Hosted, key: str) -> Instance:
         instance = Instance(key, hosted.fresh(key), None, 0)
         instance.cut = self._cuts
         hosted.add(instance)
         return instance
+
+    # Instances that change their group (``viewstamp.fork``).
+
+    def keep(self, name: str, is_kept: Callable[[str], bool], *, end: int) -> int:
+        """Remove the instances of an actor whose keys are not kept; return their number. Closes an open cut.
+
+        The changes before ``end`` are dropped, because those of an instance that comes from another group are not here.
+        """
+        if self._cut is not None:
+            self._cut.close()  # It identifies its instances by their number.
+        self._changes = Changes(self._changes_bytes_max, end=end)
+        hosted = self._hosted.get(name)
+        if hosted is None:
+            return 0  # Without its code this member has no instance.
+        kept = [instance for instance in hosted.order if is_kept(instance.key)]
+        removed = len(hosted.order) - len(kept)
+        hosted.order = kept
+        hosted.instances = {instance.key: instance for instance in kept}
+        return removed
+
+    def take(self, batch: Batch, name: str, version: int, instances: Sequence[PackedInstance]) -> None:
+        """Add the instances of a committed batch, asleep.
+
+        Args:
+          batch: the batch that has them.
+          name: the actor.
+          version: the highest version of a command in the logs that they come from.
+          instances: the instances.
+
+        Raises:
+          OutdatedCodeError: this member's code does not have the actor, or has an older version.
+          CorruptionError: one of them exists already.
+        """
+        hosted = self._hosted.get(name)
+        newest = max([version, *(each.version for each in instances)])
+        if hosted is None or newest > hosted.version:
+            known = _listed(self._hosted) if hosted is None else f"version {hosted.version} of it"
+            raise OutdatedCodeError(
+                f"the log holds instances of actor {name!r} of version {newest} at index {batch.first_index}, but this"
+                f" node's code has {known}",
+                remedy="upgrade this node's code, or add the actor's class to its settings, and start it again",
+            )
+        if version > hosted.log_version:
+            self._raise_version(hosted, version, batch.first_index)
+        self._begin_batch(batch)
+        self._moment.log_time = batch.log_time
+        for each in instances:
+            if each.key in hosted.instances:
+                raise CorruptionError(
+                    f"{batch!r} has {name}[{each.key!r}], which this group has already",
+                    expected="an instance of another group",
+                    found="one of this group",
+                    remedy="stop the node, keep its files, and report this as a bug",
+                )
+            instance = Instance(each.key, None, each.state, each.version)
+            instance.cut = self._cuts
+            hosted.add(instance)
+        self._changes = Changes(self._changes_bytes_max, end=int(batch.end))
 
     def _fingerprint(self) -> bytes:
         return fingerprint((name, each.version) for name, each in self._hosted.items() if each.log_version)
@@ -514,7 +577,7 @@ class ActorHost:
         self.chain = prepared.chain
         self._era, self.lineage = prepared.era, prepared.lineage
         self._forget_trail()
-        self._changes: Changes = Changes(self._changes_bytes_max, end=prepared.end)
+        self._changes = Changes(self._changes_bytes_max, end=prepared.end)
 
     def list(self) -> list[dict[str, Any]]:
         """Return for each actor: name, class, version, instances (their number), digest (hex)."""

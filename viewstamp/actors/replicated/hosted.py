@@ -44,13 +44,19 @@ class Instance:
         self.era = 0
         self.cut = 0
 
+    @property
+    def stored(self) -> tuple[str, int, bytes]:
+        """The key, the version and the packed state of an instance that is asleep."""
+        assert self.packed is not None, f"instance {self.key!r} is awake"
+        return self.key, self.version, self.packed
+
 
 class Hosted:
     """One name, its class, and all instances.
 
     Attributes:
-      order: the instances in the order of their first commands. It only grows, so a cut identifies its instances by
-        their number.
+      order: the instances in the order of their first commands. It only grows while a cut is open, so a cut
+        identifies its instances by their number.
       log_version: the highest version of a command in the log; 0 = none yet.
       low, high: the checksums over this name's results and states.
       applied: the results and states of the batch that is being applied, which enter the checksums at its end.
