@@ -69,6 +69,39 @@ def check_tokens(run: Callable[..., Any], directory: Path, lines: Path) -> None:
         assert time.monotonic() < deadline, "a revoked token appends"
 
 
+def check_a_loss(run: Callable[..., Any], directory: Path, keyed_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Kill the only node of a group, and give its stream up."""
+    nodes = {each["id"]: each for each in run("status")["nodes"]}
+    victim = next(each for each, status in nodes.items() if status["role"] != "leader")
+    alone = run("group", "place", "s3", "--founders", victim, "--timeout", "60")["id"]
+    everywhere = run("group", "list")["groups"][0]["id"]
+    run("topic", "create", "parcels", "--streams", "2", "--groups", f"{alone},{everywhere}", "--timeout", "60")
+    assert run("append", "parcels", str(keyed_file), "--keyed", "--ordered")["streams"] == [1, 2]
+    assert "needs --lost" in run("stream", "seal", "parcels", "1", "--yes-lose-stream", "one", code=2)["message"]
+    assert run("cluster", "kill", victim)["killed"]
+    lost = ("stream", "seal", "parcels", "1", "--lost")
+    assert main.run([*lost, "--dir", str(directory)]) == 2
+    told = capfd.readouterr().err
+    for line in (
+        f"no answer: {victim}",
+        "ACKNOWLEDGED RECORDS NEVER GET A POSITION IN THE TOPIC: at least 0",
+        'add --yes-lose-stream "one"',
+    ):
+        assert line in told
+    ended = run(*lost, "--yes-lose-stream", "one")
+    assert (ended["phase"], ended["into"], ended["lost_at"]) == ("lost", 2, 65)
+    assert run(*lost) == ended, "a second copy finds the first, and asks nothing"
+    assert run("append", "parcels", str(keyed_file), "--keyed", "--ordered")["streams"] == [2]
+    described = run("topic", "describe", "parcels")
+    assert [each["phase"] for each in described["streams"]] == ["lost", "open"]
+    assert described["streams"][0]["last_position"] == ended["last_position"]
+    assert [each["position"] for each in run("read", "parcels", "--from", "65")] == list(range(65, 129))
+    run("topic", "trim", "parcels", "--before", "65")
+    while run("topic", "describe", "parcels")["streams"][1]["first_position"] == 1:
+        time.sleep(0.05)
+    assert [each["position"] for each in run("read", "parcels")] == list(range(65, 129))
+
+
 def test_a_topic_with_streams_is_created_described_listed_and_read(
     run: Callable[..., Any], directory: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,3 +229,4 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         assert main.run([*arguments, "--dir", str(directory)]) == 0
         printed = capfd.readouterr().out
         assert all(any(line.strip().startswith(start) for line in printed.splitlines()) for start in lines), printed
+    check_a_loss(run, directory, keyed_file, capfd)

@@ -84,6 +84,7 @@ FOR_THE_LEADER = (
     FrameKind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD,
     FrameKind.SEAL_STREAM,
+    FrameKind.LOSE_STREAM,
     FrameKind.ARCHIVE_TOPIC,
     FrameKind.CHECK_RUN,
     FrameKind.FIND_ORPHANS,
@@ -117,6 +118,7 @@ COMMANDS = {
     FrameKind.CONFIGURE_SPREAD: Kind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD: Kind.TRIM_SPREAD,
     FrameKind.SEAL_STREAM: Kind.CLOSE_STREAM,
+    FrameKind.LOSE_STREAM: Kind.LOSE_STREAM,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
     FrameKind.ROTATE_TOKEN: Kind.ROTATE_TOKEN,
     FrameKind.REVOKE_TOKEN: Kind.REVOKE_TOKEN,
@@ -415,7 +417,7 @@ class Peer:
                 groups, streams = fields["groups"], fields.pop("streams")
                 fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}
                 fields["are_named"] = True
-            if frame.kind == FrameKind.SEAL_STREAM:
+            if frame.kind in (FrameKind.SEAL_STREAM, FrameKind.LOSE_STREAM):
                 fields["is_named"] = True
             if frame.kind == FrameKind.SPREAD_ACTOR:
                 fields |= {"slots": SLOTS, "are_named": True}

@@ -15,6 +15,7 @@ from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.fork_mutants import FORK_MUTANTS
 from tests.mutants.interval_mutants import INTERVAL_MUTANTS
 from tests.mutants.keyed_mutants import KEYED_MUTANTS
+from tests.mutants.lost_mutants import LOST_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
@@ -98,6 +99,7 @@ _ALL = {
     **ORDERED_APPEND_MUTANTS,
     **ORDER_MUTANTS,
     **SEAL_MUTANTS,
+    **LOST_MUTANTS,
     **SPREAD_SINK_MUTANTS,
     **READER_MUTANTS,
     **FORK_MUTANTS,

@@ -1378,6 +1378,45 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "lose-a-position-early",
+        Case("tests/streams/test_sealing.py::test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied"),
+    ),
+    Record(
+        "lose-into-another",
+        Case("tests/streams/test_sealing.py::test_a_closing_stream_is_lost_into_the_stream_of_its_seal"),
+    ),
+    Record(
+        "lose-in-an-old-version",
+        Case("tests/streams/test_sealing.py::test_a_snapshot_has_lost_streams_in_a_version_of_its_own"),
+    ),
+    Record(
+        "pass-a-lost-stream-early",
+        Case(
+            "tests/sim/test_lost_streams.py::test_readers_pass_a_lost_stream_that_is_trimmed_and_one_that_waits_goes_on"
+        ),
+    ),
+    Record(
+        "never-pass-a-lost-stream",
+        Case(
+            "tests/sim/test_lost_streams.py::test_readers_pass_a_lost_stream_that_is_trimmed_and_one_that_waits_goes_on"
+        ),
+    ),
+    Record(
+        "give-up-a-living-group", Case("tests/sim/test_lost_streams.py::test_a_group_with_a_majority_is_not_given_up")
+    ),
+    Record(
+        "keep-what-was-not-sent",
+        Case(
+            "tests/sim/test_lost_streams.py::test_appends_that_were_not_sent_to_the_lost_group_go_on_and_others_have_an_unknown_outcome"
+        ),
+    ),
+    Record(
+        "never-look-for-a-loss",
+        Case(
+            "tests/sim/test_lost_streams.py::test_appends_and_their_order_go_on_in_another_stream_without_the_lost_group"
+        ),
+    ),
+    Record(
         "drop-unknown-attempts",
         Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
     ),

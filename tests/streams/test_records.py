@@ -14,11 +14,17 @@ from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, Reque
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.schema_requests import ConfigureSchema
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
-from viewstamp.wire.spread_requests import ConfigureSpreadTopic, CreateSpreadTopic, SealStream, TrimSpreadTopic
+from viewstamp.wire.spread_requests import (
+    ConfigureSpreadTopic,
+    CreateSpreadTopic,
+    LoseStream,
+    SealStream,
+    TrimSpreadTopic,
+)
 from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
-    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, SealStream),
+    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, SealStream, LoseStream),
     *(ConfigureArchive, ConfigureSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,

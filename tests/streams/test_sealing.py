@@ -16,14 +16,14 @@ from viewstamp.errors import (
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import GroupId, Position, Stream
+from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
 from viewstamp.node.order_queries import MovedStreamsQuery, StreamReportsQuery
 from viewstamp.node.placement_queries import ClosedStream, SealableQuery, SealedStreamQuery
 from viewstamp.node.state_machine import Answered
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import StreamReport, encode_order
-from viewstamp.wire.sealing import encode_close, encode_seal, encode_sealed
+from viewstamp.wire.sealing import encode_close, encode_lose, encode_seal, encode_sealed
 
 
 @pytest.fixture
@@ -147,6 +147,68 @@ def test_a_snapshot_has_ended_streams_in_a_version_of_its_own(log: Log) -> None:
             Streams().prepare([msgpack.packb(["state", header]), *whole[1:]])
 
 
+def test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied(log: Log) -> None:
+    group = three_streams(log)
+    ordered(log, group, 4, 3)
+    log.propose(encode_order([report(group, 1, 6, is_sealed=False)]))
+    log.propose(encode_lose("orders", 1, 2))  # The ORDER counts, although the leader has not applied it.
+    log.apply()
+    answer = log.apply()
+    assert answer["topic"]["closed"] == [[1, 2, 6]]  # type: ignore[index]
+    assert answer["topic"]["lost"] == [[1, 8]], "the topic has 5 + 2 records with a position"  # type: ignore[index]
+    assert answer["topic"]["ranges"] == [[0, 2], [1365, 2], [2730, 3]]  # type: ignore[index]
+    late = report(group, 1, 9)
+    assert log.machine.query(MovedStreamsQuery([late])) == []
+    assert log.machine.query(SealableQuery([late])) == [], "its group may seal it when it lives"
+    assert isinstance(log.propose(encode_order([late])), Answered)
+    for again in (
+        encode_lose("orders", 1, 2),
+        encode_close("orders", 1, 2),
+        encode_lose("orders", 1, 3),
+        encode_sealed("orders", 1, 6),
+    ):
+        settled(log, again)
+    refused(log, encode_lose("orders", 1, 3, is_named=True), "is sealed, and its slots go to stream 2, not 3")
+    assert log.run(encode_order([report(group, 2, 4, is_sealed=False)]))["version"]
+    (topic,) = topics(log)
+    assert topic.closed == (ClosedStream(1, 2, Position(6), GlobalPosition(8)),), (
+        "what is ordered later changes nothing"
+    )
+
+
+def test_a_closing_stream_is_lost_into_the_stream_of_its_seal(log: Log) -> None:
+    three_streams(log)
+    log.run(encode_close("orders", 1, 2))
+    log.run(encode_close("orders", 2, 3))
+    answer = log.run(encode_lose("orders", 1, 3))
+    assert answer["topic"]["closed"] == [[1, 2, 1], [2, 3, 0]]  # type: ignore[index]
+    assert answer["topic"]["lost"] == [[1, 1]], "it has no record"  # type: ignore[index]
+    refused(log, encode_lose("orders", 3, 2), "stream 3 is the last open stream")
+    refused(log, encode_lose("orders", 4, 3), "has no stream 4")
+    refused(log, encode_lose("bills", 1, 2), "no spread topic is named 'bills'")
+    log.run(encode_sealed("orders", 2, 1))
+    settled(log, encode_lose("orders", 2, 3))
+    assert [topics(log)[0].successor_of(stream) for stream in (1, 2, 3)] == [3, 3, 3]
+    assert topics(Log(restored(log.machine))) == topics(log)
+
+
+def test_a_snapshot_has_lost_streams_in_a_version_of_its_own(log: Log) -> None:
+    group = three_streams(log)
+    ordered(log, group, 4, 3)
+    log.run(encode_lose("orders", 1, 2))
+    whole = list(pieces(log.machine.begin_snapshot(), 1 << 20))
+    assert msgpack.unpackb(whole[0])[1][0] == 15
+    other = restored(log.machine)
+    assert topics(Log(other)) == topics(log)
+    assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
+    assert other.query(MovedStreamsQuery([report(group, 1, 9)])) == []
+    _, header = msgpack.unpackb(whole[0])
+    for lost in ([1, 2, 4, 7], [1, 2, 4, 0], [1, 2, 0, 6], [1, 2, 4, 6, 1], [1, 2, 4, "6"], [1, 2, 4, True]):
+        header[9][0][6] = {"closed": [lost]}
+        with pytest.raises(CorruptionError):
+            Streams().prepare([msgpack.packb(["state", header]), *whole[1:]])
+
+
 def writing(log: Log) -> int:
     """Create the stream "orders.1" as in its group, and return a session."""
     log.run(create_topic("orders.1"))
@@ -197,6 +259,7 @@ def test_a_seal_that_is_none_is_refused(log: Log) -> None:
     for kind, fields in (
         (Kind.SEAL_STREAM, {"stream": "orders.1", "weight": 1}),
         (Kind.CLOSE_STREAM, {"name": "orders", "stream": 1, "into": 2, "is_named": True, "weight": 1}),
+        (Kind.LOSE_STREAM, {"name": "orders", "stream": 1, "into": 2, "is_named": True, "weight": 1}),
         (Kind.SEALED_STREAM, {"name": "orders", "stream": 1, "end": 2, "weight": 1}),
     ):
         three = Log(Streams())

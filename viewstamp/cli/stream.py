@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +12,16 @@ import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import ConfigError, UnavailableError
 from viewstamp.local.find import find_cluster
+from viewstamp.terminal.flags import program
+from viewstamp.terminal.number_words import number_words
 from viewstamp.terminal.output import Output, print_json, print_table, say
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.ended_stream import EndedStream
+    from viewstamp.client.lost_streams import StreamLoss
 
 __all__ = ["app"]
 
@@ -36,6 +40,16 @@ def seal(
         int | None,
         typer.Option("--into", metavar="N", min=1, help="The stream that gets its keys.", show_default="fewest slots"),
     ] = None,
+    is_lost: Annotated[
+        bool,
+        typer.Option("--lost", help="Its group never has a majority again. ACKNOWLEDGED RECORDS LOSE THEIR POSITION."),
+    ] = False,
+    yes: Annotated[
+        str,
+        typer.Option(
+            "--yes-lose-stream", metavar="WORD", help="The number of the stream in words, instead of typing it."
+        ),
+    ] = "",
     directory: DirOption = None,
     cluster: ClusterOption = None,
     timeout: TimeoutOption = 30.0,
@@ -43,22 +57,43 @@ def seal(
 ) -> None:
     """End a stream of a topic, permanently: later records of its keys go to another stream. Safe to repeat.
 
-    No append fails, and the records of each key keep their order. The records of the stream stay where they are.
+    No append fails, and the records of each key keep their order. The records of the stream stay where they are. With
+    --lost it does not need the group of the stream; it prints the loss, and asks for the number of the stream in words.
     """
+    if yes and not is_lost:
+        raise ConfigError("--yes-lose-stream needs --lost; nothing was changed", remedy="add --lost, or leave it out")
+    found = find_cluster(directory, cluster)
+    if is_lost:
+        topic = found.ask(lambda client: client.describe_spread_topic(name, timeout=timeout))
+        if stream not in topic.sealed_streams:
+            loss = found.ask(lambda client: client.describe_loss(name, stream, timeout=timeout))
+            if not loss.is_led:
+                _report(loss)
+                _confirm(stream, yes)
 
     async def end(client: Client) -> EndedStream:
         deadline = time.monotonic() + timeout
-        topic = await client.seal_stream(name, stream, into=into, timeout=timeout)
+        if is_lost:
+            topic = await client.lose_stream(name, stream, into=into, timeout=timeout)
+        else:
+            topic = await client.seal_stream(name, stream, into=into, timeout=timeout)
         while stream not in topic.sealed_streams and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
             with suppress(UnavailableError):
                 topic = await client.describe_spread_topic(name, timeout=max(deadline - time.monotonic(), 0.1))
         return next(each for each in topic.closed if each.stream == stream)
 
-    ended = find_cluster(directory, cluster).ask(end)
+    ended = found.ask(end)
     last = ended.end - 1 if ended.end else None
     if output is Output.JSON:
-        print_json({"stream": stream, "phase": ended.phase, "into": ended.into, "last_position": last})
+        lost = {"lost_at": ended.lost_at} if ended.lost_at else {}
+        print_json({"stream": stream, "phase": ended.phase, "into": ended.into, "last_position": last, **lost})
+    elif ended.lost_at:
+        print(
+            f"stream {stream} of {name} is lost behind position {last}; its keys go to stream {ended.into}. Readers"
+            f" still need its nodes for positions of the topic below {ended.lost_at}; to do without them:"
+            f" {program()} topic trim {name} --before {ended.lost_at}"
+        )
     elif last is not None:
         print(f"stream {stream} of {name} is sealed behind position {last}; its keys go to stream {ended.into}")
     else:
@@ -66,6 +101,43 @@ def seal(
     if last is None:
         say("its group or group 0 has no majority, or a node does not answer. See why: viewstamp doctor")
         raise typer.Exit(UnavailableError.exit_code)
+
+
+def _report(loss: StreamLoss) -> None:
+    """Print the loss to stderr, because the result on stdout may go into a pipe."""
+    group = loss.topic.group_of(loss.stream)
+    say(
+        f"Stream {loss.stream} of {loss.topic.name}, in group {group}, ends behind its position {loss.end - 1}: the"
+        " records up to it have a position in the topic."
+    )
+    for node, last in loss.nodes.items():
+        say(f"{node} answers: records up to position {last} of the stream are committed")
+    if loss.silent:
+        say(f"no answer: {', '.join(loss.silent)}")
+    say(
+        f"ACKNOWLEDGED RECORDS NEVER GET A POSITION IN THE TOPIC: at least {loss.lost_records:,}; silent nodes may have"
+        " more. A committed batch of a sink becomes visible without the records that it has behind this position. There"
+        " is no way back, also if the nodes are found again."
+    )
+
+
+def _confirm(stream: int, yes: str) -> None:
+    """Return if the caller has given the number of the stream in words, by option or by typing it.
+
+    Raises:
+      ConfigError: it has not; nothing was changed.
+    """
+    words = number_words(stream)
+    if not yes and sys.stdin.isatty():
+        say("Type the number of the stream in words to accept this:")
+        yes = sys.stdin.readline().strip()
+    if yes != words:
+        raise ConfigError(
+            f"{yes!r} is not the number of the stream in words; nothing was changed"
+            if yes
+            else "the loss was not accepted; nothing was changed",
+            remedy=f'add --yes-lose-stream "{words}" to accept it',
+        )
 
 
 @app.command()

@@ -221,9 +221,9 @@ def configure(
         )
     text = None if schema is None else read_schema(schema)
 
-    async def change(client: Client) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo]]:
+    async def change(client: Client) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
         info: TopicInfo | SpreadTopicInfo | None = None
-        streams: list[TopicInfo] = []
+        streams: list[TopicInfo | None] = []
         if text is not None:  # First, because it is the one that may be refused for what the topic has.
             info = await client.set_schema(name, text, timeout=timeout)
         if has_settings:
@@ -337,7 +337,7 @@ def _say_why_no_archive(target: ClusterTarget, timeout: float) -> None:
 
 def _print_described(
     info: TopicInfo | SpreadTopicInfo,
-    streams: Sequence[TopicInfo],
+    streams: Sequence[TopicInfo | None],
     output: Output,
     archivist: dict[str, Any] | None = None,
 ) -> None:
@@ -360,19 +360,17 @@ def _print_described(
             for line in archivist_lines([info], archivist, now_us):
                 print(fitted(line, sys.stdout, indent="  "))
     elif output is Output.JSON:
-        described = {number: _described(each) for number, each in enumerate(streams, 1)}
         heirs = {each.stream: each.into for each in info.closed}
-        positions = [
-            {
-                "stream": number,
-                "group": info.group_of(number),
-                "phase": info.phase_of(number),
-                **({"into": heirs[number]} if number in heirs else {}),
-                **each,
-                "follows": _follows(streams[number - 1], info),
-            }
-            for number, each in described.items()
-        ]
+        positions: list[dict[str, Any]] = []
+        for number, stream in enumerate(streams, 1):
+            place = {"stream": number, "group": info.group_of(number), "phase": info.phase_of(number)}
+            place |= {"into": heirs[number]} if number in heirs else {}
+            if stream is None:
+                positions.append(
+                    {**place, "last_position": info.closed_at(number) - 1, "lost_at": info.lost_at(number)}
+                )
+            else:
+                positions.append({**place, **_described(stream), "follows": _follows(stream, info)})
         print_json(
             {
                 **_described_spread(info),
@@ -382,11 +380,14 @@ def _print_described(
             }
         )
     else:
-        rows = []
+        rows: list[tuple[object, ...]] = []
         for number, i in enumerate(streams, 1):
+            where = str(number), str(info.group_of(number))
+            if i is None:
+                rows.append((*where, "", info.closed_at(number) - 1, "", "", "lost"))
+                continue
             waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
-            place = str(number), str(info.group_of(number))
-            rows.append((*place, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
+            rows.append((*where, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
         if info.next_position > info.first_position:
             given = f"records {info.first_position:,} to {info.next_position - 1:,} of {info.name}"
@@ -397,8 +398,10 @@ def _print_described(
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
         for ended in info.closed:
             print(f"stream {ended.stream} is {ended.phase}: its keys go to stream {ended.into}")
+            if ended.lost_at > info.first_position:
+                print(f"readers below position {ended.lost_at} of {info.name} may wait for it: topic trim passes it")
         for number, each in enumerate(streams, 1):
-            if not _follows(each, info):
+            if each is not None and not _follows(each, info):
                 print(f"stream {number} does not keep {_kept(info)} yet: the leader of its group has to configure it")
 
 
@@ -443,7 +446,7 @@ async def _configure(
     retain_seconds: float | None,
     archiving: dict[str, Any],
     timeout: float,
-) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
+) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
     """Change the retention of a topic; of a spread topic wait until each stream has it. Raises UnavailableError."""
     settings: dict[str, Any] = {"retain_bytes": retain_bytes, "retain_seconds": retain_seconds, "timeout": timeout}
     deadline = time.monotonic() + timeout
@@ -456,7 +459,7 @@ async def _configure(
             topic = await client.configure_spread_topic(name, **settings)
         except UnknownTopicError:
             raise error from None
-    for stream in range(1, topic.streams + 1):
+    for stream in sorted(set(range(1, topic.streams + 1)) - topic.lost_streams):
         while True:
             left = max(LOOK_SECONDS, deadline - time.monotonic())
             info = await client.describe_stream(name, stream, timeout=left)
@@ -479,8 +482,10 @@ def _follows(stream: TopicInfo, topic: SpreadTopicInfo) -> bool:
 
 async def describe_any(
     client: Client, name: str, timeout: float
-) -> tuple[TopicInfo, list[TopicInfo]] | tuple[SpreadTopicInfo, list[TopicInfo]]:
+) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
     """Return a topic; or a spread topic with its streams, as any node has it if no majority answers in half the time.
+
+    Of a lost stream nobody is asked: it is None.
 
     Raises UnknownTopicError, UnavailableError.
     """
@@ -492,8 +497,11 @@ async def describe_any(
             topic = await client.describe_spread_topic(name, stale=is_stale, timeout=timeout / 2)
         except RequestError:
             raise error from None
-    numbers = range(1, topic.streams + 1)
-    return topic, [await client.describe_stream(name, number, timeout=timeout) for number in numbers]
+    lost = topic.lost_streams
+    return topic, [
+        None if number in lost else await client.describe_stream(name, number, timeout=timeout)
+        for number in range(1, topic.streams + 1)
+    ]
 
 
 def _archiving(

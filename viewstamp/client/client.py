@@ -17,6 +17,7 @@ from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
 from viewstamp.client.keyed import KeyedCalls
 from viewstamp.client.links import Links
+from viewstamp.client.lost_streams import LostStreamCalls
 from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.reader import TopicReader
@@ -138,6 +139,7 @@ class BaseClient:
         self._topics = TopicCalls(self._router, self._admin)
         self._tokens = TokenCalls(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
+        self._lost_streams = LostStreamCalls(runtime, self._router, self._admin, self._groups, self._streams)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._admin, self._topics, self._appends)
@@ -270,6 +272,8 @@ class BaseClient:
     configure_spread_topic = _By("_spread_topics", SpreadTopicCalls.configure_spread_topic)
     trim_spread_topic = _By("_spread_topics", SpreadTopicCalls.trim_spread_topic)
     seal_stream = _By("_spread_topics", SpreadTopicCalls.seal_stream)
+    lose_stream = _By("_lost_streams", LostStreamCalls.lose_stream)
+    describe_loss = _By("_lost_streams", LostStreamCalls.describe_loss)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)
     list_spread_topics = _By("_spread_topics", SpreadTopicCalls.list_spread_topics)
     archive_topic = _By("_archive", ArchiveCalls.archive_topic)

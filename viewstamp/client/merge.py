@@ -6,6 +6,7 @@ the stream has no other records. The positions of a topic have no gaps, so the n
 | the lanes | the next position *p* |
 | --- | --- |
 | a piece begins at *p* | is taken with this piece; no other lane needs to be known |
+| a lane is of a lost stream whose records are all below *p*, or were trimmed | counts as covered: nobody asks it |
 | no piece has *p*, and a lane is covered to *p* or less | is not known yet: the reader waits |
 | no piece has *p*, all lanes are covered beyond it, and a stream was trimmed above it | was trimmed |
 | the same, and no stream was trimmed above it | contradicts the order: an error, and nothing is skipped |
@@ -29,6 +30,8 @@ from viewstamp.ids import GlobalPosition
 __all__ = ["Lane", "Merge", "Piece"]
 
 ItemT = TypeVar("ItemT")
+_NEVER = GlobalPosition((1 << 63) - 1)
+"""Above each position that is ever reached."""
 
 
 class Piece(NamedTuple, Generic[ItemT]):
@@ -60,7 +63,7 @@ class Lane(Generic[ItemT]):
       * ``size`` is the sum of their bytes
     """
 
-    __slots__ = ("covered_to", "is_withheld", "kept_from", "pieces", "size")
+    __slots__ = ("covered_to", "is_passed", "is_withheld", "kept_from", "pieces", "size")
 
     def __init__(self, position: GlobalPosition) -> None:
         self.pieces: deque[Piece[ItemT]] = deque()
@@ -70,6 +73,8 @@ class Lane(Generic[ItemT]):
         """Records of the stream below it may have been trimmed."""
         self.is_withheld = False
         """Whether the stream has further records, of which the last answer sent none because of their size."""
+        self.is_passed = False
+        """Whether the stream has nothing more for this reader, so that it is not asked."""
         self.size = 0
 
 
@@ -189,11 +194,18 @@ class Merge(Generic[ItemT]):
     def wants(self, stream: int, share: int) -> bool:
         """Return whether a request for ``share`` bytes of a stream may be sent, of which a lane holds half by now."""
         lane = self.lanes[stream]
-        if self.end is not None and lane.covered_to >= self.end:
+        if lane.is_passed or (self.end is not None and lane.covered_to >= self.end):
             return False
         if lane.covered_to <= self.position and not lane.pieces:
             return True
         return 2 * lane.size < share and not lane.is_withheld
+
+    def pass_by(self, stream: int, kept_from: GlobalPosition) -> None:
+        """Ask a stream no more: it has no record from ``position`` on that was not trimmed, below ``kept_from``."""
+        lane = self.lanes[stream]
+        lane.is_passed = True
+        lane.covered_to = _NEVER
+        lane.kept_from = max(lane.kept_from, kept_from)
 
     @property
     def missing(self) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from viewstamp.client.ended_stream import EndedStream
+from viewstamp.client.ended_stream import EndedStream, StreamEnds, ended_streams
 from viewstamp.errors import CommandError, RequestError, StaleSessionError
 from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
 from viewstamp.wire.batch import Record
@@ -304,7 +304,7 @@ class GroupLeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadTopicInfo:
+class SpreadTopicInfo(StreamEnds):
     """A topic whose records are spread over streams: each stream is a topic of one group, with positions of its own.
 
     Attributes:
@@ -317,7 +317,7 @@ class SpreadTopicInfo:
       retain_seconds: records older than this are trimmed; 0 = never.
       configured: the index of the record that has changed its retention last; 0 = none has.
       first_position: the global position of the first record that was not trimmed by :meth:`trim_spread_topic`.
-      closed: the streams that were ended by :meth:`seal_stream`, in the order in which this began.
+      closed: the streams that were ended by :meth:`seal_stream` or :meth:`lose_stream`, in the order in which it began.
       age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
       next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
@@ -348,15 +348,6 @@ class SpreadTopicInfo:
         """The numbers of the streams that were not ended."""
         ended = {each.stream for each in self.closed}
         return [stream for stream in range(1, len(self.groups) + 1) if stream not in ended]
-
-    def phase_of(self, stream: int) -> str:
-        """Return ``"open"``, ``"closing"`` or ``"sealed"``."""
-        return next((each.phase for each in self.closed if each.stream == stream), "open")
-
-    @property
-    def sealed_streams(self) -> set[int]:
-        """The numbers of the streams whose slots belong to others, because they get no more records."""
-        return {each.stream for each in self.closed if each.end}
 
     def group_of(self, stream: int) -> GroupId:
         """Return the group of a stream. Raises RequestError if there is no stream of this number."""
@@ -635,7 +626,7 @@ def spread_topic_info(
         retain_seconds=topic["retain_seconds"],
         configured=Index(topic.get("configured", 0)),  # A release before sends neither.
         first_position=topic.get("first_position", 1),
-        closed=tuple(EndedStream(*each) for each in topic.get("closed", ())),
+        closed=ended_streams(topic),
         age_seconds=age,
         next_position=(order or {}).get("next_position", 0),
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),

@@ -83,6 +83,17 @@ class Sender:
         topic_id = self.queue.topics.get(topic)
         return topic_id is not None and self.session.has_batches_of(topic_id)
 
+    def give_back(self, topic: str, error: ViewstampError) -> None:
+        """Fail all appends to a topic of the group that were not sent, in their order: none of them was written."""
+        topic_id = self.queue.topics.get(topic)
+        unsent = [] if topic_id is None else self.batches.take_back(topic_id)
+        self._complete([Completion(batch, None, lambda offset, count: copies(error)()) for batch in unsent])
+        for ticket in [ticket for ticket in self.queue.tickets if ticket.name == topic and not ticket.waiter.done()]:
+            self.queue.leave(ticket)
+            if isinstance(error, StreamSealedError):
+                self.on_sealed(ticket.waiter)
+            ticket.waiter.set_exception(copies(error)())
+
     def hold(self, bytes_max: int) -> None:
         """Hold at most ``bytes_max`` bytes of appends from now on."""
         self.held_max = bytes_max

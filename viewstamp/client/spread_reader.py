@@ -6,6 +6,8 @@
 position |
 | no node of a group answers | the records of the other streams are read up to the first one that may be of this \
 stream. Then the reader raises UnavailableError with the stream, after its timeout |
+| such a stream is lost (``lose_stream``) | it is passed once all its records are trimmed, or are below the reader. A \
+reader that waits for one looks at the state of group 0 again |
 | a group, or group 0, has no majority | no new record gets a position, and the reader waits. What has a position can \
 be read from any node that has it |
 | a node lags | it sends less, or refuses; nothing is skipped |
@@ -33,7 +35,7 @@ from viewstamp.ids import GlobalPosition, Position
 from viewstamp.wire.batch import Batch, Kind, Record
 from viewstamp.wire.spread_requests import DescribeSpreadTopic, ReadOrdered
 
-__all__ = ["SpreadReader", "StreamPart", "pieces_of"]
+__all__ = ["SpreadReader", "StreamPart", "pieces_of", "unanswered_stream"]
 
 _SHARES = 8
 """The lanes of a reader hold at most about so many times ``read_bytes`` together."""
@@ -146,26 +148,52 @@ class SpreadReader:
             exists_to=GlobalPosition(found.next_position),
         )
         if self._start is None:
-            merge.skip_to(GlobalPosition(await self._find_start(found.streams)))
+            merge.skip_to(GlobalPosition(await self._find_start(found)))
         self._merge = merge
 
-    async def _find_start(self, streams: int) -> int:
+    async def _find_start(self, found: SpreadTopicInfo) -> int:
         """Return the position from which on all streams keep their records."""
-        asking = []
-        for stream in range(1, streams + 1):
-            request = ReadOrdered(name=self._topic, stream=stream, position=1, needed=0, bytes_max=1, wait=0.0)
-            asking.append(self._runtime.spawn(self._ask(stream, request)))
+        asking = {}
         first = 1
+        for stream in range(1, found.streams + 1):
+            if found.can_pass(stream, first):
+                first = found.first_position
+                continue
+            request = ReadOrdered(name=self._topic, stream=stream, position=1, needed=0, bytes_max=1, wait=0.0)
+            asking[stream] = self._runtime.spawn(self._ask(stream, request))
         try:
-            for stream, each in enumerate(asking, 1):
+            for stream, each in asking.items():
                 try:
                     first = max(first, (await each)["kept_from"])
                 except ViewstampError as error:
                     raise self._named(stream, error) from error
         finally:
-            for each in asking:
+            for each in asking.values():
                 each.cancel()
         return first
+
+    def _pass_lost(self, merge: Merge[StreamPart]) -> bool:
+        """Pass the lost streams that have nothing more for this reader; return whether there was one."""
+        found = self._found
+        assert found is not None, "it has begun"
+        passed = [
+            stream
+            for stream in found.lost_streams
+            if not merge.lanes[stream].is_passed and found.can_pass(stream, merge.position)
+        ]
+        for stream in passed:
+            merge.pass_by(stream, GlobalPosition(found.first_position))
+        return bool(passed)
+
+    async def _look_for_lost(self, merge: Merge[StreamPart]) -> bool:
+        """Read the topic again, because a stream does not answer; return whether a lost one is passed now."""
+        try:
+            request = DescribeSpreadTopic(name=self._topic, stale=True)
+            _, frame = await self._groups.group_0.router.ask_any(request, seconds=self._options.silence)
+        except ViewstampError:
+            return False
+        self._found = spread_topic_info(frame.body["topic"])
+        return self._pass_lost(merge)
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records of the range, in order."""
@@ -190,6 +218,7 @@ class SpreadReader:
         assert merge is not None, "it has begun"
         while not merge.is_over:
             taken = merge.take()
+            self._pass_lost(merge)
             self._ask_all(merge)
             if taken:
                 return [piece.item for _, piece in taken]
@@ -202,9 +231,12 @@ class SpreadReader:
                 continue
             for stream in merge.missing:
                 if (failed := self._failed.pop(stream, None)) is not None:
+                    if isinstance(failed, UnavailableError) and await self._look_for_lost(merge):
+                        break
                     raise failed
-            changed = self._changed = self._runtime.create_future()
-            await changed
+            else:
+                changed = self._changed = self._runtime.create_future()
+                await changed
         self.close()
         return None
 
@@ -250,10 +282,7 @@ class SpreadReader:
         assert self._found is not None, "it has begun"
         if not isinstance(error, UnavailableError):
             return copies(error)()
-        return UnavailableError(
-            f"stream {stream} of topic {self._topic!r}, in group {self._found.group_of(stream)}: {error.message}",
-            remedy=error.remedy,
-        )
+        return unanswered_stream(self._found, stream, error)
 
     async def _fetch(self, merge: Merge[StreamPart], stream: int) -> None:
         """Ask for further records of a stream, and put them into its lane."""
@@ -284,6 +313,19 @@ class SpreadReader:
             seconds = self._options.timeout + request.wait
             _, frame = await self._calls.ask(parts, request, seconds=seconds, wait=request.wait, node=self._node)
         return {**frame.body, "payload": frame.payload}
+
+
+def unanswered_stream(found: SpreadTopicInfo, stream: int, error: UnavailableError) -> UnavailableError:
+    """Return the error of a stream whose group does not answer; of a lost one with the way to pass it."""
+    remedy = error.remedy
+    if lost_at := found.lost_at(stream):
+        remedy = (
+            f"the stream is lost: read from position {lost_at}; or delete what is below it for all readers:"
+            f" viewstamp topic trim {found.name} --before {lost_at}"
+        )
+    return UnavailableError(
+        f"stream {stream} of topic {found.name!r}, in group {found.group_of(stream)}: {error.message}", remedy=remedy
+    )
 
 
 def pieces_of(

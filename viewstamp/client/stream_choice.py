@@ -62,7 +62,7 @@ class StreamChoice:
             topic.group_of(stream)
             if topic.closed and stream in topic.sealed_streams:
                 raise StreamSealedError(
-                    f"stream {stream} of topic {topic.name!r} is sealed; nothing was written",
+                    f"stream {stream} of topic {topic.name!r} is {topic.phase_of(stream)}; nothing was written",
                     remedy="leave out the stream, or name an open one: `viewstamp topic describe`",
                 )
         elif expects_position:

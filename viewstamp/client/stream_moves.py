@@ -14,6 +14,12 @@ The new route may have other streams as sealed too, of which this client has bat
 route only when these are decided as well, because a new append of such a key would overtake them. From the first look
 at that route on, appends to these streams are held.
 
+A stream that is *lost* ends without its group, which answers nothing. So the client looks at the route whenever an
+append to a stream of the topic was not answered; if its caller was cancelled, at the next one. If it finds a lost
+stream, the appends to it that were never sent are handed over, and go on as above. Batches that were sent have an
+unknown outcome at their timeouts: they are never sent to another stream, because the stream may have them. No append
+waits for them, because they have a position below those of the next stream, or never get one.
+
 | event | effect |
 | --- | --- |
 | a batch was applied before the seal, and its answer was lost | its fence has the receipt, so it is not moved |
@@ -25,6 +31,8 @@ ignored |
 go on. Those to another sealed stream of the topic wait too, if it was sealed at the same time |
 | the next stream is sealed too | the appends are moved again, in the same way |
 | the append names the stream, or expects a position in it | StreamSealedError: its caller has to decide |
+| the lost group lives, and a client that has not looked yet appends to it | the record is durable, and gets no \
+position; the leader of the group seals the stream when it reads the state of group 0 |
 | the client is closed | ClosedError, or an unknown outcome before step 1 has decided it |
 | the client dies | as today: batches that were sent may be committed |
 """
@@ -39,7 +47,7 @@ from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.routing import closed_error
 from viewstamp.client.runtime import Runtime
 from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
-from viewstamp.errors import UnavailableError, ViewstampError
+from viewstamp.errors import StreamSealedError, UnavailableError, ViewstampError
 from viewstamp.wire.spread_requests import DescribeSpreadTopic
 
 __all__ = ["StreamMoves"]
@@ -47,6 +55,8 @@ __all__ = ["StreamMoves"]
 _PAUSE_SECONDS = 0.02
 """The first pause before the route is read again, or the session is looked at again."""
 _PAUSE_SECONDS_MAX = 0.2
+_LOOK_SECONDS = 1.0
+"""The least time between two looks for lost streams of a topic."""
 
 
 class _Move:
@@ -68,7 +78,8 @@ class StreamMoves:
 
     Invariants:
       * appends that were handed over precede those that are held, and both keep their order
-      * a route is taken only when no batch of a stream that is sealed in it, and was not before, is undecided
+      * a route is taken only when no batch of a stream that is sealed in it, and was not before, is undecided, unless
+        the stream is lost
       * for each topic at most one task asks the nodes
     """
 
@@ -80,6 +91,11 @@ class StreamMoves:
         self._routes = routes
         self._moves: dict[str, _Move] = {}
         """By topic. A task works for each."""
+        self.doubted: set[str] = set()
+        """The topics with an append whose caller has gone. The next append to one of them looks for lost streams; no
+        task is begun for a caller that is cancelled, because its event loop may be ending."""
+        self._looked: dict[str, float] = {}
+        """When a topic was last looked at because an append had failed."""
 
     def is_moving(self, topic: str, stream: int) -> bool:
         """Return whether appends to a stream have to be held."""
@@ -90,12 +106,41 @@ class StreamMoves:
         """Hold a new append to a stream that is moving. ``begin`` begins it, by the route of that time."""
         return Held(self._runtime.create_future(), begin, self._moves[topic].held, stream)
 
-    def hand_over(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
-        """Take over an append that was fenced because its stream is sealed."""
+    def look(self, topic: str) -> None:
+        """Look whether streams of a topic are lost, because an append has failed: at most once a second."""
+        now = self._runtime.time()
+        self.doubted.discard(topic)
+        if topic in self._routes.spread and now - self._looked.get(topic, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+            self._looked[topic] = now
+            self._runtime.spawn(self._look(topic))
+
+    async def _look(self, topic: str) -> None:
+        """Give back what was not sent to lost streams, and begin to move it."""
+        choice = self._routes.spread[topic]
+        found = await self._read(topic)
+        lost = set() if found is None else found.lost_streams - choice.topic.sealed_streams
+        if not lost or found is None:
+            return
+        self._stop(topic, self._begin(topic), lost)
+        for stream in lost:
+            parts = self._groups.at_hand(found.group_of(stream))
+            if parts is not None:
+                error = StreamSealedError(
+                    f"stream {stream} of topic {topic!r} is lost; nothing was written",
+                    remedy="leave out the stream, or name an open one: `viewstamp topic describe`",
+                )
+                parts.sender.give_back(found.topic_of(stream), error)
+
+    def _begin(self, topic: str) -> _Move:
         move = self._moves.get(topic)
         if move is None:
             move = self._moves[topic] = _Move()
             self._runtime.spawn(self._work(topic, move))
+        return move
+
+    def hand_over(self, topic: str, stream: int, begin: Callable[[], Begun | Held]) -> Held:
+        """Take over an append that was fenced because its stream is sealed."""
+        move = self._begin(topic)
         self._stop(topic, move, {stream})
         return Held(self._runtime.create_future(), begin, move.moved, stream)
 
@@ -138,16 +183,17 @@ class StreamMoves:
         choice = self._routes.spread[topic]
         pause = _PAUSE_SECONDS
         while self._moves.get(topic) is move and move.streams:
-            if not move.moved and not move.held and not self._undecided(choice.topic, move.streams):
-                break  # The callers have gone. The next append finds the seal again.
             found = await self._read(topic) or choice.topic
             ended = (found.sealed_streams - choice.topic.sealed_streams) | (found.sealed_streams & move.streams)
             if ended:
                 self._stop(topic, move, ended)
-                if not self._undecided(found, ended):
+                if not self._undecided(found, ended - found.lost_streams):
                     choice.update(found)
                     self._release(move, ended)
                     continue
+            is_left = not move.moved and not move.held
+            if is_left and not self._undecided(choice.topic, move.streams - found.lost_streams):
+                break  # The callers have gone. The next append finds the seal again.
             await self._runtime.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
         if self._moves.get(topic) is move:

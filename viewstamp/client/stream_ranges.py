@@ -36,7 +36,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from viewstamp.client.client import BaseClient
 from viewstamp.client.results import SpreadTopicInfo, TopicInfo, spread_topic_info, topic_info
-from viewstamp.client.spread_reader import StreamPart, pieces_of
+from viewstamp.client.spread_reader import StreamPart, pieces_of, unanswered_stream
 from viewstamp.client.streams import StreamCalls
 from viewstamp.errors import PeerError, TrimmedError, UnavailableError, ViewstampError
 from viewstamp.ids import GlobalPosition, Position
@@ -207,13 +207,15 @@ class StreamRanges:
         self.known.add(topic)
         seconds = self._router.left(deadline)
 
-        async def describe(stream: int) -> tuple[TopicInfo, int]:
+        async def describe(stream: int) -> tuple[int, int]:
+            if found.can_pass(stream, 1):
+                return 0, found.first_position
             body = await self._ask(found, stream, DescribeTopic(name=found.topic_of(stream), stale=True), seconds)
             info = topic_info(body["topic"], body["age"])
             if info.first_position == 1:
-                return info, 1
+                return info.bytes, 1
             request = ReadOrdered(name=topic, stream=stream, position=1, needed=0, bytes_max=1, wait=0.0)
-            return info, (await self._ask(found, stream, request, seconds))["kept_from"]
+            return info.bytes, (await self._ask(found, stream, request, seconds))["kept_from"]
 
         streams = await _together(map(describe, range(1, found.streams + 1)))
         self._remember(topic, found.next_position, [Place(end) for end in found.ordered_ends])
@@ -221,7 +223,7 @@ class StreamRanges:
             name=topic,
             first_position=Position(min(max(kept_from for _, kept_from in streams), found.next_position)),
             last_position=Position(found.next_position - 1),
-            bytes=sum(info.bytes for info, _ in streams),
+            bytes=sum(size for size, _ in streams),
             retain_bytes=found.retain_bytes,
             retain_seconds=found.retain_seconds,
             found=found,
@@ -351,6 +353,10 @@ class StreamRanges:
 
     async def _find(self, found: SpreadTopicInfo, stream: int, position: int) -> Place:
         at = position
+        if found.can_pass(stream, position) and position < found.first_position:
+            return Place(None, found.first_position)
+        if found.can_pass(stream, position):
+            return Place(found.ordered_ends[stream - 1])
         while at < found.next_position:
             # A batch is sent only if its first record is needed. So a first answer may only say where that one is.
             request = ReadOrdered(
@@ -374,9 +380,7 @@ class StreamRanges:
             with self._groups.call(group) as parts:
                 _, frame = await self._calls.ask(parts, request, seconds=seconds + wait, wait=wait)
         except UnavailableError as error:
-            raise UnavailableError(
-                f"stream {stream} of topic {found.name!r}, in group {group}: {error.message}", remedy=error.remedy
-            ) from error
+            raise unanswered_stream(found, stream, error) from error
         return {**frame.body, "payload": frame.payload}
 
 

@@ -28,7 +28,14 @@ from viewstamp.client.results import Receipt
 from viewstamp.client.runtime import Future, Runtime
 from viewstamp.client.stream_moves import StreamMoves
 from viewstamp.client.stream_routes import Begun, Held, StreamRoutes
-from viewstamp.errors import OutcomeToken, OutcomeUnknownError, RequestError, StreamSealedError
+from viewstamp.errors import (
+    OutcomeToken,
+    OutcomeUnknownError,
+    RequestError,
+    StreamSealedError,
+    UnavailableError,
+    ViewstampError,
+)
 from viewstamp.ids import Stream
 from viewstamp.wire.spreading import topic_of
 
@@ -254,13 +261,23 @@ class TopicAppends:
             except OutcomeUnknownError as error:
                 if begun.stream and error.token is not None:
                     error.token = replace(error.token, stream=begun.stream)
+                self._look(begun)
                 raise
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, UnavailableError):
+                    self._look(begun)
+                elif not isinstance(error, ViewstampError) and begun.stream:  # Its caller has gone.
+                    self._moves.doubted.add(topic_of(begun.ticket.name))
                 if begun.moved is not None:
                     begun.moved.abandon()
                 raise
             finally:
                 awaited.forget()
+
+    def _look(self, begun: Begun) -> None:
+        """Look whether the stream of an append that was not answered is lost."""
+        if begun.stream and not self._home.router.is_closed:
+            self._moves.look(topic_of(begun.ticket.name))
 
     def _on_sealed(self, waiter: Future[Any]) -> None:
         """Take an append over that was fenced because its stream is sealed."""
@@ -294,6 +311,8 @@ class TopicAppends:
             appends = self._home.appends
             ticket = appends.begin(topic, records, timeout, atomic=atomic, expected_position=expected_position)
             return Begun(self._home, ticket)
+        if topic in self._moves.doubted:
+            self._moves.look(topic)
         chosen = choice.choose(records.keys, sum(records.sizes), stream=stream, expects_position=expected_position > 0)
         if stream is None and self._moves.is_moving(topic, chosen):
             return self._moves.hold(topic, chosen, again)

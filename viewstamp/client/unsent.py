@@ -220,6 +220,14 @@ class OpenBatches(Generic[WaiterT]):
             if not batch.waiters:
                 self._take_out(batch)
 
+    def take_back(self, topic: TopicId) -> list[OpenBatch[WaiterT]]:
+        """Remove and return the batches of a topic, in their order, without blocks of sinks."""
+        found = [batch for batch in self.waiting if batch.topic == topic and not batch.attempt]
+        for batch in found:
+            self._take_out(batch)
+            self.held_bytes -= batch.bytes
+        return found
+
     def fail(self, error: Callable[[int, int], ViewstampError]) -> list[Completion[WaiterT]]:
         """Fail every batch with ``error``; none of them was written."""
         completions: list[Completion[WaiterT]] = [Completion(batch, None, error) for batch in self.waiting]

@@ -31,7 +31,7 @@ _TURN_BYTES = 64 * 1024
 _SPREADING = frozenset(
     {
         *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD),
-        *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM),
+        *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
     }
 )
 """Records about topics with streams, which other groups follow."""

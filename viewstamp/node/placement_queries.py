@@ -29,6 +29,7 @@ __all__ = [
 
 _FIRST = GlobalPosition(1)
 _NONE = Position(0)
+_NOT_LOST = GlobalPosition(0)
 
 
 @value_class(kw_only=False)
@@ -88,11 +89,14 @@ class ClosedStream:
       stream: its number.
       into: the stream that gets its slots.
       end: the local position after its last record, since it is sealed; 0 = it is closing.
+      lost_at: the next global position of the topic when the stream was given up as lost: all its records have lower
+        ones; 0 = it is not lost.
     """
 
     stream: int
     into: int
     end: Position = _NONE
+    lost_at: GlobalPosition = _NOT_LOST
 
 
 @value_class(kw_only=False)
@@ -140,6 +144,7 @@ class SpreadTopic:
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
+        lost = [[each.stream, each.lost_at] for each in self.closed if each.lost_at]
         return {
             "id": self.id,
             "name": self.name,
@@ -151,6 +156,7 @@ class SpreadTopic:
             "configured": self.configured,
             "first_position": self.first_position,
             **({"closed": [[each.stream, each.into, each.end] for each in self.closed]} if self.closed else {}),
+            **({"lost": lost} if lost else {}),
         }
 
     @property
@@ -185,6 +191,8 @@ class SpreadTopic:
 
     def has_change(self, kind: Kind) -> bool:
         """Return whether a record of this kind has changed the topic. Then all members can read such records."""
+        if kind <= Kind.LOSE_STREAM and any(each.lost_at for each in self.closed):
+            return True  # The probe before that record asked for the highest kind; nodes that are lost answer none.
         if kind is Kind.CLOSE_STREAM:
             return bool(self.closed)
         return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0

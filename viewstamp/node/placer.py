@@ -20,7 +20,9 @@ is applied. A release before spread topics would stop at the record, so the prob
 made before the first topic only, because afterwards a member of such a release has stopped already, and a member that
 is down must not prevent another topic. A change of a spread topic takes these steps too, with a probe before the first
 change of its kind. Before the first end of a stream the probe asks for SEAL_STREAM, the last kind of the three that
-follow each other.
+follow each other. Before the first loss of a stream it asks for LOSE_STREAM, and members that do not answer are no
+obstacle, because the nodes of the lost group may be down for good. If one of them comes back with an older release, it
+stops at the record, as a member that is replaced after a probe.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
@@ -62,7 +64,7 @@ from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.schema import RequestBody
-from viewstamp.wire.sealing import encode_close
+from viewstamp.wire.sealing import encode_close, encode_lose
 from viewstamp.wire.sink_parts import encode_begin_part
 from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
@@ -71,6 +73,7 @@ from viewstamp.wire.spread_requests import (
     CreateSpreadTopic,
     DescribeSpreadTopic,
     ListSpreadTopics,
+    LoseStream,
     SealStream,
     TrimSpreadTopic,
 )
@@ -159,10 +162,10 @@ class Placer:
                 return record
         raise _changing(_NO_TOPIC)
 
-    async def prepare_change(self, record: Batch) -> Batch | SpreadTopic:
+    async def prepare_change(self, record: Batch, *, may_be_silent: bool = False) -> Batch | SpreadTopic:
         """Return the record to propose, which changes a spread topic, or the topic if it would change nothing.
 
-        Changes nothing; cancellable.
+        Changes nothing; cancellable. ``may_be_silent``: members that do not answer the probe count as fit.
 
         Raises:
           UnknownTopicError, RequestError: the record would be refused, or a member is of an older release.
@@ -178,12 +181,12 @@ class Placer:
             if any(topic.has_change(record.kind) for topic in topics):
                 return record
             kind = Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
-            await self._probe(membership, kind, _NO_CHANGE)
+            await self._probe(membership, kind, _NO_CHANGE, may_be_silent=may_be_silent)
             if group.membership.addresses == membership.addresses:
                 return record
         raise _changing(_NO_CHANGE)
 
-    async def prepare_end(self, asked: SealStream, *, by: str) -> Batch | SpreadTopic:
+    async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, which ends a stream, or the topic if it is ended. Raises as prepare_change."""
         self._check_leading()
         name = check_new_topic(asked.name)
@@ -191,8 +194,10 @@ class Placer:
         others = [stream for stream in topic.open_streams() if stream != asked.stream]
         # Without another stream the record is refused, because a stream cannot get its own slots.
         into = asked.into or next(iter(others), asked.stream)
-        record = encode_close(name, asked.stream, into, is_named=bool(asked.into), by=by)
-        return await self.prepare_change(record)
+        is_lost = isinstance(asked, LoseStream)
+        encode = encode_lose if is_lost else encode_close
+        record = encode(name, asked.stream, into, is_named=bool(asked.into), by=by)
+        return await self.prepare_change(record, may_be_silent=is_lost)
 
     async def check_parts(self) -> None:
         """Check that all members of group 0 read the records about parts of attempts. Changes nothing; cancellable.
@@ -271,7 +276,7 @@ class Placer:
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
 
-    async def _probe(self, membership: Membership, kind: Kind, failed: str) -> None:
+    async def _probe(self, membership: Membership, kind: Kind, failed: str, *, may_be_silent: bool = False) -> None:
         """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""
         options = self._group.options
         if options.is_interval:
@@ -280,7 +285,7 @@ class Placer:
         unfit = await find_unfit(self._network, options.cluster, others, kind)
         if unfit.refusing:
             raise _refusing(unfit.refusing, failed)
-        if unfit.silent:
+        if unfit.silent and not may_be_silent:
             raise UnavailableError(
                 f"a member of the cluster does not answer, so its release is unknown; {failed}:"
                 f" {_listed(unfit.silent)}",
@@ -403,6 +408,13 @@ async def _trim_spread_topic(caller: Caller, request: int, asked: TrimSpreadTopi
 
 @in_a_task(SealStream)
 async def _seal_stream(caller: Caller, request: int, asked: SealStream) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_end(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(LoseStream)
+async def _lose_stream(caller: Caller, request: int, asked: LoseStream) -> None:
     check_group_0(caller)
     prepared = await caller.service.placer.prepare_end(asked, by=name_of_caller(caller))
     _propose_or_answer(caller, request, asked, "topic", prepared)

@@ -59,7 +59,7 @@ from viewstamp.wire.sink_requests import (
     StageBatch,
 )
 from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
-from viewstamp.wire.spread_requests import CreateSpreadTopic, SealStream
+from viewstamp.wire.spread_requests import CreateSpreadTopic, LoseStream, SealStream
 from viewstamp.wire.token_requests import CreateToken, RevokeToken, RotateToken
 
 __all__ = [
@@ -221,7 +221,7 @@ class PlacingService(Protocol):
         """Return the record to propose, or the topic if it changes nothing. Raises as ``Placer.prepare_change``."""
         ...
 
-    async def prepare_end(self, asked: SealStream, *, by: str) -> Batch | SpreadTopic:
+    async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic if the stream is ended. Raises as ``Placer.prepare_end``."""
         ...
 

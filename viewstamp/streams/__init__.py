@@ -149,7 +149,8 @@ Decisions per kind of batch
   CONFIGURE_      | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: it was
   SPREAD          | would refuse it now; else Accepted                      | configured after the record's ``since``
   CLOSE_STREAM,   | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: the rule of
-  SEALED_STREAM   | would refuse it now; else Accepted                      | ``sealing.py`` that it breaks
+  SEALED_STREAM,  | would refuse it now; else Accepted                      | ``sealing.py`` that it breaks
+  LOSE_STREAM     |                                                         |
   SEAL_STREAM     | sealed already: Answered; else Accepted; records of its | the stream gets no record any more; {}
                   | topic are refused from then on                          |
   SPREAD_ACTOR    | the actor is spread: Answered; RequestError where       | {"actor": ...}, new or found by its

@@ -130,6 +130,7 @@ class Leadership:
                 | Kind.TRIM_SPREAD
                 | Kind.CLOSE_STREAM
                 | Kind.SEALED_STREAM
+                | Kind.LOSE_STREAM
                 | Kind.ORDER
                 | Kind.CONTEXT
             ):

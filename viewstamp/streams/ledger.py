@@ -59,7 +59,7 @@ class Ledger:
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
-            **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM), self._end_stream),
+            **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
             Kind.SEAL_STREAM: self._seal,
             Kind.ORDER: self._order,
             Kind.CONTEXT: self._context,
@@ -227,15 +227,21 @@ class Ledger:
 
     def _end_stream(self, batch: Batch) -> Answer:
         state = self.state
-        topic, changed = state.spread.changed(batch, state.order)
+        before, changed = state.spread.changed(batch, state.order)
+        topic = changed or before
         if changed is not None:
-            state.spread.topics[topic.name] = topic = changed
+            state.spread.topics[topic.name] = topic
             state.order.seal(state.spread.sealed_streams())
             if batch.kind is Kind.CLOSE_STREAM:
                 last = topic.closed[-1]
                 state.access.note(batch, "stream seal", f"{topic.name}: stream {last.stream} into {last.into}")
+            if batch.kind is Kind.LOSE_STREAM:
+                lost = next(each for each in topic.closed if each not in before.closed)
+                what = f"{topic.name}: stream {lost.stream} is lost behind position {lost.end - 1}, into {lost.into}"
+                state.access.note(batch, "stream seal", what)
         for each in topic.closed:
-            state.note(batch.kind, topic.id, each.stream, each.into, each.end)
+            lost_at = [each.lost_at] if each.lost_at else []
+            state.note(batch.kind, topic.id, each.stream, each.into, each.end, *lost_at)
         return {"topic": topic.describe()}
 
     def _seal(self, batch: Batch) -> Answer:

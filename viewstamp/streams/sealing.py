@@ -8,6 +8,7 @@ stream; ``into`` is this stream, or is not open |
 | SEAL_STREAM, the group of the stream | stream: its name | the stream is sealed | there is no such topic |
 | SEALED_STREAM, group 0 | name, stream, end | the stream is sealed with this end | the stream is not closing; or its \
 ordered end is not ``end`` |
+| LOSE_STREAM, group 0 | as CLOSE_STREAM | the stream is sealed | as CLOSE_STREAM |
 
 A stream is *open*, *closing* from CLOSE_STREAM on, and *sealed* from SEALED_STREAM on. Its slots belong to it until
 then. Only SEALED_STREAM gives them to ``into``, and it is applied behind the ORDER that has given the last record of
@@ -18,27 +19,43 @@ All slots of a stream go to one other stream, so that keys that had one stream s
 possible. ``into`` is open when the record is applied. So at least one stream is always open, and no stream gets its own
 slots back. If it is ended later, the slots go on to the next one.
 
+LOSE_STREAM seals a stream whose group has no majority for ever: at its ordered end, as it is when the record is
+applied. So an ORDER before the record counts, one behind it does not, and the members agree. It breaks a promise,
+because records behind that end may have been acknowledged as durable and never get a global position. The order of each
+key holds all the same: all records of the stream that have a position have a lower one than those that ``into`` gets
+afterwards. If the group lives, its leader finds the stream closed and seals it, as after CLOSE_STREAM.
+
 There is no way back, because some clients may have read that the stream is closed. A record with a field that this
 release does not know raises ``OutdatedCodeError``, as those of ``spread.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
 from viewstamp.errors import RequestError, StreamSealedError, UnknownTopicError
-from viewstamp.ids import Position
+from viewstamp.ids import GlobalPosition, Position
 from viewstamp.node.placement_queries import ClosedStream, SpreadTopic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.staged import decode_known
 
-__all__ = ["SEALING_FIELDS", "SealedStreams", "closed_topic", "decode_sealed", "read_closed", "sealed_topic"]
+__all__ = [
+    "SEALING_FIELDS",
+    "SealedStreams",
+    "closed_image",
+    "closed_topic",
+    "decode_sealed",
+    "lost_topic",
+    "read_closed",
+    "sealed_topic",
+]
 
 SEALING_FIELDS = {
     Kind.CLOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
+    Kind.LOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
     Kind.SEALED_STREAM: frozenset({"name", "stream", "end"}),
     Kind.SEAL_STREAM: frozenset({"stream"}),
 }
@@ -46,6 +63,32 @@ SEALING_FIELDS = {
 
 def closed_topic(batch: Batch, topic: SpreadTopic) -> SpreadTopic | None:
     """Return the topic as a CLOSE_STREAM makes it; None = unchanged. Raises RequestError, OutdatedCodeError."""
+    found, closed = _find_closed(batch, topic)
+    return None if found is not None else replace(topic, closed=(*topic.closed, closed))
+
+
+def lost_topic(
+    batch: Batch, topic: SpreadTopic, ordered_ends: Sequence[Position], next_position: GlobalPosition
+) -> SpreadTopic | None:
+    """Return the topic as a LOSE_STREAM makes it; None = unchanged. Raises RequestError, OutdatedCodeError.
+
+    ``ordered_ends``: for each stream, the local position behind its last record with a global one.
+    ``next_position``: the next global position of the topic.
+    """
+    found, closed = _find_closed(batch, topic)
+    if closed.end:
+        return None
+    lost = replace(closed, end=ordered_ends[closed.stream - 1], lost_at=next_position)
+    if found is None:
+        return replace(topic, closed=(*topic.closed, lost))
+    return replace(topic, closed=tuple(lost if each is found else each for each in topic.closed))
+
+
+def _find_closed(batch: Batch, topic: SpreadTopic) -> tuple[ClosedStream | None, ClosedStream]:
+    """Return the end of the stream of a record, None if it is open; and the one that it has, or would get.
+
+    Raises RequestError, OutdatedCodeError.
+    """
     _, number, into, is_named = decode_known(batch, SEALING_FIELDS, name=str, stream=int, into=int, is_named=bool)
     _check_stream(topic, number)
     found = topic.closed_stream(number)
@@ -56,7 +99,7 @@ def closed_topic(batch: Batch, topic: SpreadTopic) -> SpreadTopic | None:
                 f" to stream {found.into}, not {into}; nothing was changed",
                 remedy="leave out the other stream (--into): a stream that is closing cannot be opened again",
             )
-        return None
+        return found, found
     _check_stream(topic, into)
     if topic.open_streams() == [number]:
         raise RequestError(
@@ -69,7 +112,7 @@ def closed_topic(batch: Batch, topic: SpreadTopic) -> SpreadTopic | None:
             f" {'the same one' if into == number else 'not open'}; nothing was changed",
             remedy="name an open stream: `viewstamp topic describe`",
         )
-    return replace(topic, closed=(*topic.closed, ClosedStream(number, into)))
+    return None, ClosedStream(number, into)
 
 
 def decode_sealed(batch: Batch) -> tuple[str, int, Position]:
@@ -105,18 +148,26 @@ def sealed_topic(topic: SpreadTopic, number: int, end: Position, ordered_end: Po
     return replace(topic, closed=changed)
 
 
+def closed_image(topic: SpreadTopic) -> list[object]:
+    """Return the ended streams of a topic as plain values; those that are lost have one value more."""
+    return [[each.stream, each.into, each.end, *([each.lost_at] if each.lost_at else [])] for each in topic.closed]
+
+
 def read_closed(topic: SpreadTopic, image: Any) -> SpreadTopic:
     """Return a topic with its ended streams from an image. Raises ValueError or TypeError if it breaks an invariant."""
     if type(image) is not list or not image:
         raise ValueError(f"spread topic {topic.id} has the ended streams {brief_repr(image)}")
-    for number, into, end in image:
+    for number, into, end, *lost in image:
         streams = range(1, len(topic.groups) + 1)
         if not type(number) is type(into) is type(end) is int or not 0 <= end < 1 << 63:
             raise ValueError(f"spread topic {topic.id} has the ended stream {brief_repr([number, into, end])}")
         is_new = number in streams and into in streams and number != into
         if not is_new or not topic.closed_stream(number) is topic.closed_stream(into) is None:
             raise ValueError(f"stream {number} of spread topic {topic.id} was ended into {into}")
-        topic = replace(topic, closed=(*topic.closed, ClosedStream(number, into, Position(end))))
+        if lost and not (len(lost) == 1 and type(lost[0]) is int and end and 0 < lost[0] < 1 << 63):
+            raise ValueError(f"stream {number} of spread topic {topic.id} was lost at {brief_repr(lost)}")
+        closed = ClosedStream(number, into, Position(end), *map(GlobalPosition, lost))
+        topic = replace(topic, closed=(*topic.closed, closed))
     return topic
 
 

@@ -45,7 +45,7 @@ from viewstamp.node.placement_queries import (
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
-from viewstamp.streams.sealing import closed_topic, decode_sealed, read_closed, sealed_topic
+from viewstamp.streams.sealing import closed_image, closed_topic, decode_sealed, lost_topic, read_closed, sealed_topic
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
@@ -53,13 +53,20 @@ from viewstamp.wire.ordering import StreamReport
 from viewstamp.wire.spreading import stream_name
 from viewstamp.wire.staged import decode_fields, decode_known
 
-__all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_STREAMS_MAX", "SpreadTopics"]
+__all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_CHANGES", "SPREAD_STREAMS_MAX", "SpreadTopics"]
 
 SPREAD_STREAMS_MAX = 256
 """The most streams of one spread topic. Like the other limits it is part of the replicated behaviour."""
 ALL_STREAMS_MAX = 4096
 """The most streams of all spread topics. A group can have that many topics, so that each stream can be created."""
 SLOTS_MAX = 65_536
+SPREAD_CHANGES = frozenset(
+    {
+        *(Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD),
+        *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
+    }
+)
+"""The records that change a spread topic, see :meth:`SpreadTopics.changed`."""
 _CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
@@ -125,6 +132,11 @@ class SpreadTopics:
         """Return whether any stream is closing or sealed, which releases before cannot read."""
         return any(topic.closed for topic in self.topics.values())
 
+    @property
+    def has_lost(self) -> bool:
+        """Return whether any stream is lost, which releases before cannot read."""
+        return any(each.lost_at for topic in self.topics.values() for each in topic.closed)
+
     def sealed_streams(self) -> dict[Stream, Position]:
         """Return the sealed streams, each with its end."""
         return {
@@ -152,6 +164,9 @@ class SpreadTopics:
         for stream, end in self.sealed_streams().items():
             if order.ordered_end(stream) != end:
                 raise ValueError(f"{stream!r} is sealed at {end}, and ordered up to {order.ordered_end(stream)}")
+        for topic in self.topics.values():
+            if any(each.lost_at > order.next_position(topic.name) for each in topic.closed):
+                raise ValueError(f"topic {topic.name!r} has lost a stream beyond its order: {topic.closed}")
 
     def check_trimmed(self, order: Order) -> None:
         """Check, after a state was loaded, that no topic is trimmed beyond its order. Raises ValueError."""
@@ -213,7 +228,7 @@ class SpreadTopics:
     def changed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
         """Return the topic of a record that changes one, and as it would be; None = unchanged.
 
-        The kinds are CONFIGURE_SPREAD, TRIM_SPREAD, CLOSE_STREAM and SEALED_STREAM.
+        The kinds are ``SPREAD_CHANGES``.
 
         Raises:
           UnknownTopicError, RequestError: the record would be refused.
@@ -227,6 +242,10 @@ class SpreadTopics:
             case Kind.CLOSE_STREAM:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 return topic, closed_topic(batch, topic)
+            case Kind.LOSE_STREAM:
+                topic = self._named(decode_fields(batch, name=str)[0])
+                ends = list(map(order.ordered_end, self.streams_of(topic.name)))
+                return topic, lost_topic(batch, topic, ends, order.next_position(topic.name))
         name, number, end = decode_sealed(batch)
         topic = self._named(name)
         streams = self.streams_of(name)
@@ -364,7 +383,7 @@ def _changes_of(topic: SpreadTopic) -> dict[str, object]:
     if topic.first_position > 1:
         changes[_FIRST_POSITION] = int(topic.first_position)
     if topic.closed:
-        changes[_CLOSED] = [[each.stream, each.into, each.end] for each in topic.closed]
+        changes[_CLOSED] = closed_image(topic)
     return changes
 
 

@@ -80,7 +80,7 @@ from viewstamp.streams.runs import RunCatalogue
 from viewstamp.streams.sealing import SealedStreams
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
-from viewstamp.streams.spread import SpreadTopics
+from viewstamp.streams.spread import SPREAD_CHANGES, SpreadTopics
 from viewstamp.streams.spread_actors import SpreadActors
 from viewstamp.streams.spread_commits import SpreadCommits
 from viewstamp.streams.staging import SinkState, Staging
@@ -433,7 +433,7 @@ class State:
         if batch.kind is Kind.SEAL_STREAM:
             self.check_sealable(batch)
             return {} if self.sealed.is_settled(batch, self.names) else None
-        if batch.kind in (Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD, Kind.CLOSE_STREAM, Kind.SEALED_STREAM):
+        if batch.kind in SPREAD_CHANGES:
             present, changed = self.spread.changed(batch, self.order)
             return {"topic": present.describe()} if changed is None else None
         if batch.kind is Kind.SPREAD_TOPIC:

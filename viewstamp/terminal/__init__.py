@@ -7,5 +7,5 @@ Promises
 The pieces: ``output.py`` prints tables and JSON; ``show.py`` shows a spinner or a line; ``progress.py`` shows how many
 bytes of long work are done; ``lines.py`` reads lines; ``bulk.py``
 appends them, several chunks at a time; ``loop.py`` runs a coroutine until it ends or the user interrupts it;
-``flags.py`` builds the command lines in messages.
+``flags.py`` builds the command lines in messages; ``number_words.py`` has the numbers that a person types as words.
 """

@@ -274,6 +274,8 @@ def _is_spread(value: object) -> bool:
         and all(1 <= stream <= streams for _, stream in ranges)
         and _is_list_of(closed, lambda each: type(each) is list and list(map(type, each)) == [int] * 3)
         and all(1 <= stream <= streams and 1 <= into <= streams and end >= 0 for stream, into, end in closed)
+        and _is_list_of(lost := value.get("lost", []), _is_range)
+        and {stream for stream, position in lost if position > 0} <= {stream for stream, _, end in closed if end}
     )
 
 
@@ -393,6 +395,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
     FrameKind.SEAL_STREAM: {"topic": _is_spread},
+    FrameKind.LOSE_STREAM: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {
         "topic": _is_spread,
         "applied_index": _is_int,

@@ -142,6 +142,7 @@ class Kind(IntEnum):
     CLOSE_STREAM = 35
     SEALED_STREAM = 36
     SEAL_STREAM = 38
+    LOSE_STREAM = 46
 
 
 _KINDS = {int(kind): kind for kind in Kind}

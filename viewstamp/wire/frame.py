@@ -158,6 +158,7 @@ class FrameKind(IntEnum):
     GET_KEY = 96
     SCAN_KEYS = 97
     NOTE_TRANSFER = 100
+    LOSE_STREAM = 103
     BEGIN_PART = 107
     COMMIT_PARTS = 108
     OK = 30

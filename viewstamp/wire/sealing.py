@@ -6,7 +6,7 @@ import msgpack
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["encode_close", "encode_seal", "encode_sealed"]
+__all__ = ["encode_close", "encode_lose", "encode_seal", "encode_sealed"]
 
 
 def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
@@ -19,8 +19,17 @@ def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, b
       is_named: whether the caller has named ``into``, so that another one is not what it wants.
       by: the caller for the audit log; "" = none is known.
     """
+    return _encode(Kind.CLOSE_STREAM, name, stream, into, is_named=is_named, by=by)
+
+
+def encode_lose(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
+    """Return the record of group 0 that ends a stream whose group is lost. Arguments: as :func:`encode_close`."""
+    return _encode(Kind.LOSE_STREAM, name, stream, into, is_named=is_named, by=by)
+
+
+def _encode(kind: Kind, name: str, stream: int, into: int, *, is_named: bool, by: str) -> Batch:
     fields: dict[str, object] = {"name": name, "stream": stream, "into": into, "is_named": is_named}
-    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CLOSE_STREAM)
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=kind)
 
 
 def encode_sealed(name: str, stream: int, end: int) -> Batch:

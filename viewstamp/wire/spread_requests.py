@@ -14,6 +14,7 @@ __all__ = [
     "CreateSpreadTopic",
     "DescribeSpreadTopic",
     "ListSpreadTopics",
+    "LoseStream",
     "ReadOrdered",
     "SealStream",
     "TrimSpreadTopic",
@@ -37,7 +38,8 @@ class CreateSpreadTopic(RequestBody):
     (their number), ranges (a list of [first slot, stream], by the first slot), configured (the index of the record that
     has changed its retention last, 0 = none), first_position (the first global position that was not trimmed by a
     TrimSpreadTopic), closed (a list of [stream, the stream that gets its slots, the end of the sealed stream; 0 = it is
-    closing], left out if no stream was ended)}. Stream *n* is the topic ``name.n`` on a
+    closing], left out if no stream was ended), lost (a list of [stream, the next global position of the topic when it
+    was given up], left out if none was)}. Stream *n* is the topic ``name.n`` on a
     connection to its group.
     """
 
@@ -87,6 +89,20 @@ class SealStream(RequestBody):
     stream: Annotated[int, _STREAMS]
     into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
     """The stream that gets its slots; 0 = the open one that has the fewest."""
+
+
+@request(FrameKind.LOSE_STREAM, needs=_ADMINISTER, record=Kind.LOSE_STREAM)
+class LoseStream(RequestBody):
+    """End a stream of a spread topic without its group, which has no majority for ever. OK: as CreateSpreadTopic.
+
+    The stream is sealed where its order ends, and another stream gets its slots at once. Records of the stream behind
+    this end never get a global position, also if they were acknowledged. It changes nothing if the stream is sealed.
+    """
+
+    name: str
+    stream: Annotated[int, _STREAMS]
+    into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
+    """The stream that gets its slots; 0 = that of its seal if it is closing, else the open one that has the fewest."""
 
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))

@@ -22,7 +22,7 @@ CONSTANTS
   MaxCut,       \* changes of leader of group 0 that cut its log
   Acks,         \* TRUE: ordered appends are acknowledged
   Reads,        \* number of reads by global position
-  Seals,        \* TRUE: streams may be sealed without their group, because they are lost
+  Seals,        \* TRUE: streams may be sealed without their group, because they are lost; with Moves only stream 1
   Moves,        \* records of a client with one key; if there are any, the stream of the key is sealed by its group
   Mut
 
@@ -36,9 +36,10 @@ VARIABLES
   placed,       \* what each global position got when it was given: stream, local position, record
   acked,        \* acknowledged ordered appends: record, global position
   read,         \* the records that a reader has read, by global position
-  route         \* the stream to which the client sends the records of its key
+  route,        \* the stream to which the client sends the records of its key
+  unknown       \* the records of the key that the client gives up, because their stream is lost: it never sends them again
 
-vars == <<slog, scommit, elected, olog, states, cuts, placed, acked, read, route>>
+vars == <<slog, scommit, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
 Stream == 1..Streams
 M(mistake) == mistake \in Mut
@@ -78,7 +79,7 @@ Reports(s) ==              \* (end of the records, end of the CONTEXTs) of all b
 
 NoRuns == [s \in Stream |-> 1]
 Empty == [version |-> 0, next |-> 1, ordered |-> NoRuns, history |-> <<>>, forgotten |-> NoRuns, sealed |-> {},
-          closing |-> {}]
+          closing |-> {}, lost |-> {}]
 
 StreamOf(state) == IF 1 \in state.sealed THEN 2 ELSE 1   \* the key of the client; CLOSE gives its slot to stream 2
 
@@ -104,7 +105,9 @@ Runs(state, record) ==     \* the runs that a record of group 0 makes
   ELSE RunsOf(state, Open(state, record.ends))
 
 Apply(state, record) ==
-  IF record.kind = "seal" THEN [state EXCEPT !.sealed = @ \cup {record.s}]
+  IF record.kind = "seal" THEN
+    IF record.s \in state.sealed THEN state
+    ELSE [state EXCEPT !.sealed = @ \cup {record.s}, !.lost = @ \cup {record.s}]
   ELSE IF record.kind = "close" THEN [state EXCEPT !.closing = @ \cup {record.s}]
   ELSE IF record.kind = "sealed" THEN
     IF record.s \in state.closing /\ (state.ordered[record.s] = record.end \/ M("sealedbeforeorder"))
@@ -143,35 +146,43 @@ Init ==
   /\ acked = {}
   /\ read = <<>>
   /\ route = 1
+  /\ unknown = {}
 
 AppendRecord(s) ==         \* before: the acknowledged appends, so that this one has to get a later global position
   /\ Len(Records(slog[s])) < MaxRec /\ Len(slog[s]) < MaxLen /\ ~Ends(slog[s])
   /\ slog' = [slog EXCEPT ![s] = Append(@,
        [kind |-> "record", id |-> <<s, elected[s], Len(@) + 1>>, before |-> {a.id : a \in acked}])]
-  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
-Sent(n) == \E s \in Stream : \E i \in 1..Len(slog[s]) : slog[s][i].kind = "record" /\ slog[s][i].id = <<0, n, 0>>
+Sent(n) == \E s \in (IF M("resendslost") THEN {route} ELSE Stream) : \E i \in 1..Len(slog[s]) : slog[s][i].kind = "record" /\ slog[s][i].id = <<0, n, 0>>
 
 AppendKey ==               \* the session admits only the next record that is in no log; a cut one is sent again
   LET s == route
-      missing == {n \in 1..Moves : ~Sent(n)}
+      missing == {n \in 1..Moves : n \notin unknown /\ ~Sent(n)}
       n == CHOOSE k \in missing : \A other \in missing : k <= other
   IN /\ missing # {} /\ Len(slog[s]) < MaxLen /\ (~Ends(slog[s]) \/ M("admitsaftersealed"))
      /\ slog' = [slog EXCEPT ![s] = Append(@,
           [kind |-> "record", id |-> <<0, n, 0>>, before |-> {a.id : a \in acked}])]
-     /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+     /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
 MoveKey ==                 \* the client has got "sealed", has the outcome of what it sent, and reads the route somewhere
   /\ Moves > 0 /\ route = 1 /\ Ends(Committed(1))
   /\ M("movesearly") \/ \E j \in 1..Len(states) : StreamOf(states[j]) = 2
   /\ route' = 2
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, read, unknown>>
+
+MoveFromLost ==            \* the client reads somewhere that the stream is lost; what it has sent keeps an unknown outcome
+  /\ Moves > 0 /\ Seals /\ route = 1
+  /\ M("movessilent") \/ \E j \in 1..Len(states) : 1 \in states[j].lost
+  /\ route' = 2
+  /\ unknown' = IF M("resendslost") THEN {} ELSE {n \in 1..Moves : Sent(n)}
   /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, read>>
 
 AppendSeal(s) ==           \* the leader of a stream knows a state of group 0 in which the stream is closing
   /\ Len(slog[s]) < MaxLen /\ ~Ends(slog[s])
   /\ \E j \in 1..Len(states) : s \in states[j].closing
   /\ slog' = [slog EXCEPT ![s] = Append(@, [kind |-> "seal"])]
-  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
 AppendContext(s) ==        \* a leader has applied a beginning of its log, and of the log of group 0
   /\ Len(slog[s]) < MaxLen
@@ -179,18 +190,18 @@ AppendContext(s) ==        \* a leader has applied a beginning of its log, and o
        LET runs == SelectSeq(states[j].history, LAMBDA run : run.s = s /\ run.l + run.n > End(MapOf(Beginning(s, i))))
        IN /\ runs # <<>>
           /\ slog' = [slog EXCEPT ![s] = Append(@, [kind |-> "context", runs |-> runs])]
-  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<scommit, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
 Commit(s) ==
   /\ scommit[s] < Len(slog[s])
   /\ scommit' = [scommit EXCEPT ![s] = @ + 1]
-  /\ UNCHANGED <<slog, elected, olog, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<slog, elected, olog, states, cuts, placed, acked, read, route, unknown>>
 
 Elect(s) ==                \* a new leader does not have some uncommitted entries
   /\ elected[s] < MaxElect
   /\ \E length \in scommit[s]..(Len(slog[s]) - 1) : slog' = [slog EXCEPT ![s] = SubSeq(@, 1, length)]
   /\ elected' = [elected EXCEPT ![s] = @ + 1]
-  /\ UNCHANGED <<scommit, olog, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<scommit, olog, states, cuts, placed, acked, read, route, unknown>>
 
 ProposeFrom(of) ==         \* the leader of group 0, from one report of each stream; nothing is written if nothing has moved
   LET ends == [s \in Stream |-> of[s][1]]
@@ -202,19 +213,19 @@ ProposeFrom(of) ==         \* the leader of group 0, from one report of each str
      /\ olog' = Append(olog,
           [kind |-> "order", ends |-> ends, mapped |-> mapped,
            runs |-> IF M("leadercomputes") THEN RunsOf(Now, ends) ELSE <<>>])
-     /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+     /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route, unknown>>
 
 ProposeOrder == \E of \in [Stream -> UNION {Reports(s) : s \in Stream}] : ProposeFrom(of)
 
 ProposeSeal(s) ==          \* a stream that has lost its majority is sealed where its order ends
-  /\ Seals /\ Len(olog) < MaxOrders /\ s \notin Now.sealed
+  /\ Seals /\ Len(olog) < MaxOrders /\ s \notin Now.sealed /\ (Moves = 0 \/ s = 1)
   /\ olog' = Append(olog, [kind |-> "seal", s |-> s])
-  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route, unknown>>
 
 ProposeClose ==
   /\ Moves > 0 /\ Len(olog) < MaxOrders /\ 1 \notin Now.closing
   /\ olog' = Append(olog, [kind |-> "close", s |-> 1])
-  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route, unknown>>
 
 ProposeSealed(s) ==        \* a report has said that SEAL is committed, and where the stream ends
   /\ Len(olog) < MaxOrders /\ s \in Now.closing \ Now.sealed
@@ -223,20 +234,20 @@ ProposeSealed(s) ==        \* a report has said that SEAL is committed, and wher
        IN /\ Ends(Beginning(s, i))
           /\ Now.ordered[s] = end \/ M("sealedbeforeorder")
           /\ olog' = Append(olog, [kind |-> "sealed", s |-> s, end |-> end])
-  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, states, cuts, placed, acked, read, route, unknown>>
 
 CommitOrder ==
   /\ Len(states) <= Len(olog)
   /\ LET record == olog[Len(states)]
      IN /\ states' = Append(states, Apply(Now, record))
         /\ placed' = placed \o Place(Runs(Now, record))
-  /\ UNCHANGED <<slog, scommit, elected, olog, cuts, acked, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, cuts, acked, read, route, unknown>>
 
 CutOrders ==               \* a new leader of group 0 does not have some uncommitted records
   /\ cuts < MaxCut
   /\ \E length \in (Len(states) - 1)..(Len(olog) - 1) : olog' = SubSeq(olog, 1, length)
   /\ cuts' = cuts + 1
-  /\ UNCHANGED <<slog, scommit, elected, states, placed, acked, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, states, placed, acked, read, route, unknown>>
 
 Uncommitted ==             \* the state after all records of group 0, committed or not: only for a mistake
   LET RECURSIVE Of(_, _)
@@ -250,7 +261,7 @@ Acknowledge ==             \* an ordered append gets its answer
      IN \E g \in 1..Len(given) :
           /\ \A a \in acked : a.id # given[g].id
           /\ acked' = acked \cup {[id |-> given[g].id, g |-> g]}
-  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, read, route>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, read, route, unknown>>
 
 Read ==                    \* the next global position, at a member that has any beginnings of all logs
   /\ Len(read) < Reads
@@ -267,12 +278,12 @@ Read ==                    \* the next global position, at a member that has any
              IN \E s \in Stream : \E k \in 1..Len(Known(s)) :
                   /\ Has(s, Known(s)[k], at)
                   /\ read' = Append(read, Records(Beginning(s, i[s]))[Known(s)[k].l + at - Known(s)[k].g].id)
-  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, route>>
+  /\ UNCHANGED <<slog, scommit, elected, olog, states, cuts, placed, acked, route, unknown>>
 
 Next ==
   \/ \E s \in Stream : AppendRecord(s) \/ AppendContext(s) \/ Commit(s) \/ Elect(s) \/ ProposeSeal(s)
                          \/ AppendSeal(s) \/ ProposeSealed(s)
-  \/ AppendKey \/ MoveKey \/ ProposeClose
+  \/ AppendKey \/ MoveKey \/ MoveFromLost \/ ProposeClose
   \/ ProposeOrder \/ CommitOrder \/ CutOrders \/ Acknowledge \/ Read
 
 Spec == Init /\ [][Next]_vars
@@ -326,14 +337,14 @@ SealEndsTheStream ==       \* no record follows a SEAL
     slog[s][i].kind = "seal" /\ i < j => slog[s][j].kind # "record"
 
 SealedIsOrdered ==         \* each record that a sealed stream ever has committed has its global position
-  Seals \/ \A s \in Now.sealed : Ends(Committed(s)) /\ Now.ordered[s] = Len(Records(slog[s])) + 1
+  \A s \in Now.sealed \ Now.lost : Ends(Committed(s)) /\ Now.ordered[s] = Len(Records(slog[s])) + 1
 
 KeyKeepsItsOrder ==        \* the records of one key rise in global position, over the move, and each has only one
   \A g, h \in 1..Len(placed) :
     g < h /\ placed[g].id[1] = 0 /\ placed[h].id[1] = 0 => placed[g].id[2] < placed[h].id[2]
 
-KeyIsNotSkipped ==         \* a record of the key is never ordered before an earlier one
-  \A g \in 1..Len(placed) : placed[g].id[1] = 0 =>
+KeyIsNotSkipped ==         \* a record of the key is never ordered before an earlier one, unless the stream is lost
+  1 \in Now.lost \/ \A g \in 1..Len(placed) : placed[g].id[1] = 0 =>
     \A n \in 1..(placed[g].id[2] - 1) : \E h \in 1..(g - 1) : placed[h].id = <<0, n, 0>>
 
 ReaderSeesTheOrder ==
