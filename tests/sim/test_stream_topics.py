@@ -10,6 +10,8 @@ import pytest
 from tests.sim.test_groups import CALM, PLACED, PlacedWorld, die
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
+from viewstamp.sim.keyed_appends import KeyedAppends
+from viewstamp.sim.violation import Violation
 
 DEATHS = range(0, 72, 8 if os.environ.get("VIEWSTAMP_SOAK") else 16)
 """The calls of the disk at which a leader dies."""
@@ -58,6 +60,16 @@ def test_the_streams_are_created_wherever_a_leader_dies(death: int, is_of_group_
         world.close()
 
 
+def check_keys(keyed: KeyedAppends) -> None:
+    """Check that the order of the keys was checked: two records of a key that change places are found."""
+    assert keyed.check() > 8
+    returned = next(each for each in keyed._returned.values() if len({one.stream for one in each.values()}) == 1)
+    first, last = min(returned), max(returned)
+    returned[first], returned[last] = returned[last], returned[first]
+    with pytest.raises(Violation, match="KeyKeepsItsOrder"):
+        keyed.check()
+
+
 @pytest.mark.parametrize("seed", [6, 11])
 def test_streams_are_created_and_configured_under_faults_and_lost_disks(seed: int) -> None:
     world = PlacedWorld(seed, PLACED, number=2, streams=8, changes=True)
@@ -68,5 +80,7 @@ def test_streams_are_created_and_configured_under_faults_and_lost_disks(seed: in
         faults.stop()
         world.finish(names_min=1)
         assert world.placer.spread is not None
+        assert {each.stream for each in world.placer.spread.closed} == world.placer.ended
+        check_keys(world.placed.keyed)
     finally:
         world.close()

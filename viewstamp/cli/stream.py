@@ -91,8 +91,8 @@ def seal(
     elif ended.lost_at:
         print(
             f"stream {stream} of {name} is lost behind position {last}; its keys go to stream {ended.into}. Readers"
-            f" still need its nodes for positions of the topic below {ended.lost_at}; to do without them:"
-            f" {program()} topic trim {name} --before {ended.lost_at}"
+            f" still need its nodes for positions of the topic below {ended.lost_at}; to do without"
+            f" them, delete what is below it: {program()} topic trim {name} --before {ended.lost_at}"
         )
     elif last is not None:
         print(f"stream {stream} of {name} is sealed behind position {last}; its keys go to stream {ended.into}")

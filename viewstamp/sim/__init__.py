@@ -26,6 +26,7 @@ completely.
 | ``groups`` | other groups than 0: placed, written to and read while a run has faults, and compared |
 | ``ordered`` | records in the streams of these groups, and the invariants of their order |
 | ``ordered_appends`` | clients that wait for the global positions of their records, and the invariants of these |
+| ``keyed_appends`` | a client whose keys move to other streams, and the order of each key |
 | ``archives`` | an operator who archives the topics, a reader, and the invariants of the archive |
 | ``keyed`` | clients of a keyed topic, and the invariants of what they read |
 | ``store``, ``run_format`` | the store of runs that members share, with its faults; runs as bytes, without pyarrow |

@@ -12,7 +12,7 @@ a client may create a topic whose records are spread over streams of these group
 | StreamsAreCreated | at the end each member has the spread topic, with the groups that were acknowledged, and each \
 member of a group has exactly the streams of that group |
 | StreamsFollow | at the end each of these streams has the retention of the topic, which a client has changed, and \
-begins at the record to which a client has trimmed the topic |
+begins at the record to which a client has trimmed the topic. If a client has ended it, it is sealed on all members |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -38,12 +38,19 @@ from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, Stor
 from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery
-from viewstamp.node.placement_queries import GroupsQuery, PlacedGroup, SpreadTopicsQuery
+from viewstamp.node.placement_queries import (
+    GroupsQuery,
+    PlacedGroup,
+    SealedStreamQuery,
+    SpreadTopicQuery,
+    SpreadTopicsQuery,
+)
 from viewstamp.node.state_machine import Result, TopicQuery, TopicsQuery
 from viewstamp.sim.checkers.linearizability import Answer, Log, judge
 from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
 from viewstamp.sim.history import Append, Operation, ReadFrom, Recorder
+from viewstamp.sim.keyed_appends import KeyedAppends
 from viewstamp.sim.loop import SimulatedProcess
 from viewstamp.sim.order_readers import OrderReaders
 from viewstamp.sim.ordered import OrderedStreams
@@ -54,6 +61,7 @@ from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
 from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
+from viewstamp.wire.spread_requests import LoseStream
 from viewstamp.wire.spreading import stream_name, topic_of
 
 __all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
@@ -75,6 +83,9 @@ _RETAIN_BYTES = 1 << 40
 _TRIMS_MAX = 10
 _TRIM_SECONDS = 0.3
 _TRIM_MAX = 40
+_ENDS_MAX = 3
+_END_SECONDS = 1.0
+_LOST_CHANCE = 0.3
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -103,6 +114,7 @@ class PlacedGroups:
             pause_seconds=_ORDERED_SECONDS,
             appends_max=_ORDERED_MAX,
         )
+        self.keyed = KeyedAppends(world, lambda: self.placer.spread)
         self.readers = OrderReaders(world, lambda: self.placer.topics, number=1)
         self._has_streams = streams > 0
         self._world = world
@@ -114,6 +126,7 @@ class PlacedGroups:
         self.ordered.start()
         if self._has_streams:
             self.appends.start()
+            self.keyed.start()
             self.readers.start()
 
     def stop(self) -> None:
@@ -121,6 +134,7 @@ class PlacedGroups:
         self.writers.stop()
         self.ordered.stop()
         self.appends.stop()
+        self.keyed.stop()
 
     @property
     def is_level(self) -> bool:
@@ -162,6 +176,7 @@ class PlacedGroups:
         self.writers.check()
         self.ordered.check()
         self.appends.check()
+        self.keyed.check()
         if self._has_streams:
             self.readers.check(self.ordered.places())
 
@@ -359,6 +374,8 @@ class GroupPlacer:
         """The spread topic whose creation was acknowledged."""
         self.apart: SpreadTopicInfo | None = None
         """The same for the second one."""
+        self.ended: set[int] = set()
+        """The streams of it whose end was acknowledged."""
         self.placed: list[GroupId] = []
         self.cancelled: list[GroupId] = []
         """The groups whose cancellation was acknowledged."""
@@ -443,6 +460,7 @@ class GroupPlacer:
                     self.apart = await client.create_spread_topic(_APART, 1)
             if self._changes and self.spread is not None:
                 await self._configure(client)
+                await self._end_streams(client)
                 await self._trim(client)
                 while True:  # A trim may have an outcome that is not known.
                     await asyncio.sleep(_PAUSE_SECONDS)
@@ -459,6 +477,23 @@ class GroupPlacer:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 with contextlib.suppress(*PASSING):
                     self.spread = await client.configure_spread_topic(_SPREAD, retain_bytes=wanted)
+
+    async def _end_streams(self, client: Client) -> None:
+        """End some streams of the topic, never all; some without their groups, which live all the same."""
+        entropy = self._cluster.loop.entropy("spread-ends")
+        for stream in entropy.sample(range(1, self._streams + 1), entropy.randrange(min(self._streams, _ENDS_MAX))):
+            await asyncio.sleep(entropy.expovariate(1 / _END_SECONDS))
+            is_lost = entropy.random() < _LOST_CHANCE
+            while True:
+                with contextlib.suppress(*PASSING):
+                    if is_lost:  # Not by the call of the client, which refuses a group that has a majority.
+                        request = LoseStream(name=_SPREAD, stream=stream, into=0)
+                        await client._admin.ask_leader(request, "the stream is not ended")
+                    else:
+                        await client.seal_stream(_SPREAD, stream)
+                    break
+                await asyncio.sleep(_PAUSE_SECONDS)
+            self.ended.add(stream)
 
     async def _trim(self, client: Client) -> None:
         """Trim the topic to a global position, as soon as there are so many records."""
@@ -538,10 +573,25 @@ class GroupPlacer:
                     return f"{member.name} has the streams {sorted(found)} in group {group}, not {sorted(wanted)}"
         return ""
 
+    def _unsealed_stream(self, spread: SpreadTopicInfo) -> str:
+        """Return an acknowledged end that a member does not have; "" = there is none."""
+        for number in self.ended:
+            for member in self._cluster.members:
+                if not member.is_up or member.node is None:
+                    continue
+                closed = member.machine.query(SpreadTopicQuery(_SPREAD)).closed_stream(number)
+                hosted = member.group(spread.group_of(number))
+                is_sealed = hosted is None or hosted.machine.query(SealedStreamQuery(spread.topic_of(number)))
+                if closed is None or not closed.end or not is_sealed:
+                    return f"{member.name} has the end {closed} of stream {number}, sealed in its group: {is_sealed}"
+        return ""
+
     @property
     def unlike_streams(self) -> str:
         """Return a stream of a member that has not followed the acknowledged topic; "" = there is none."""
         spread = self.spread
+        if spread is not None and (wrong := self._unsealed_stream(spread)):
+            return wrong
         if spread is None or not (spread.configured or spread.first_position > 1):
             return ""
         for stream in self.streams:

@@ -7,7 +7,7 @@ the process of the member may die. It takes another session when an outcome is u
 | --- | --- |
 | OrderStable | all members have the same run of each ORDER, whenever they are asked |
 | GlobalTiles | at the end the kept records of each topic have the global positions from its first one on, each once |
-| OrderOnlyCommitted | ... and the order of a stream ends where its records end, on each member |
+| OrderOnlyCommitted | ... and the order of a stream ends where its records end, or where it was given up |
 | OrderKeepsStreamOrder | ... and the records of a stream have rising positions |
 | MapIsComplete | ... which the group of the stream knows, because group 0 has forgotten them |
 """
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
-from viewstamp.errors import ViewstampError
+from viewstamp.errors import UnknownTopicError, ViewstampError
 from viewstamp.ids import GlobalPosition, Position, Sequence, SessionId, Stream, TopicId
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import (
@@ -147,8 +148,19 @@ class OrderedStreams:
         for hosted in self._hosts(stream):
             reports = hosted.machine.query(StreamReportsQuery(stream.group))
             own = next((each for each in reports if each.stream == stream), None)
-            found.append((own.end, own.mapped) if own is not None else (Position(1), Position(1)))
+            end, mapped = (own.end, own.mapped) if own is not None else (Position(1), Position(1))
+            found.append((min(end, self._lost_end(stream) or end), mapped))
         return found
+
+    def _lost_end(self, stream: Stream) -> Position | None:
+        """Return the end of a stream that was given up, as any member has it; its later records have no position."""
+        member = next(each for each in self._cluster.members if each.is_up and each.node is not None)
+        with suppress(UnknownTopicError):
+            topic = member.machine.query(SpreadTopicQuery(topic_of(stream.name)))
+            closed = topic.closed_stream(int(stream.name.rpartition(".")[2]))
+            if closed is not None and closed.lost_at:
+                return closed.end
+        return None
 
     @property
     def is_complete(self) -> bool:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
+from viewstamp.errors import StreamSealedError
 from viewstamp.ids import Stream
 from viewstamp.node.order_queries import GlobalPositionQuery
 from viewstamp.node.state_machine import TopicQuery
@@ -123,6 +124,8 @@ class OrderedAppends:
             begin, started = next(self._moments), self._cluster.loop.time()
             try:
                 receipt = await client.append(topic, b"ordered", stream=number, ordered=True)
+            except StreamSealedError:
+                return
             except PASSING:
                 self.failed += 1
                 continue
