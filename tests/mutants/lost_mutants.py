@@ -13,6 +13,7 @@ from viewstamp.client.lost_streams import LostStreamCalls, StreamLoss
 from viewstamp.client.sender import Sender
 from viewstamp.client.stream_moves import StreamMoves
 from viewstamp.ids import GlobalPosition, Position
+from viewstamp.node.ordering import Ordering
 from viewstamp.node.placement_queries import ClosedStream, SpreadTopic
 from viewstamp.streams import sealing
 from viewstamp.streams.spread import SpreadTopics
@@ -73,6 +74,10 @@ def never_look_for_a_loss() -> AbstractContextManager[None]:
     return patched(StreamMoves, look=lambda self, topic: None)
 
 
+def leave_reports_to_leaders() -> AbstractContextManager[None]:
+    return patched(Ordering, _tell=lambda self, hosted: None)
+
+
 LOST_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -123,6 +128,12 @@ LOST_MUTANTS: dict[str, Mutant] = {
             "a client goes on appending to a stream that is lost",
             never_look_for_a_loss,
             rule="§10",
+        ),
+        Mutant(
+            "leave-reports-to-leaders",
+            "a member that knows of committed records in a group without a leader reports none",
+            leave_reports_to_leaders,
+            rule="§7",
         ),
     )
 }

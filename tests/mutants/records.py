@@ -1417,6 +1417,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "leave-reports-to-leaders",
+        Case(
+            "tests/sim/test_lost_streams.py::test_what_a_node_of_the_group_knows_is_counted_and_gets_its_position_when_the_node_can_report_it"
+        ),
+    ),
+    Record(
         "drop-unknown-attempts",
         Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -247,30 +248,39 @@ def move_leader(world: PlacedWorld, group: GroupId, name: str) -> None:
     )
 
 
-def test_the_loss_counts_what_a_node_of_the_group_knows(calm: PlacedWorld) -> None:
-    """The leader of the stream does not reach that of group 0, so its last records are never reported."""
-    group = calm.place("s1", "n2", "n3")
-    other = calm.place("s2")
-    assert calm.loop.run_until(lambda: all(calm.writers.acknowledged[each] for each in (group, other)), seconds=60.0)
-    spread(calm, [group, other], 2)
-    calm.writers.stop()
-    move_leader(calm, GROUP_0, "n1")
-    move_leader(calm, group, "n3")
-    writer = Loser(calm, timeout=20.0)
-    for _ in range(2):
-        writer.run(writer.client.append("spread", b"ordered", stream=1, ordered=True))
-    assert calm.loop.run_until(lambda: calm.has_settled, seconds=60.0)
-    n1, n3 = calm.members[0], calm.members[2]
-    calm.network.isolate(n3.name, [n1.name])
-    for _ in range(3):
-        writer.run(writer.client.append("spread", b"acknowledged", stream=1))
-    pass_time(calm, 0.5)
-    calm.take_down(n3, power=True)
-    pass_time(calm, 8.0)
-    loss = calm.ask(lambda client: client.describe_loss("spread", 1))
-    assert not loss.is_led
-    assert (loss.nodes, loss.silent, loss.end, loss.lost_records) == ({"n2": 5}, ("n3",), 3, 3)
-    ended = lose(calm, 1).closed[0]
-    assert (ended.end, ended.lost_at) == (3, 3)
-    assert [each.position for each in writer.run(writer.records_from(1))] == [1, 2], "n2 has these records"
-    writer.client._close()
+def test_what_a_node_of_the_group_knows_is_counted_and_gets_its_position_when_the_node_can_report_it() -> None:
+    """The leader of the stream does not reach group 0, so its last records are never reported. Then it dies."""
+    world = PlacedWorld(1, replace(CALM, nodes=5), number=0)
+    try:
+        group, other = world.place("s1", "n2", "n3"), world.place("s2")
+        assert world.loop.run_until(
+            lambda: all(world.writers.acknowledged[each] for each in (group, other)), seconds=60
+        )
+        spread(world, [group, other], 2)
+        world.writers.stop()
+        move_leader(world, GROUP_0, "n1")
+        move_leader(world, group, "n3")
+        writer = Loser(world, timeout=20.0)
+        for _ in range(2):
+            writer.run(writer.client.append("spread", b"ordered", stream=1, ordered=True))
+        assert world.loop.run_until(lambda: world.has_settled, seconds=60.0)
+        for name in ("n2", "n3"):
+            world.network.isolate(name, ["n1", "n4", "n5"])
+        for _ in range(3):
+            writer.run(writer.client.append("spread", b"acknowledged", stream=1))
+        pass_time(world, 0.5)
+        world.take_down(world.members[2], power=True)
+        pass_time(world, 8.0)
+        loss = world.ask(lambda client: client.describe_loss("spread", 1))
+        assert not loss.is_led
+        assert (loss.nodes, loss.silent, loss.end, loss.lost_records) == ({"n2": 5}, ("n3",), 3, 3)
+        for name in ("n1", "n4", "n5"):
+            world.network.heal("n2", name)
+            world.network.heal(name, "n2")
+        pass_time(world, 5.0)
+        ended = lose(world, 1).closed[0]
+        assert (ended.end, ended.lost_at) == (6, 6), "n2 has reported them, although it leads nothing"
+        assert [each.position for each in writer.run(writer.records_from(1))] == [1, 2, 3, 4, 5], "n2 has these records"
+        writer.client._close()
+    finally:
+        world.close()

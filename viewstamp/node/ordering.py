@@ -10,6 +10,8 @@ is appended, in the next turn of the event loop. While an ORDER is on its way th
 | --- | --- |
 | a group with streams | reports the ends that would change the order in its own state of group 0 to the leader of \
 group 0; every second it appends a CONTEXT with the runs that a stream's log lacks |
+| nothing, of a group with streams that has no leader | reports the ends that it has applied: these are committed, and \
+the group may never have a leader again |
 | group 0 | appends an ORDER with the newest reports, if that would change anything, and none is on its way; and \
 SEALED_STREAM for each closing stream of which a report says that it is sealed, when all its records are ordered |
 
@@ -160,8 +162,12 @@ class Ordering:
             if not self._is_able:
                 continue
             for hosted in list(self._hosted.values()):
-                if hosted is not self._group and is_leading(hosted):
+                if hosted is self._group:
+                    continue
+                if is_leading(hosted):
                     self._look(hosted)
+                elif _is_leaderless(hosted):
+                    self._tell(hosted)
             if is_leading(self._group):
                 await self._order()
             else:
@@ -205,6 +211,12 @@ class Ordering:
                 if len(runs) == _CONTEXT_RUNS or self._rounds % _CONTEXT_ROUNDS == 0:
                     self._propose_context(hosted, report.stream, encode_context(report.stream.name, runs))
         if is_settled:
+            self._settled[hosted.id] = place
+
+    def _tell(self, hosted: Group) -> None:
+        """Report what is committed in a group without a leader, as far as this node knows."""
+        place = "told", hosted.applied_index, self._group.applied_index
+        if self._settled.get(hosted.id) != place and not self._report(hosted, *self._parts.reports(hosted)):
             self._settled[hosted.id] = place
 
     def _report(self, hosted: Group, reports: Sequence[StreamReport], parts: Sequence[PlacedPart]) -> bool:
@@ -411,3 +423,9 @@ class Ordering:
             return False
         self._probed = addresses
         return is_leading(self._group)
+
+
+def _is_leaderless(group: Group) -> bool:
+    """Return whether a member of a group, with all records of its own applied state committed, knows no leader."""
+    replica = group.replica
+    return replica is not None and not group.failed.done() and replica.raft.core.leader is None
