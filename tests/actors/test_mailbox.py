@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from viewstamp.actors import Loss, Overflow
@@ -252,6 +252,10 @@ def test_it_behaves_as_a_list_with_two_limits(steps: list[tuple[str, int]]) -> N
         )
     )
 )
+@example(
+    [*[("tell", 0)] * 3, ("fail", 1), ("tell", 0), ("tell", 0), ("take_one", 0)]
+)  # Drops the one between two others.
+@example([*[("tell", 0)] * 3, ("fail", 1), ("tell", 0), ("tell", 0), ("fail", 0)])
 def test_a_mailbox_that_drops_the_oldest_reports_each_loss_and_counts_taken_messages(
     steps: list[tuple[str, int]],
 ) -> None:

@@ -230,10 +230,12 @@ class DropOldestMailbox(Mailbox[MessageT]):
     """A mailbox that makes room by dropping the oldest message of a ``tell``.
 
     Invariants:
-      * ``_tickets`` has one number for each waiting message: its ticket if it came by ``tell``, 0 if by ``put``
+      * ``_tickets`` has one number for each waiting message: its ticket, negative if the message must not be dropped,
+        because it came by ``put`` or was given back. ``taken`` follows from these, and not from a count, because a
+        dropped message leaves a gap behind messages that stay.
     """
 
-    __slots__ = ("_tickets",)
+    __slots__ = ("_out", "_tickets")
 
     def __init__(
         self,
@@ -244,6 +246,8 @@ class DropOldestMailbox(Mailbox[MessageT]):
     ) -> None:
         super().__init__(name, wake, lose, **bounds)
         self._tickets: deque[int] = deque()
+        self._out: list[int] = []
+        """The tickets of the messages that the last call took."""
 
     def tell(self, message: MessageT) -> bool:
         """Add a message, and drop older ones until it fits. If only ``put`` messages are older, drop the new one."""
@@ -259,7 +263,7 @@ class DropOldestMailbox(Mailbox[MessageT]):
 
     def _drop_oldest(self) -> bool:
         for place, ticket in enumerate(self._tickets):
-            if ticket:
+            if ticket > 0:
                 oldest = self._messages[place]
                 del self._messages[place], self._tickets[place]
                 if self._measure is not None:
@@ -272,20 +276,29 @@ class DropOldestMailbox(Mailbox[MessageT]):
         """Add a message that is never dropped in favour of another."""
         super().put(message, wakes=wakes)
         if not self.is_closed:
-            self._tickets.append(0)
+            self._tickets.append(-self.accepted)
 
     def take(self) -> list[MessageT]:
         """Take all waiting messages, in order."""
+        self._out = list(map(abs, self._tickets))
         self._tickets.clear()
         return super().take()
 
     def take_one(self) -> MessageT:
         """Take the first waiting message; there must be one."""
-        self._tickets.popleft()
-        return super().take_one()
+        self._out = [abs(self._tickets.popleft())]
+        message = super().take_one()
+        self.taken = self._out[0]
+        return message
 
     def give_back(self, messages: list[MessageT]) -> bool:
         """Put taken messages back. They are not dropped any more."""
+        if not messages:
+            return super().give_back(messages)
+        start = len(self._out) - len(messages)
+        given, self._out = self._out[start:], self._out[:start]
         if not self.is_closed:
-            self._tickets.extendleft([0] * len(messages))
-        return super().give_back(messages)
+            self._tickets.extendleft(-ticket for ticket in reversed(given))
+        is_open = super().give_back(messages)
+        self.taken = given[0] - 1
+        return is_open
