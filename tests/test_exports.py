@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import viewstamp
+from viewstamp.ids import RELEASE
 
 
 def typed_imports() -> dict[str, tuple[str, str]]:
@@ -31,6 +33,11 @@ def test_every_name_is_the_one_that_the_type_checker_sees() -> None:
     assert sorted(imports) == sorted(viewstamp.__all__)
     for name, (module, origin) in imports.items():
         assert getattr(viewstamp, name) is getattr(import_module(module), origin), name
+
+
+def test_the_release_is_that_of_the_package() -> None:
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == RELEASE
 
 
 def test_every_error_is_exported() -> None:

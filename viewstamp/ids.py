@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, NewType
 
 __all__ = [
     "GROUP_0",
+    "RELEASE",
     "CertificateName",
     "ClusterId",
     "GlobalPosition",
@@ -29,6 +30,9 @@ __all__ = [
     "Viewstamp",
     "name_of",
 ]
+
+RELEASE: Final = "0.1.0"
+"""The release of this code. It stands in pyproject.toml, too: the installed package takes 20 ms to say it."""
 
 ClusterId = NewType("ClusterId", str)
 NodeId = NewType("NodeId", str)

@@ -6,13 +6,19 @@ Each round of the protocol creates many of the objects. Each start of a process 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from inspect import signature
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, Final, TypeVar, dataclass_transform, overload
 
 __all__ = ["value_class"]
 
 ValueT = TypeVar("ValueT")
+
+_FIELDS: Final = "__dataclass_fields__"
+_PARAMS: Final = "__dataclass_params__"
+_MARK: Final = "is_value"
+_OF_THE_PLAIN_CLASS: Final = ("__dict__", "__weakref__")
 
 
 @overload
@@ -37,8 +43,12 @@ def value_class(
     An assignment to a field is an error of ``mypy`` and not of the running program, because a dataclass that is frozen
     at run time sets each field by a call of ``object.__setattr__``. So it takes three times as long to create.
 
-    ``dataclass`` compiles the methods of each class when it is imported, which takes 0.3 ms for a class. Here only
-    ``__init__`` is compiled; the others are shared by all classes.
+    ``dataclass`` compiles the methods of each class when it is imported, which takes 0.3 ms for a class. Here all
+    classes share the methods but ``__init__``, and that is compiled when the first object is created: a process imports
+    190 of these classes and uses a part of them.
+
+    A value class has the fields of the value classes that it inherits from, and then its own. TypeError if it inherits
+    from another dataclass.
 
     Args:
       cls: the class.
@@ -53,14 +63,62 @@ def value_class(
     """
 
     def decorate(cls: type[ValueT]) -> type[ValueT]:
-        make: Callable[[type[ValueT]], Any] = dataclass(slots=True, kw_only=kw_only, eq=False, repr=False)
-        made = make(cls)
-        made.__eq__, made.__hash__, made.__repr__ = _methods_of(tuple(field.name for field in fields(made)))
-        made.is_value = True  # Copies of objects may share it: see tests/explore/copies.py.
-        found: type[ValueT] = made
-        return found
+        return _decorated(cls, kw_only)
 
     return decorate if cls is None else decorate(cls)
+
+
+def _decorated(plain: type[ValueT], kw_only: bool) -> type[ValueT]:
+    bases = [base for base in plain.__mro__[1:] if _FIELDS in vars(base)]
+    if not all(_MARK in vars(base) for base in bases):
+        raise TypeError(f"{plain.__qualname__}: a value class inherits fields from value classes only")
+    inherited = [name for base in reversed(bases) for name in vars(base)["__slots__"]]
+    own = tuple(name for name in plain.__annotations__ if name not in inherited)
+    names = (*inherited, *own)
+    namespace: dict[str, Any] = {name: value for name, value in vars(plain).items() if name not in _OF_THE_PLAIN_CLASS}
+    defaults = {name: namespace.pop(name) for name in plain.__annotations__ if name in namespace}
+    namespace["__slots__"] = own
+    namespace["__qualname__"] = plain.__qualname__
+    namespace["__match_args__"] = () if kw_only else names
+    namespace["__eq__"], namespace["__hash__"], text_of = _methods_of(names)
+    namespace.setdefault("__repr__", text_of)
+    namespace[_MARK] = True  # Copies of objects may share it: see tests/explore/copies.py.
+
+    def complete() -> None:
+        """Replace what is late by what ``dataclass`` makes of the same fields. Two threads may do it at once."""
+        described = {"__module__": made.__module__, "__qualname__": made.__qualname__, "__doc__": made.__doc__ or "-"}
+        like: Any = type(
+            made.__name__, tuple(bases), {**described, "__annotations__": made.__annotations__, **defaults}
+        )
+        like = dataclass(kw_only=kw_only, eq=False, repr=False, match_args=False)(like)
+        for name in {_FIELDS, _PARAMS, "__init__", "__replace__"} & vars(like).keys():
+            setattr(made, name, vars(like)[name])
+        made.__signature__ = None  # That of __init__ holds.
+
+    def initialise(self: Any, *arguments: Any, **fields: Any) -> None:
+        complete()
+        made.__init__(self, *arguments, **fields)
+
+    namespace["__init__"] = initialise
+    for name, look in ((_FIELDS, None), (_PARAMS, None), ("__signature__", signature)):
+        namespace[name] = _Late(name, complete, look)
+    kind: Any = type(plain)
+    made = kind(plain.__name__, plain.__bases__, namespace)
+    found: type[ValueT] = made
+    return found
+
+
+class _Late:
+    """An attribute of a class that :func:`dataclass` has to make first."""
+
+    def __init__(self, name: str, complete: Callable[[], None], look: Callable[[Any], object] | None) -> None:
+        self._name = name
+        self._complete = complete
+        self._look = look
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        self._complete()
+        return self._look(owner) if self._look is not None else getattr(owner, self._name)
 
 
 def _methods_of(

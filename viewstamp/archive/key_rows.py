@@ -23,12 +23,12 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.archive.run_file import damaged_run
 from viewstamp.errors import CorruptionError, OutdatedCodeError
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
 from viewstamp.node.keyed_rows import KeyRow
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "GROUP_BYTES",

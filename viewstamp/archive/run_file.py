@@ -36,8 +36,6 @@ from hashlib import blake2b
 from io import RawIOBase
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from crc32c import crc32c
-
 from viewstamp.archive.columns import binary_array, load_arrow, number_array, rising
 from viewstamp.archive.run_rows import (
     ROW,
@@ -52,6 +50,7 @@ from viewstamp.archive.run_rows import (
 from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, RequestError, ViewstampError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import join_columns
 from viewstamp.wire.row_schema import RowSchema
 

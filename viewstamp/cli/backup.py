@@ -14,6 +14,7 @@ from viewstamp.cli.config import MemberOption, NewSetOption, members_of, overrid
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, size
 from viewstamp.errors import ConfigError, ViewstampError
+from viewstamp.ids import RELEASE
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import program
 from viewstamp.terminal.output import Output, fitted, print_json, print_table, say
@@ -122,8 +123,6 @@ def _create(
     *,
     stale: bool,
 ) -> Manifest:
-    from importlib.metadata import version
-
     from viewstamp.backup.create import BackupOptions, BackupTaker
     from viewstamp.backup.source import ClusterSource
     from viewstamp.host.clock import RealClock
@@ -137,7 +136,7 @@ def _create(
             store,
             source,
             clock=RealClock(),
-            release=version("viewstamp"),
+            release=RELEASE,
             options=options,
             on_bytes=progress.add,
         )

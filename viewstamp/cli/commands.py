@@ -8,6 +8,7 @@ from typing import Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
+from viewstamp.ids import RELEASE
 from viewstamp.local.find import AUTHORITY, CERTIFICATE, KEY, use_files
 
 __all__ = ["command_tree"]
@@ -90,7 +91,5 @@ def _root(
 ) -> None:
     use_files(authority, certificate, key)
     if version:
-        from importlib.metadata import version as version_of
-
-        print(f"viewstamp {version_of('viewstamp')}")
+        print(f"viewstamp {RELEASE}")
         raise typer.Exit

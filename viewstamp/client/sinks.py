@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from viewstamp.client.batches import Headers, record_size
 from viewstamp.client.checks import as_bytes, as_headers, as_seconds, as_text, as_whole, check_topic
 from viewstamp.client.groups import Groups
@@ -32,6 +30,7 @@ from viewstamp.errors import (
 )
 from viewstamp.ids import GroupId
 from viewstamp.wire.batch import Columns, Kind, build_batch
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.sink_parts import AttemptPart
 from viewstamp.wire.sink_requests import (
     AbortAttempts,

@@ -5,7 +5,6 @@ This module owns the file's syntax and the messages about it; ``model.py`` has t
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -213,6 +212,8 @@ def _find(section: str, name: str, where: str) -> Key:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
+    import difflib  # Imported here, because only a mistake needs it.
+
     found = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {found[0]}?)" if found else ""
 

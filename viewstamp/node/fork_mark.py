@@ -20,12 +20,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from crc32c import crc32c
-
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
+from viewstamp.wire.checksum import crc32c
 
 __all__ = ["FORK_MARK_NAME", "STAGING_NAME", "ForkMark", "ForkPhase", "check_not_forking", "read_fork_mark"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 from viewstamp.consensus.state import RaftOptions
-from viewstamp.ids import GROUP_0, ClusterId, GroupId, NodeId
+from viewstamp.ids import GROUP_0, RELEASE, ClusterId, GroupId, NodeId
 from viewstamp.node.archived import CACHE_BYTES
 from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.log_clock import BOUND_SECONDS
@@ -83,7 +81,7 @@ class NodeOptions:
             "id": self.node,
             "cluster_id": self.cluster,
             "process": self.process,
-            "release": _release(),
+            "release": RELEASE,
             "insecure_network": self.insecure_network,
         }
 
@@ -127,12 +125,3 @@ class NodeOptions:
     def durability(self) -> str:
         """Return the durability that an acknowledgement of this node stands for."""
         return INTERVAL if self.is_interval else SYNCED
-
-
-@cache
-def _release() -> str:
-    """Return the release of viewstamp; "unknown" if it is not installed as a package."""
-    try:
-        return version("viewstamp")
-    except PackageNotFoundError:
-        return "unknown"

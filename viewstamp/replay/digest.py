@@ -21,10 +21,10 @@ from itertools import islice
 from operator import sub
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.errors import FrameError
 from viewstamp.wire.batch import Buffer, Column, Columns
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import offsets_of
 
 __all__ = ["Digest", "TopicDigest", "combine"]

@@ -17,7 +17,6 @@ from itertools import accumulate
 from typing import BinaryIO
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.archive.key_rows import GroupReader, GroupWriter
 from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run
@@ -27,6 +26,7 @@ from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Batch, Columns, build_columns
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import slice_columns
 
 __all__ = ["SimpleKeys", "SimpleRuns"]

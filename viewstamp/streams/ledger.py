@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from crc32c import crc32c
-
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.streams.order import Order, decode_released
@@ -22,6 +20,7 @@ from viewstamp.streams.spread_commits import SpreadCommits
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.sink_parts import decode_commit_parts
 from viewstamp.wire.staged import decode_commit, decode_fields, decode_optional, entries_of
 

@@ -7,8 +7,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import cast
 
-from crc32c import crc32c
-
 from viewstamp.actors.replicated import ActorHost, ReplicatedActor
 from viewstamp.actors.replicated.cut import read_pieces
 from viewstamp.actors.replicated.host import RESULT_BYTES_MAX as CALL_RESULT_BYTES_MAX
@@ -46,6 +44,7 @@ from viewstamp.streams.sessions import decode_expiry
 from viewstamp.streams.state import State
 from viewstamp.wire.access import owner_of
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.commands import Command
 from viewstamp.wire.resharding import PackedInstance
 from viewstamp.wire.staged import decode_commit, decode_fields

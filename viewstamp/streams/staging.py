@@ -13,12 +13,11 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from crc32c import crc32c
-
 from viewstamp.errors import FencedError, RequestError, StagingError
 from viewstamp.ids import Index
 from viewstamp.node.sink_part_queries import GroupPart
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.sink_parts import attempt_of, decode_begin_part, is_part, part_name
 from viewstamp.wire.staged import ENTRY_SIZE, CommitRequest, decode_fields, decode_optional, pack_entry
 

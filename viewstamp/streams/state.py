@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from crc32c import crc32c
-
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
 from viewstamp.ids import Index, Position, RunId, Stream, TopicId
 from viewstamp.node.archive_queries import (
@@ -88,6 +86,7 @@ from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.ordering import StreamReport
 from viewstamp.wire.staged import CommitRequest, entries_of
 

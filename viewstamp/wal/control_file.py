@@ -35,13 +35,13 @@ import struct
 from typing import Any
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError, StorageError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
 from viewstamp.value_class import value_class
 from viewstamp.wal.format import NO_LOG_ID
+from viewstamp.wire.checksum import crc32c
 
 __all__ = ["CONTROL_NAMES", "ControlFile", "ControlState", "decode_copy", "is_control_lost", "read_control_state"]
 

@@ -7,12 +7,11 @@ import struct
 from collections.abc import Sequence
 from enum import Enum
 
-from crc32c import crc32c
-
 from viewstamp.enums import fast_members
 from viewstamp.errors import ConfigError, FrameError
 from viewstamp.value_class import value_class
 from viewstamp.wire.batch import Batch, Buffer, pad
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "FORMAT_VERSION",

@@ -10,12 +10,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from viewstamp.errors import FrameError
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
 from viewstamp.wal.format import NO_LOG_ID, GroupHeader, SegmentHeader, parse_segment_name, replaced_name, segment_name
+from viewstamp.wire.checksum import crc32c
 
 __all__ = ["MARK_NAME", "Mark", "carry_out", "place_mark", "read_mark"]
 

@@ -1,6 +1,7 @@
 """Bytes on connections and on disk. Pure: no sockets, files or clocks.
 
 - ``batch``: the record batch, the unit of everything
+- ``checksum``: CRC-32C
 - ``columns``: columns of batches, cut and joined
 - ``archiving``: the records about runs of archived records
 - ``keying``: the records about runs of keyed topics

@@ -49,11 +49,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.enums import fast_members
 from viewstamp.errors import FrameError
 from viewstamp.ids import Index, Position, Sequence, SessionId, Term, TopicId
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "FORMAT_VERSION",

@@ -26,12 +26,12 @@ from mmap import MAP_PRIVATE, mmap
 from typing import Any, NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.enums import fast_members
 from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "FRAME_BYTES_MAX",

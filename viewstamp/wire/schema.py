@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from types import SimpleNamespace, UnionType
 from typing import (
     Annotated,
@@ -132,6 +132,8 @@ def request(
         # Of the class alone: to evaluate the annotations of RequestBody for each row would take half of the import.
         own = SimpleNamespace(__annotations__=cls.__annotations__)
         hints = get_type_hints(own, vars(sys.modules[cls.__module__]), include_extras=True)
+        # Not from dataclasses.fields(), for which each row would have to be compiled at the start of a process.
+        defaults = {name: vars(cls).get(name, MISSING) for name in cls.__annotations__}
         made: Any = value_class(cls)
         assert kind not in REQUESTS, f"{kind.name} has a row already"
         REQUESTS[kind] = made
@@ -139,7 +141,7 @@ def request(
         made.needs = needs
         made.payload = payload
         made.record = record
-        made.fields = tuple(_field_of(field.name, hints[field.name], field.default) for field in fields(made))
+        made.fields = tuple(_field_of(name, hints[name], default) for name, default in defaults.items())
         made.sent = tuple((field.name, field.default) for field in made.fields)
         made.bare = made() if all(field.default is not MISSING for field in made.fields) else None
         return cast("type[RequestT]", made)

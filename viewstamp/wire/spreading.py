@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "SLOTS",

@@ -11,8 +11,6 @@ from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
-from crc32c import crc32c
-
 from viewstamp.actors.replicated.actor import Moment, ReplicatedActor
 from viewstamp.actors.replicated.changes import CHANGES_BYTES_MAX, Change, Changes, describe_command
 from viewstamp.actors.replicated.cut import FORMAT, ActorCut, read_pieces
@@ -29,6 +27,7 @@ from viewstamp.actors.replicated.hosted import MACHINE_FAILURES, Hosted, Instanc
 from viewstamp.errors import CommandError, CorruptionError, OutdatedCodeError, RequestError, UnknownActorError
 from viewstamp.ids import GROUP_0, GroupId
 from viewstamp.wire.batch import HEADER_SIZE, Batch
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.commands import (
     NO_RESULT,
     Command,

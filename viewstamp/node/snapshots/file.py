@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgpack
-from crc32c import crc32c
 
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.host.interfaces import AsyncFile, Buffer, File
 from viewstamp.ids import GroupId, Index, Term
 from viewstamp.value_class import value_class
 from viewstamp.wire.brief_repr import brief_repr
+from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "FORMAT_VERSION",
