@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.signals import restore_interrupt
 from tests.steady import SteadyLoop
@@ -48,6 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     restore_interrupt()
+    # A busy machine must not fail a property: no time limit for an example, nor for making one.
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
     # The plugin for users makes pytest rewrite the assertions of the whole product, which takes each worker 8 s.
     config.pluginmanager.rewrite_hook._must_rewrite.discard("viewstamp")
     if os.environ.get("VIEWSTAMP_SOAK") and config.getoption("timeout", None) is None:
