@@ -27,9 +27,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
 from viewstamp.archive.row_columns import Stray, arrow_type, row_arrays
+from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.row_schema import RowField, RowSchema, is_wider
 
 __all__ = [
