@@ -356,3 +356,29 @@ def test_the_rule_about_hooks_finds_them() -> None:
         "line 2: replica.on_change",
         "line 3: self._peers.on_connected",
     ]
+
+
+def ends_asked(module: ast.Module) -> Iterator[str]:
+    """Yield queries about the ends of streams."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "StreamReportsQuery":
+            yield f"line {node.lineno}: StreamReportsQuery"
+
+
+def test_the_ends_that_a_node_reports_are_cut_in_one_place() -> None:
+    """``SinkParts.reports`` ends a report before a part of a batch that is not visible: else ORDER shows it alone."""
+    homes = {
+        "node/sink_parts.py": "cuts them",
+        "node/stream_topics.py": "looks at the ends of the maps only",
+    }
+
+    def rule(path: Path) -> Iterator[str]:
+        if place(path).startswith("node/") and place(path) not in homes:
+            yield from ends_asked(tree(path))
+
+    assert offenders(MODULES, rule) == []
+
+
+def test_the_rule_about_ends_finds_them() -> None:
+    source = "reports = machine.query(StreamReportsQuery(group))\nqueries: list[StreamReportsQuery] = []\n"
+    assert list(ends_asked(ast.parse(source))) == ["line 1: StreamReportsQuery"]
