@@ -318,8 +318,7 @@ def decode_order(batch: Batch) -> list[StreamReport]:
 
 def decode_released(batch: Batch) -> list[int]:
     """Return the commits that an ORDER releases (``spread_commits.py``). Raises RequestError."""
-    (fields,) = batch.values()
-    if b"commits" not in bytes(fields):  # Most name none.
+    if b"commits" not in batch.values()[0]:  # Most name none.
         return []
     (commits,) = decode_fields(batch, commits=list)
     if not all(type(each) is int and 0 < each < _NUMBER_MAX for each in commits) or commits != sorted(set(commits)):
