@@ -159,7 +159,10 @@ async def test_a_decided_batch_becomes_visible_after_a_restart_of_all_nodes(tmp_
         part = await sealed(sink, 0, *rows(0))
         committing = asyncio.ensure_future(sink.commit(0, [part]))
         await wait_for(
-            lambda: any(node.machine.query(HasPartsCommitsQuery()) for node in group.nodes.values()), group.journal.tail
+            lambda: (
+                committing.done() or any(node.machine.query(HasPartsCommitsQuery()) for node in group.nodes.values())
+            ),
+            group.journal.tail,
         )
         for name in tuple(group.nodes):
             await group.stop(name)
