@@ -1,4 +1,4 @@
-"""The archive of real processes: a node or its archive process is killed while it writes, at every step."""
+"""The archive of real processes: its process is killed while it writes. ``test_archive_kills.py`` kills the node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.processes import PATIENCE_SECONDS, Processes, running
 from viewstamp.client import Client
 from viewstamp.errors import ViewstampError
-from viewstamp.local.process import command_line, start_mark
+from viewstamp.local.process import command_line
 
 pytestmark = [pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed"), pytest.mark.slow]
 
@@ -49,10 +49,9 @@ def has_process(objects: Path) -> bool:
     return any(_arguments(int(pid)) for pid in os.listdir("/proc") if pid.isdigit())
 
 
-@pytest.mark.parametrize("is_node", [True, False], ids=["node", "process"])
 @pytest.mark.parametrize("moment", [has_process, name_is_reserved, is_being_written, is_written])
-async def test_a_kill_at_any_step_leaves_no_damage_and_the_archive_goes_on(
-    tmp_path: Path, moment: Callable[[Path], bool], is_node: bool
+async def test_a_kill_of_the_archive_process_leaves_no_damage_and_the_archive_goes_on(
+    tmp_path: Path, moment: Callable[[Path], bool]
 ) -> None:
     objects = tmp_path / "objects"
     settings = {"archive.directory": str(objects)}
@@ -66,15 +65,9 @@ async def test_a_kill_at_any_step_leaves_no_damage_and_the_archive_goes_on(
         node = cluster.node("n1").pid()
         assert node is not None
         children = archive_processes(node)
-        marks = {pid: start_mark(pid) for pid in children}
-        if is_node:
-            await cluster.kill("n1")
-            await asyncio.to_thread(_wait, lambda: all(start_mark(pid) != mark for pid, mark in marks.items()))
-            await cluster.run("n1")
-        else:
-            for pid in children:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with suppress(ViewstampError):
             await job
         await _check(cluster, client, objects)
