@@ -2,8 +2,9 @@
 
 Records of 100 bytes with random keys, each of its own, are dumped by 10,000, and merged by the policy of
 ``streams/key_plan.py``, without a node. The figures after each doubling: how often each record was written again by
-merges; the most runs until then; the time of a get of a random key with a warm cache of descriptions, and the groups
-that it reads.
+merges; the most runs until then; the median time of a get of a random key with a warm cache of descriptions and none of
+groups, and the groups that it reads; the median time in which pyarrow reads the same groups of rows of an open file,
+with its checksums and without one of ours, and does not make Python objects of them.
 
 Expected: rewrites and runs grow by a constant when the records grow by a factor, because a merge raises four runs by
 one level; and a get reads about one group, because the filters keep it from the other runs.
@@ -16,9 +17,13 @@ import random
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
+
+from pyarrow import parquet
 
 from benchmarks.report import print_json, print_table
 from viewstamp.archive.key_store import KeyObjects
+from viewstamp.archive.run_file import run_name
 from viewstamp.archive.store import DirectoryObjects
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
@@ -99,15 +104,25 @@ def measure(path: Path, doublings: int) -> list[dict[str, float]]:
             wanted = [keys._reader(entropy.choice(some))._starts[0] for _ in range(_GETS)]
             for key in wanted:
                 keys.lookup(some, key)
-            began = time.perf_counter()
-            found = [keys.lookup(some, key) for key in wanted]
+            found, gets, bare = [], [], []
+            files = {run.id: parquet.ParquetFile(path / run_name(ClusterId("c1"), run.id)) for run in some}
+            for key in wanted:
+                keys._groups.clear()
+                began = time.perf_counter()
+                found.append(keys.lookup(some, key))
+                gets.append(time.perf_counter() - began)
+                [(number, _, at)] = keys._groups
+                began = time.perf_counter()
+                files[RunId(number)].read_row_group(at)
+                bare.append(time.perf_counter() - began)
             rows.append(
                 {
                     "records": dumps * _DUMP,
                     "rewrites": round(rewritten / (dumps * _DUMP), 2),
                     "runs": runs_max,
                     "us_a_record": round(seconds * 1e6 / (dumps * _DUMP), 1),
-                    "us_a_get": round((time.perf_counter() - began) * 1e6 / _GETS),
+                    "us_a_get": round(median(gets) * 1e6),
+                    "us_arrow_group": round(median(bare) * 1e6),
                     "groups_a_get": round(sum(each.groups for each in found) / _GETS, 2),
                 }
             )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.archive import key_rows, key_store
 from viewstamp.archive.key_rows import KeyFilter
-from viewstamp.ids import Position, RunId
+from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import keyed_reads
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.keyed_archivist import KeyArchivist, WrittenKeys
@@ -17,9 +17,10 @@ from viewstamp.node.keyed_queries import KeyedView
 from viewstamp.node.keyed_reads import KeyedReads
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.node.keyed_table import KeyTable
-from viewstamp.streams.key_runs import KeyCatalogue, KeyedTopic
+from viewstamp.streams import key_runs
+from viewstamp.streams.key_runs import KeyCatalogue, KeyedTopic, KeyRule, KeyRun
 from viewstamp.streams.topic import Topic
-from viewstamp.wire.batch import Kind
+from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["KEYED_MUTANTS"]
 
@@ -132,6 +133,60 @@ def page_without_its_end() -> AbstractContextManager[None]:
     return patched(keyed_reads, overlay=overlay)
 
 
+def without(rule: KeyRule) -> Callable[[], AbstractContextManager[None]]:
+    """Accept what one rule forbids."""
+    original: Any = key_runs._refuse
+
+    def refuse(found: KeyRule, why: str, *remedy: str) -> None:
+        if found is not rule:
+            original(found, why, *remedy)
+
+    return lambda: patched(key_runs, _refuse=refuse)
+
+
+def reuse_ids() -> AbstractContextManager[None]:
+    original = KeyCatalogue._check_prepare
+
+    def check_prepare(self: KeyCatalogue, batch: Batch, topics: Mapping[TopicId, Topic]) -> KeyRun:
+        return original(self, batch, topics)._replace(id=RunId(max(self.runs, default=0) + 1))
+
+    return patched(KeyCatalogue, _check_prepare=check_prepare)
+
+
+def snapshot_without_keys() -> AbstractContextManager[None]:
+    """A snapshot has the views without their runs."""
+
+    def image(self: KeyCatalogue) -> list[object]:
+        return [[[each.topic, each.first, each.first, [[b"", []]]] for each in self.topics.values()], []]
+
+    return patched(KeyCatalogue, image=image)
+
+
+def ahead_of_topics() -> AbstractContextManager[None]:
+    return patched(KeyCatalogue, check_topics=lambda self, topics: None)
+
+
+def keys_are_orphans() -> AbstractContextManager[None]:
+    return patched(KeyCatalogue, orphans=lambda self, ids: list(ids))
+
+
+def fork_owns_keys() -> AbstractContextManager[None]:
+    """A new cluster goes on with the runs of the old one, and removes them after its merges."""
+    return patched(KeyCatalogue, fork=lambda self, topics: None)
+
+
+def fork_loses_keys() -> AbstractContextManager[None]:
+    """The view of a new cluster begins with what the topic keeps, without keys that only runs had."""
+
+    def fork(self: KeyCatalogue, topics: Mapping[TopicId, Topic]) -> None:
+        self.topics = {
+            each.topic: each._replace(end=each.first, ranges=(key_runs.KeyRange(b""),)) for each in self.topics.values()
+        }
+        self.runs = {}
+
+    return patched(KeyCatalogue, fork=fork)
+
+
 KEYED_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -148,6 +203,31 @@ KEYED_MUTANTS = {
         Mutant("keys-filter-gap", "a filter lacks keys", filter_without_a_key, rule="§5a"),
         Mutant("keys-read-every-run", "a get reads every run", read_every_run, rule="§10"),
         Mutant("keys-page-unbounded", "a page of a scan has keys of the next one", page_without_its_end, rule="§5a"),
+        Mutant("keys-id-reused", "a run of keys gets the id of an earlier one", reuse_ids, rule="B4 1"),
+        Mutant("keys-in-no-snapshot", "a snapshot has no runs of keys", snapshot_without_keys, rule="B4 5"),
+        Mutant(
+            "keys-two-at-once",
+            "two leaders prepare runs of the same keys",
+            without(KeyRule.PREPARED_TWICE),
+            rule="B4 6",
+        ),
+        Mutant(
+            "keys-commit-after-drop",
+            "a deposed leader commits a run of keys whose file is being removed",
+            without(KeyRule.COMMIT_AFTER_DROP),
+            rule="B4 7",
+        ),
+        Mutant(
+            "keys-wrong-content",
+            "a run of keys is committed with other contents",
+            without(KeyRule.WRONG_CONTENT),
+            rule="B4 8",
+        ),
+        Mutant("keys-behind-a-gap", "a dump begins behind a gap", without(KeyRule.GAP), rule="B4 9"),
+        Mutant("keys-ahead-of-topics", "a view has records that its topic lacks", ahead_of_topics, rule="B4 10"),
+        Mutant("keys-are-orphans", "the file of a run of keys is an orphan", keys_are_orphans, rule="B4 11"),
+        Mutant("keys-fork-owns", "a new cluster removes runs of keys of the old one", fork_owns_keys, rule="B4 11"),
+        Mutant("keys-fork-loses", "the view of a new cluster lacks keys", fork_loses_keys, rule="B4 11"),
     )
 }
 """The mutants by name."""

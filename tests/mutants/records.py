@@ -1932,6 +1932,42 @@ RECORDS: tuple[Record, ...] = (
     ),
     Record("keys-page-unbounded", Case("tests/node/test_keyed.py::test_scans_of_many_pages_have_each_key_once")),
     Record(
+        "keys-id-reused",
+        Case(
+            "tests/streams/test_keyed.py::test_the_id_of_a_run_of_keys_is_the_index_of_its_prepare_and_is_not_used_again"
+        ),
+    ),
+    Record(
+        "keys-in-no-snapshot",
+        Case("tests/streams/test_keyed.py::test_a_snapshot_has_the_views_of_its_index_while_later_records_are_applied"),
+    ),
+    Record(
+        "keys-two-at-once",
+        Case("tests/streams/test_keyed.py::test_two_runs_of_keys_of_the_same_positions_are_told_apart"),
+    ),
+    Record(
+        "keys-commit-after-drop",
+        Case("tests/streams/test_keyed.py::test_two_runs_of_keys_of_the_same_positions_are_told_apart"),
+    ),
+    Record("keys-wrong-content", Case("tests/streams/test_keyed.py::test_each_rule_refuses_by_its_name")),
+    Record(
+        "keys-behind-a-gap",
+        Case("tests/streams/test_keyed.py::test_a_record_of_keys_that_was_lost_is_missed_by_the_next_one"),
+    ),
+    Record(
+        "keys-ahead-of-topics",
+        Case("tests/streams/test_keyed.py::test_views_that_are_ahead_of_their_topics_are_damage"),
+    ),
+    Record("keys-are-orphans", Case("tests/streams/test_keyed.py::test_objects_of_both_sorts_of_runs_are_no_orphans")),
+    Record(
+        "keys-fork-owns",
+        Case("tests/streams/test_keyed.py::test_a_fork_begins_a_view_again_if_the_topic_keeps_all_its_records"),
+    ),
+    Record(
+        "keys-fork-loses",
+        Case("tests/streams/test_keyed.py::test_a_fork_begins_a_view_again_if_the_topic_keeps_all_its_records"),
+    ),
+    Record(
         "reshard-loses-an-instance",
         Case("tests/fork/test_reshard.py::test_a_cluster_without_groups_spreads_the_actors_that_are_named"),
     ),

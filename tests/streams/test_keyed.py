@@ -203,11 +203,78 @@ def test_a_snapshot_has_the_views_and_a_damaged_one_is_refused() -> None:
             KeyCatalogue.from_image([topics, runs])
 
 
-def test_a_fork_has_no_view() -> None:
+@pytest.mark.parametrize("trimmed", [0, 6])
+def test_a_fork_begins_a_view_again_if_the_topic_keeps_all_its_records(trimmed: int) -> None:
+    log = Keyed()
+    run = log.committed(1, 11)
+    log.committed(1, 11, b"", splits=(b"g",))
+    if trimmed:
+        log.run(trim_topic("prices", trimmed))
+    log.run(command(Kind.FORK, **{"from": "c1", "end": log.next_index}))
+    assert log.states() == {}, "the runs are those of the other cluster"
+    log.refused(encode_forget_keys(RunId(run)), KeyRule.UNKNOWN_RUN)
+    if trimmed:
+        assert not log.keys.is_used
+        return
+    assert (log.view.first, log.view.dumped_end, log.slices()) == (1, 1, [(b"", [])])
+    log.committed(1, 21)
+    assert log.view.dumped_end == 21
+
+
+def test_the_id_of_a_run_of_keys_is_the_index_of_its_prepare_and_is_not_used_again() -> None:
+    log = Keyed()
+    ids = []
+    for _ in range(3):
+        index = log.next_index
+        ids.append(log.prepared(1, 11))
+        assert ids[-1] == index
+        log.entered(encode_drop_keys(RunId(ids[-1])))
+        log.entered(encode_forget_keys(RunId(ids[-1])))
+    assert len(set(ids)) == 3
+
+
+def test_the_catalogue_of_keys_is_as_large_as_the_runs_that_live() -> None:
+    log = Keyed()
+    for round_number in range(20):
+        first = 1 + 4 * round_number
+        for at in range(4):
+            log.committed(first + at, first + at + 1)
+        log.committed(1, first + 4, b"")
+        for run in log.machine.query(UnneededKeysQuery())["prices"]:
+            log.entered(encode_forget_keys(run.id))
+        assert list(log.states().values()) == ["COMMITTED"]
+    assert len(msgpack.packb(log.keys.image())) < 200
+
+
+def test_a_snapshot_has_the_views_of_its_index_while_later_records_are_applied() -> None:
     log = Keyed()
     log.committed(1, 11)
-    log.run(command(Kind.FORK, **{"from": "c1", "end": log.next_index}))
-    assert not log.keys.is_used
+    before, snapshot = log.view, log.machine.begin_snapshot()
+    log.committed(11, 21)
+    log.committed(1, 21, b"", splits=(b"g",))
+    copy = Streams()
+    copy.adopt(copy.prepare(list(pieces(snapshot))))
+    assert copy.query(KeyedViewQuery("prices")) == before
+
+
+def test_two_runs_of_keys_of_the_same_positions_are_told_apart() -> None:
+    log = Keyed()
+    first = log.prepared(1, 11)
+    log.refused(encode_prepare_keys(TOPIC, Position(1), Position(11)), KeyRule.PREPARED_TWICE)
+    log.entered(encode_drop_keys(RunId(first)))
+    second = log.committed(1, 11)
+    log.refused(commit(first), KeyRule.COMMIT_AFTER_DROP)
+    assert (log.states()[first], log.states()[second]) == ("DROPPED", "COMMITTED")
+
+
+def test_a_record_of_keys_that_was_lost_is_missed_by_the_next_one() -> None:
+    log = Keyed()
+    log.refused(commit(log.next_index - 1), KeyRule.UNKNOWN_RUN)  # The PREPARE_KEYS was lost.
+    run = log.prepared(1, 11)
+    log.refused(encode_forget_keys(RunId(run)), KeyRule.FORGET_BEFORE_DROP)  # The DROP_KEYS was lost.
+    log.refused(encode_prepare_keys(TOPIC, Position(11), Position(21)), KeyRule.PREPARED_TWICE)  # The COMMIT_KEYS was.
+    log.entered(commit(run))
+    log.refused(encode_prepare_keys(TOPIC, Position(12), Position(21)), KeyRule.GAP)  # That of the run before was.
 
 
 def test_any_order_of_records_keeps_the_slices_whole() -> None:
@@ -278,6 +345,19 @@ def test_a_dump_is_due_when_there_is_enough_of_it_or_the_log_is_full() -> None:
         log.committed(first, first + 10)
     [merge] = log.machine.query(DueKeysQuery(0, 1 << 30, is_pressed=False))
     assert (merge.first, merge.end, merge.merged) == (1, 41, b"")
+
+
+def test_views_that_are_ahead_of_their_topics_are_damage() -> None:
+    log, longer = Keyed(), Keyed()
+    longer.append(TOPIC, longer.session(), 1, count=100)
+    for each in (log, longer):
+        each.committed(1, 11)
+    longer.committed(11, 151)
+    first, *others = (bytes(piece) for piece in pieces(log.machine.begin_snapshot()))
+    name, header = msgpack.unpackb(first)
+    ahead = [longer.keys.image() if each == log.keys.image() else each for each in header]
+    with pytest.raises(CorruptionError, match="dumped up to 150, which it has not reached"):
+        log.machine.prepare([msgpack.packb([name, ahead]), *others])
 
 
 def test_a_damaged_state_names_what_is_wrong() -> None:

@@ -96,7 +96,7 @@ class _Reader:
                 (column.cast(self._arrow.int64()) if column.type not in (self._arrow.binary(),) else column).to_pylist()
                 for column in table.columns
             ]
-        return [KeyRow(*row) for row in zip(*columns, strict=True)]
+        return list(map(KeyRow._make, zip(*columns, strict=True)))
 
 
 def _schema(arrow: Any) -> Any:

@@ -319,7 +319,7 @@ def _ranked(rank: int, rows: Iterable[KeyRow]) -> Iterator[tuple[bytes, int, Key
 
 
 def _pack(rows: Sequence[KeyRow]) -> bytes:
-    return b"".join(map(msgpack.packb, rows))
+    return b"".join(map(msgpack.Packer().pack, rows))  # packb() would create a packer for each row.
 
 
 def _text(data: bytes) -> str:

@@ -285,9 +285,15 @@ class KeyCatalogue:
             if run.state is RunState.COMMITTED and run.id not in used:
                 self.runs[run.id] = run._replace(state=RunState.DROPPED)
 
-    def fork(self) -> None:
-        """Continue as another cluster: all views end, because the objects are those of the other cluster."""
-        self.topics, self.runs = {}, {}
+    def fork(self, topics: Mapping[TopicId, Topic]) -> None:
+        """Continue as another cluster, which has no runs, because the objects are those of the other cluster.
+
+        A view begins again if its topic keeps all records that the view has. Otherwise it ends, because a get would not
+        find keys that it found in the other cluster.
+        """
+        whole = [each for each in self.topics.values() if topics[each.topic].first_position <= each.first]
+        self.topics = {each.topic: each._replace(end=each.first, ranges=(KeyRange(b""),)) for each in whole}
+        self.runs = {}
 
     def _check_prepare(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> KeyRun:
         number, first, end = decode_known(batch, _FIELDS, topic=int, first=int, end=int)

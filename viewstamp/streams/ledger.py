@@ -313,7 +313,7 @@ class Ledger:
             self.state.order, self.state.commits = Order(), SpreadCommits()
             self.state.placements, self.state.spread = Placements(), SpreadTopics()
             self.state.spread_actors = SpreadActors()
-        self.state.keys.fork()
+        self.state.keys.fork(self.state.topics)
         # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
         begin = decode_optional(batch, "begin", 1)
         self.state.runs.fork(source.partition(",")[0], self.state.log_time, log_begin=begin)
