@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from viewstamp.actors.replicated import ReplicatedActor, command, query
-from viewstamp.backup.create import BackupOptions, BackupTaker
+from viewstamp.backup.create import BackupTaker
 from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.options import BackupOptions
 from viewstamp.backup.source import BackupSource, ClusterSource
 from viewstamp.backup.store import BackupStore, DirectoryStore
 from viewstamp.client import Client

@@ -11,8 +11,8 @@ from tests.backup.cases import FAST, SMALL, back_up, cluster_of, fill, store_in
 from tests.processes import eventually, leader_of
 from tests.replay import members
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.create import BackupOptions
 from viewstamp.backup.files_source import FilesSource
+from viewstamp.backup.options import BackupOptions
 from viewstamp.backup.verify import BackupReader
 from viewstamp.consensus.membership import Membership
 from viewstamp.errors import CorruptionError, DirectoryInUseError, UnavailableError, WrongClusterError

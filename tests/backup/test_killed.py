@@ -130,3 +130,60 @@ def test_a_drill_is_one_command(cluster: Path, tmp_path: Path, capfd: pytest.Cap
         == []
     )
     assert os.path.isdir(cluster)
+
+
+def test_a_stopped_cluster_with_groups_is_restored_with_its_records_at_the_same_positions(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The backup is killed, repeated, verified by a drill, and restored for another number of nodes."""
+    old, target, new = tmp_path / "old", tmp_path / "target", tmp_path / "new"
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"".join(b"%05d" % number + b"x" * 994 + b"\n" for number in range(3000)))
+
+    def shown(directory: Path, last: int) -> list[tuple[object, ...]]:
+        """Read the topic, as soon as it has records up to a position."""
+        deadline = time.monotonic() + 120
+        while True:
+            capfd.readouterr()
+            assert main.run(["read", "orders", "--dir", str(directory), "--output", "json"]) == 0
+            records = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+            if len(records) >= last or time.monotonic() > deadline:
+                assert [each["position"] for each in records] == list(range(1, last + 1))
+                return [
+                    tuple(each[key] for key in ("position", "stream", "stream_position", "value")) for each in records
+                ]
+
+    with none_left(old):
+        for command in (
+            ["cluster", "start"],
+            ["group", "place", "s1"],
+            ["group", "place", "s2"],
+            ["topic", "create", "orders", "--streams", "3"],
+            ["append", "orders", str(lines)],
+        ):
+            assert main.run([*command, "--dir", str(old)]) == 0
+        before = shown(old, 3000)
+        refused = run(capfd, "backup", "create", str(target), "--dir", str(old), code=5)
+        assert "a backup would lack their records" in refused["message"]
+        assert main.run(["cluster", "stop", "--dir", str(old)]) == 0
+    create = (
+        "backup",
+        "create",
+        str(target),
+        *(part for name in ("n1", "n2", "n3") for part in ("--from", str(old / name))),
+    )
+    process = start(*create, "--rate", "1MB")
+    assert kill_when(process, lambda: count(target, "log/*.batches") >= 1)
+    assert run(capfd, "backup", "list", str(target))["backups"] == []
+    found = run(capfd, *create, "--rate", "1GB")
+    assert len(found["groups"]) == 2
+    drilled = run(capfd, "backup", "verify", str(target), "--start")["drill"]
+    assert (drilled["differences"], drilled["records"]) == ([], {"orders": 3000})
+    cut = run(capfd, "backup", "restore", str(target), "--dir", str(new), "--until", "9", code=5)
+    assert "cuts group 0 only" in cut["message"]
+    assert run(capfd, "backup", "restore", str(target), "--dir", str(new), "--nodes", "2")["old"] == found["cluster"]
+    with none_left(new):
+        assert main.run(["cluster", "start", "--dir", str(new)]) == 0
+        assert shown(new, 3000) == before
+        assert main.run(["append", "orders", str(lines), "--dir", str(new)]) == 0
+        assert shown(new, 6000)[:3000] == before

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.backup import prune as pruning
 from viewstamp.backup import restore
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.create import BackupTaker
-from viewstamp.backup.manifest import Manifest, manifest_name
+from viewstamp.backup.log_copier import LogCopier
+from viewstamp.backup.manifest import LogCopy, Manifest, manifest_name
 from viewstamp.backup.objects import LogPiece, StoredObject
 from viewstamp.backup.source import ClusterSource, LogPoint
 from viewstamp.backup.store import BackupStore, DirectoryStore
 from viewstamp.backup.verify import BackupReader
-from viewstamp.node import group
-from viewstamp.wire.batch import Batch
+from viewstamp.node import copying, group
+from viewstamp.streams import joint_cut
+from viewstamp.wire.batch import Batch, Kind
 
 __all__ = ["BACKUP_MUTANTS"]
 
@@ -32,14 +35,14 @@ def backup_of_a_late_member() -> AbstractContextManager[None]:
 
 def backup_joins_blindly() -> AbstractContextManager[None]:
     """The last piece in the target is not compared with the source's term history."""
-    original = BackupTaker._check_joins
+    original = LogCopier._check_joins
 
-    def check(self: BackupTaker, point: LogPoint) -> None:
+    def check(self: LogCopier, point: LogPoint) -> None:
         if self._pieces and self._pieces[-1].end <= point.end:
             return
         original(self, point)
 
-    return patched(BackupTaker, _check_joins=check)
+    return patched(LogCopier, _check_joins=check)
 
 
 def backup_names_first() -> AbstractContextManager[None]:
@@ -106,6 +109,71 @@ def backup_verifies_pieces_alone() -> AbstractContextManager[None]:
     return patched(BackupReader, read_piece=read_piece)
 
 
+def backup_groups_in_the_old_format() -> AbstractContextManager[None]:
+    """A release before reads the manifest, and restores group 0 alone."""
+    original = Manifest.encode
+
+    def encode(self: Manifest) -> bytes:
+        return original(replace(self, groups=()))
+
+    return patched(Manifest, encode=encode)
+
+
+def backup_shows_founders() -> AbstractContextManager[None]:
+    def without(data: bytes, incarnations: Iterable[str]) -> bytes:
+        return data
+
+    return patched(copying, _without=without)
+
+
+def backup_equal_founders() -> AbstractContextManager[None]:
+    """The founders of a group get the same zeros, and the state refuses the second one."""
+
+    def digest(incarnation: bytes) -> bytes:
+        return b"0" * len(incarnation)
+
+    return patched(copying, _digest=digest)
+
+
+def restore_group_0_alone() -> AbstractContextManager[None]:
+    original = restore.BackupChoice.logs.fget
+    assert original is not None
+
+    def logs(self: restore.BackupChoice) -> Sequence[LogCopy]:
+        found: Sequence[LogCopy] = original(self)
+        return found[:1]
+
+    return patched(restore.BackupChoice, logs=property(logs))
+
+
+def backup_cuts_nothing() -> AbstractContextManager[None]:
+    """The logs of groups are taken to their ends, with positions that the order of the backup gives again."""
+
+    def is_above(batch: Batch, version: int) -> bool:
+        return False
+
+    return everywhere(joint_cut.is_above, is_above)
+
+
+def backup_cuts_at_the_version() -> AbstractContextManager[None]:
+    """A CONTEXT of the version of the order is left out, although group 0 may have forgotten its runs."""
+    original = joint_cut.is_above
+
+    def is_above(batch: Batch, version: int) -> bool:
+        return original(batch, version - 1)
+
+    return everywhere(joint_cut.is_above, is_above)
+
+
+def backup_cuts_at_any_context() -> AbstractContextManager[None]:
+    """Records are left out that the order names."""
+
+    def is_above(batch: Batch, version: int) -> bool:
+        return batch.kind is Kind.CONTEXT
+
+    return everywhere(joint_cut.is_above, is_above)
+
+
 BACKUP_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -156,6 +224,48 @@ BACKUP_MUTANTS = {
             "a damaged piece of the log counts as an empty one",
             backup_verifies_pieces_alone,
             rule="backup",
+        ),
+        Mutant(
+            "backup-groups-in-the-old-format",
+            "a release before restores group 0 of a backup with groups alone",
+            backup_groups_in_the_old_format,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-shows-founders",
+            "the records of group 0 leave a node with the incarnations of the founders of groups",
+            backup_shows_founders,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-equal-founders",
+            "all founders of a group have the same incarnation in a backup, so the group is not established",
+            backup_equal_founders,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "restore-group-0-alone",
+            "a restore leaves the other groups out",
+            restore_group_0_alone,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-cuts-nothing",
+            "the log of a group is not cut at the order of the backup",
+            backup_cuts_nothing,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-cuts-at-the-version",
+            "the log of a group is cut below runs that group 0 has forgotten",
+            backup_cuts_at_the_version,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-cuts-at-any-context",
+            "the log of a group is cut at its first CONTEXT",
+            backup_cuts_at_any_context,
+            rule="backup of groups",
         ),
     )
 }

@@ -1197,6 +1197,33 @@ RECORDS: tuple[Record, ...] = (
         "backup-verifies-nothing",
         Case("tests/backup/test_damage.py::test_a_damaged_object_is_named_and_a_full_backup_does_without_it"),
     ),
+    Record(
+        "backup-groups-in-the-old-format",
+        Case(
+            "tests/backup/test_groups.py::test_a_release_before_refuses_the_manifest_and_those_without_groups_keep_the_old_format"
+        ),
+    ),
+    Record("backup-shows-founders", Case("tests/backup/test_groups.py::test_no_incarnation_of_a_group_is_in_a_backup")),
+    Record(
+        "backup-equal-founders",
+        Case("tests/backup/test_groups.py::test_all_groups_of_stopped_nodes_are_restored_with_one_order"),
+    ),
+    Record(
+        "restore-group-0-alone",
+        Case("tests/backup/test_groups.py::test_all_groups_of_stopped_nodes_are_restored_with_one_order"),
+    ),
+    Record(
+        "backup-cuts-nothing",
+        Case("tests/streams/test_joint_cut.py::test_the_cut_of_a_backup_at_any_moment_contradicts_nothing"),
+    ),
+    Record(
+        "backup-cuts-at-the-version",
+        Case("tests/streams/test_joint_cut.py::test_the_cut_of_a_backup_at_any_moment_contradicts_nothing"),
+    ),
+    Record(
+        "backup-cuts-at-any-context",
+        Case("tests/streams/test_joint_cut.py::test_the_cut_of_a_backup_at_any_moment_contradicts_nothing"),
+    ),
     Record("peer-without-a-name", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
     Record("client-as-peer", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
     Record("member-as-another", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),

@@ -17,10 +17,11 @@ import pytest
 
 from tests.sim.swarms import whole_and_short_logs
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.create import BackupOptions, BackupTaker
+from viewstamp.backup.create import BackupTaker
 from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.options import BackupOptions
 from viewstamp.backup.prune import prune
-from viewstamp.backup.restore import choose, write_directory
+from viewstamp.backup.restore import choose, write_directories
 from viewstamp.backup.source import ClusterSource
 from viewstamp.backup.store import DirectoryStore
 from viewstamp.backup.verify import BackupReader
@@ -133,7 +134,7 @@ def restore(source: SimulatedDisk, taken: Taken, cluster: Restored) -> None:
     choice = choose(BackupCatalogue.load(store), taken.manifest.id)
     disk = SimulatedDisk("restore")
     entropy = random.Random(1)
-    write_directory(disk, "/source", BackupReader(store), choice, entropy)
+    write_directories(disk, "/source", BackupReader(store), choice, entropy)
     judged = judge_source(disk, ["/source"], basis=Basis.COMMITTED)
     assert (judged.end, judged.cluster) == (taken.manifest.end, "simulated")
     members = [NewMember(node=each.name, address=each.address, directory=each.data_dir) for each in cluster.members]

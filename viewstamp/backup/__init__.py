@@ -4,6 +4,8 @@ Promises
     * A backup holds the state of the cluster at one index: all topics, sinks and actors. Every record that was
       acknowledged before the backup began is in it, unless it was deleted since. No record is in it that the cluster
       did not commit.
+    * A backup of a stopped cluster with other groups has the logs of all of them, which do not contradict each other:
+      each record that the order of a topic with streams names is there, and each position has one home.
     * Writes go on meanwhile. A backup reads from a follower if there is one, at a bounded rate.
     * Later backups into the same target copy only the records since the last one, and the newest snapshot. A piece of
       the log is immutable, and several backups share it.
@@ -11,8 +13,8 @@ Promises
       between leaves objects that no manifest names, which the next pruning removes.
     * Every byte is covered by a SHA-256 in a manifest, and the manifest by its own. Damage is an error that names the
       object. Nothing is restored from an object that has not been verified.
-    * Incarnations of members are replaced by zeros before the bytes leave a node, so no process can pose as a member
-      with a backup. The records themselves are there, so the files are readable for their owner only.
+    * Incarnations of members are replaced by zeros or digests before the bytes leave a node, so no process can pose as
+      a member with a backup. The records themselves are there, so the files are readable for their owner only.
 
 Assumes
     * The target keeps its bytes. It is used by one cluster; several processes are kept apart by a lock.
@@ -28,6 +30,8 @@ Modules
     `source.py`         the members of a running cluster, as the source of a backup
     `files_source.py`   the files of stopped nodes, as the source of a backup
     `create.py`         taking a backup
+    `log_copier.py`     copying the log of one group
+    `options.py`        the load of a backup, and its attempts
     `verify.py`         verifying backups
     `prune.py`          removing old backups
     `restore.py`        choosing a backup, and writing the files of a stopped member from it

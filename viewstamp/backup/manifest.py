@@ -1,5 +1,11 @@
 """The manifest: the description of one backup, as JSON with a digest of its own.
 
+| format | of a cluster |
+| --- | --- |
+| 1 | with group 0 only |
+| 2 | with other groups: the key ``groups`` has the log of each. A release before refuses it, because it would restore \
+group 0 without the records of the streams |
+
 A reader that does not know the format number of a manifest rejects it by name. The digest covers all other keys, so a
 half-written or changed manifest is recognised. The manifest of a backup is written after all its objects; so a backup
 whose manifest is whole is whole, unless an object was damaged or removed later.
@@ -17,9 +23,10 @@ from viewstamp.backup.objects import MANIFESTS, LogPiece, StoredObject
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["FORMAT_VERSION", "Manifest", "SnapshotCopy", "manifest_name"]
+__all__ = ["FORMAT_VERSION", "LogCopy", "Manifest", "SnapshotCopy", "manifest_name"]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+_WITHOUT_GROUPS: Final = 1
 _KIND: Final = "viewstamp backup"
 
 
@@ -35,14 +42,42 @@ class SnapshotCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """The description of one backup.
+class LogCopy:
+    """The log of one group in a backup: its pieces in order, without gaps, up to the index ``end`` (exclusive).
 
-    ``log`` are the pieces of the log in order, without gaps; their records end before ``end``. ``snapshot`` None = the
-    log begins at index 1, and there was no snapshot. ``chain`` and ``lineage`` are the checksums of the source's state
-    at ``end``; None = unknown, because the source did not run. ``topics``, ``sinks`` and ``actors`` describe that
-    state, as far as it is known. ``sent_bytes`` are the bytes of objects that earlier backups did not have.
-    ``previous`` is the id of the newest backup in the target when this one was taken; "" = none.
+    ``node`` is the member that it was read from. ``term`` and ``log_time`` are those of the last record. ``snapshot``
+    None = the log begins at index 1, and there was no snapshot. ``chain`` and ``lineage`` are the checksums of the
+    source's state at ``end``; None = unknown, because the source did not run, or had applied more.
+    """
+
+    group: int
+    node: str
+    end: int
+    term: int
+    log_time: int
+    snapshot: SnapshotCopy | None
+    log: tuple[LogPiece, ...]
+    chain: int | None = None
+    lineage: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """The first index of the log in this backup."""
+        return self.log[0].start if self.log else self.end
+
+    @property
+    def objects(self) -> Sequence[StoredObject]:
+        """All objects of this log."""
+        return [*self.log, *(self.snapshot.parts if self.snapshot is not None else ())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The description of one backup. Log, snapshot and checksums are those of group 0, as in :class:`LogCopy`.
+
+    ``topics``, ``sinks`` and ``actors`` describe the state of group 0 at ``end``, as far as it is known. ``sent_bytes``
+    are the bytes of objects that earlier backups did not have. ``previous`` is the id of the newest backup in the
+    target when this one was taken; "" = none. ``groups`` are the logs of the other groups, rising by their ids.
     """
 
     id: str
@@ -62,6 +97,27 @@ class Manifest:
     actors: tuple[Mapping[str, Any], ...] = ()
     sent_bytes: int = 0
     previous: str = ""
+    groups: tuple[LogCopy, ...] = ()
+
+    @property
+    def group_0(self) -> LogCopy:
+        """The log of group 0."""
+        return LogCopy(
+            group=0,
+            node=self.node,
+            end=self.end,
+            term=self.term,
+            log_time=self.log_time,
+            snapshot=self.snapshot,
+            log=self.log,
+            chain=self.chain,
+            lineage=self.lineage,
+        )
+
+    @property
+    def logs(self) -> Sequence[LogCopy]:
+        """The logs of all groups, that of group 0 first."""
+        return [self.group_0, *self.groups]
 
     @property
     def begin(self) -> int:
@@ -76,7 +132,7 @@ class Manifest:
     @property
     def objects(self) -> Sequence[StoredObject]:
         """All objects that this backup needs."""
-        return [*self.log, *(self.snapshot.parts if self.snapshot is not None else ())]
+        return [each for log in self.logs for each in log.objects]
 
     @property
     def size(self) -> int:
@@ -85,7 +141,9 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the content of the manifest's file."""
-        fields = {"kind": _KIND, "format": FORMAT_VERSION, **asdict(self)}
+        fields = {"kind": _KIND, "format": FORMAT_VERSION if self.groups else _WITHOUT_GROUPS, **asdict(self)}
+        if not self.groups:
+            del fields["groups"]  # A release before reads the backups of clusters with group 0 only.
         return json.dumps({**fields, "sha256": _digest(fields)}, indent=1, sort_keys=True).encode()
 
     @classmethod
@@ -104,9 +162,9 @@ class Manifest:
             version = fields["format"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, data, error) from error
-        if version != FORMAT_VERSION:
+        if version not in (_WITHOUT_GROUPS, FORMAT_VERSION):
             raise ConfigError(
-                f"{path} has format {brief_repr(version)}, this version of viewstamp reads {FORMAT_VERSION}",
+                f"{path} has format {brief_repr(version)}, this version of viewstamp reads up to {FORMAT_VERSION}",
                 remedy="use the version of viewstamp that wrote this backup, or a newer one",
             )
         try:
@@ -121,14 +179,24 @@ def manifest_name(backup: str) -> str:
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
-    del fields["kind"], fields["format"]
+    has_groups = fields.pop("format") == FORMAT_VERSION
+    del fields["kind"]
+    groups = tuple(LogCopy(**_with_objects(each)) for each in fields.pop("groups")) if has_groups else ()
+    ids = [each.group for each in groups]
+    if has_groups and (not ids or ids != sorted({*ids}) or ids[0] < 1):
+        raise ValueError(f"the groups {ids}")
+    fields |= {key: tuple(fields[key]) for key in ("topics", "sinks", "actors")}
+    return Manifest(**_with_objects(fields), groups=groups)
+
+
+def _with_objects(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a log, with its objects in place of their fields."""
     snapshot = fields.pop("snapshot")
     if snapshot is not None:
         parts = tuple(StoredObject(**part) for part in snapshot.pop("parts"))
         snapshot = SnapshotCopy(**snapshot, parts=parts)
     log = tuple(LogPiece(**piece) for piece in fields.pop("log"))
-    fields |= {key: tuple(fields[key]) for key in ("topics", "sinks", "actors")}
-    return Manifest(snapshot=snapshot, log=log, **fields)
+    return {**fields, "snapshot": snapshot, "log": log}
 
 
 def _digest(fields: Mapping[str, Any]) -> str:

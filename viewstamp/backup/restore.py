@@ -7,29 +7,32 @@ Nothing but a fork may use it: its member id names no member, so no node starts 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.manifest import Manifest, SnapshotCopy
+from viewstamp.backup.manifest import LogCopy, Manifest, SnapshotCopy
 from viewstamp.backup.objects import LogPiece
 from viewstamp.backup.verify import BackupReader
 from viewstamp.errors import CorruptionError, RequestError
+from viewstamp.fork.build import remove_files
 from viewstamp.host.garbage import create_anew
 from viewstamp.host.interfaces import Disk
-from viewstamp.ids import Index, Term
+from viewstamp.ids import GroupId, Index, Term
+from viewstamp.node.data_dir import GROUPS_NAME
 from viewstamp.node.snapshots.file import read_header, read_pieces
 from viewstamp.streams.cut import load_state
-from viewstamp.wal.control_file import CONTROL_NAMES, ControlFile, ControlState
+from viewstamp.wal.control_file import ControlFile, ControlState
 from viewstamp.wal.log import Wal, WalOptions
 from viewstamp.wire.batch import Batch
 
-__all__ = ["BackupChoice", "choose", "format_time", "write_directory"]
+__all__ = ["BackupChoice", "choose", "format_time", "write_directories"]
 
 _NODE: Final = "backup"
 """The node id of the written files; no member can have it, because it is not one of the membership's."""
-_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+_SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 _LOG_ID_BYTES: Final = 16
 
@@ -38,7 +41,8 @@ _LOG_ID_BYTES: Final = 16
 class BackupChoice:
     """The objects that a restore needs.
 
-    ``until`` and ``until_time`` are the cut, as given; both None = all of ``manifest``.
+    ``until`` and ``until_time`` are the cut, as given; both None = all of ``manifest``. ``pieces`` and ``snapshot`` are
+    those of group 0. The other groups are restored as the manifest has them, because there is no cut then.
     """
 
     manifest: Manifest
@@ -50,9 +54,7 @@ class BackupChoice:
     @property
     def begin(self) -> int:
         """The first index of the log."""
-        if self.pieces:
-            return self.pieces[0].start
-        return self.snapshot.end if self.snapshot is not None else 1
+        return _begin_of(self.logs[0])
 
     @property
     def is_early(self) -> bool:
@@ -62,7 +64,14 @@ class BackupChoice:
     @property
     def size(self) -> int:
         """The bytes of all objects."""
-        return sum(piece.size for piece in self.pieces) + (self.snapshot.size if self.snapshot is not None else 0)
+        home = [*self.pieces, *(self.snapshot.parts if self.snapshot is not None else ())]
+        return sum(each.size for each in [*home, *(found for log in self.manifest.groups for found in log.objects)])
+
+    @property
+    def logs(self) -> Sequence[LogCopy]:
+        """The logs of all groups that are restored, that of group 0 first."""
+        home = replace(self.manifest.group_0, log=self.pieces, snapshot=self.snapshot)
+        return [home, *self.manifest.groups]
 
 
 def choose(
@@ -82,7 +91,7 @@ def choose(
 
     Raises:
       ConfigError: there is no such backup.
-      RequestError: no backup reaches to the cut, or none begins before it.
+      RequestError: no backup reaches to the cut, or none begins before it; or the backup has several groups.
     """
     if until is None and until_time is None:
         manifest = catalogue.find(backup)
@@ -99,6 +108,12 @@ def choose(
             remedy="leave --until out, which restores all of the newest backup",
         )
     manifest = newest if backup is not None else reaching[0]
+    if manifest.groups:
+        raise RequestError(
+            f"backup {manifest.id} has the groups {', '.join(str(each.group) for each in manifest.groups)}, and an"
+            " index or a time cuts group 0 only: topics with streams would lose the order of their records",
+            remedy="leave --until out, and name the backup of that time by --backup: `viewstamp backup list`",
+        )
     pieces = tuple(
         piece
         for piece in catalogue.pieces_up_to(manifest)
@@ -125,37 +140,48 @@ def choose(
     return BackupChoice(manifest=manifest, pieces=pieces, snapshot=snapshot, until=until, until_time=until_time)
 
 
-def write_directory(
+def write_directories(
     disk: Disk, directory: str, reader: BackupReader, choice: BackupChoice, entropy: random.Random
 ) -> None:
-    """Write the files of a stopped member of the old cluster into ``directory``; blocking, durable on return.
+    """Write the files of a stopped member of the old cluster into ``directory``, with all groups of the backup.
 
-    All objects are verified. The control file is written last; leftovers of an interrupted attempt are removed first.
+    Blocking, durable on return. All objects are verified. The control file of each group is written behind its log,
+    and that of group 0 last; leftovers of an interrupted attempt are removed first.
 
     Raises:
       CorruptionError: an object is missing or damaged.
       RequestError: records that topics kept at the time of the cut are in no backup.
       StorageError: the disk or the target failed; StorageFullError: the disk is full. Repeat it then.
     """
+    home, *groups = choice.logs
     disk.make_directory(directory)
-    _remove_files(disk, directory)
-    if (snapshot := choice.snapshot) is not None:
-        path = _write_snapshot(disk, f"{directory}/snapshots", reader, snapshot, choice.manifest)
+    remove_files(disk, directory)
+    for log in groups:
+        _write_directory(disk, f"{directory}/{GROUPS_NAME}/{log.group}", reader, choice, log, entropy)
+    _write_directory(disk, directory, reader, choice, home, entropy)
+
+
+def _write_directory(
+    disk: Disk, directory: str, reader: BackupReader, choice: BackupChoice, log: LogCopy, entropy: random.Random
+) -> None:
+    disk.make_directory(directory)
+    if log.snapshot is not None:
+        path = _write_snapshot(disk, f"{directory}/snapshots", reader, log.snapshot, choice.manifest)
         if choice.is_early:
             _check_kept(disk, path, choice)
     log_id = entropy.randbytes(_LOG_ID_BYTES)
-    history = _write_log(disk, f"{directory}/wal", reader, choice, log_id)
-    end = choice.pieces[-1].end if choice.pieces else choice.begin
+    history = _write_log(disk, f"{directory}/wal", reader, log, log_id)
     control = ControlFile.open(disk, directory)
     control.write(
         ControlState(
             cluster_id=choice.manifest.cluster,
             node_id=_NODE,
             incarnation=f"{entropy.getrandbits(64):016x}",
-            term=max(history[-1][0], choice.manifest.term),
+            term=max(history[-1][0], log.term),
             history=tuple(history),
-            commit_hint=end,
+            commit_hint=log.log[-1].end if log.log else _begin_of(log),
             log_id=log_id,
+            group=GroupId(log.group),
         )
     )
 
@@ -176,17 +202,11 @@ def _reaches(manifest: Manifest, until: int | None, until_time: int | None) -> b
     return until_time is None or manifest.log_time > until_time
 
 
-def _remove_files(disk: Disk, directory: str) -> None:
-    """Remove the files of an interrupted attempt, the control file first."""
-    for name in disk.list_directory(directory):
-        if name.startswith(CONTROL_NAMES):
-            disk.remove(f"{directory}/{name}")
-    disk.sync_directory(directory)
-    for path in (f"{directory}/snapshots", f"{directory}/wal"):
-        for name in disk.list_directory(path):
-            disk.remove(f"{path}/{name}")
-        if disk.exists(path):
-            disk.sync_directory(path)
+def _begin_of(log: LogCopy) -> int:
+    """Return the first index of a log."""
+    if log.log:
+        return log.log[0].start
+    return log.snapshot.end if log.snapshot is not None else 1
 
 
 def _write_snapshot(
@@ -236,13 +256,11 @@ def _check_kept(disk: Disk, path: str, choice: BackupChoice) -> None:
         )
 
 
-def _write_log(
-    disk: Disk, directory: str, reader: BackupReader, choice: BackupChoice, log_id: bytes
-) -> list[tuple[int, int]]:
+def _write_log(disk: Disk, directory: str, reader: BackupReader, log: LogCopy, log_id: bytes) -> list[tuple[int, int]]:
     """Write the log, and return its term history."""
-    begin = choice.begin
-    before = choice.snapshot.term if choice.snapshot is not None and not choice.pieces else 0
-    previous_term = choice.pieces[0].previous_term if choice.pieces else before
+    begin = _begin_of(log)
+    before = log.snapshot.term if log.snapshot is not None and not log.log else 0
+    previous_term = log.log[0].previous_term if log.log else before
     history = [(0, 1)] if begin == 1 else [(previous_term, begin - 1)]
     wal = Wal.open(
         disk,
@@ -254,7 +272,7 @@ def _write_log(
         log_id=log_id,
     )
     try:
-        for piece in choice.pieces:
+        for piece in log.log:
             waiting: list[Batch] = []
             size = 0
             for batch in reader.read_piece(piece):

@@ -30,6 +30,11 @@ class LogPoint:
 
     ``term`` and ``log_time`` are those of the last record. For ``chain``, ``lineage``, ``topics``, ``sinks`` and
     ``actors`` see :class:`viewstamp.backup.manifest.Manifest`.
+
+    The rest is about a cluster with other groups, and only in a point of group 0. ``groups`` are the ids of the other
+    established groups. ``version`` is that of the order: the logs of the others are cut before the first record with a
+    run above it; None = their logs never contradict this one. ``placement`` has what must not change until the end of
+    the backup: the groups, their streams, and the actors of groups.
     """
 
     cluster: str
@@ -45,17 +50,25 @@ class LogPoint:
     topics: tuple[Mapping[str, Any], ...] = ()
     sinks: tuple[Mapping[str, Any], ...] = ()
     actors: tuple[Mapping[str, Any], ...] = ()
+    group: int = 0
+    groups: tuple[int, ...] = ()
+    version: int | None = None
+    placement: object = None
 
 
 class BackupSource(Protocol):
     """Returns committed batches and snapshots, without the incarnations of members."""
 
     async def describe(self) -> LogPoint:
-        """Choose a node, and describe its log, which has every record that was acknowledged before the call.
+        """Choose a node, and describe its log of group 0, which has every record acknowledged before the call.
 
         Raises:
           UnavailableError: no node answers, or there is no leader.
         """
+        ...
+
+    async def describe_group(self, group: int) -> LogPoint:
+        """Describe the log of another group, as :meth:`describe` does."""
         ...
 
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
@@ -99,6 +112,10 @@ class ClusterSource:
     async def describe(self) -> LogPoint:
         """Choose a node, and describe its log; as :class:`BackupSource`."""
         return _point(await self._client.describe_log(await self._choose(), stale=self._stale, timeout=self._timeout))
+
+    async def describe_group(self, group: int) -> LogPoint:
+        """Never called, because a node refuses to describe group 0 while there are other groups."""
+        raise AssertionError(f"group {group} of a running cluster")
 
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
         """Return batches; as :class:`BackupSource`."""
@@ -147,14 +164,18 @@ def _point(fields: Mapping[str, Any]) -> LogPoint:
     except (PeerError, ValueError, RequestError) as error:
         raise FrameError(f"a node described its log as {brief_repr(fields)}") from error
     lists: dict[str, Sequence[Mapping[str, Any]]] = {key: fields[key] for key in ("topics", "sinks", "actors")}
-    numbers = {key: int(fields[key]) for key in ("first_index", "end", "term", "log_time", "chain", "lineage")}
     return LogPoint(
         cluster=fields["cluster"],
         node=fields["node"],
+        first_index=fields["first_index"],
+        end=fields["end"],
+        term=fields["term"],
+        log_time=fields["log_time"],
+        chain=fields["chain"],
+        lineage=fields["lineage"],
         history=history,
         snapshots=snapshots,
         topics=tuple(lists["topics"]),
         sinks=tuple(lists["sinks"]),
         actors=tuple(lists["actors"]),
-        **numbers,
     )

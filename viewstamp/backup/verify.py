@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.manifest import LogCopy, Manifest
 from viewstamp.backup.objects import LogPiece, StoredObject, strip_header
 from viewstamp.backup.store import BackupStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, ViewstampError
@@ -93,8 +93,13 @@ class BackupReader:
           StorageError, UnavailableError: the target cannot be read.
         """
         found = BackupVerification(manifest.id)
+        for log in manifest.logs:
+            self._verify_log(manifest, log, found)
+        return found
+
+    def _verify_log(self, manifest: Manifest, log: LogCopy, found: BackupVerification) -> None:
         before: LogPiece | None = None
-        for piece in manifest.log:
+        for piece in log.log:
             if before is not None and (before.end, before.last_term) != (piece.start, piece.previous_term):
                 path = f"{self._store.where}/{piece.name}"
                 found.errors.append(_contradicts(path, f"a piece from index {before.end} on", f"{piece.start}"))
@@ -103,16 +108,13 @@ class BackupReader:
                 self._count(piece, found)
             except (ConfigError, CorruptionError) as error:
                 found.errors.append(error)
-        if before is not None and (before.end, before.last_term) != (manifest.end, manifest.term):
+        if before is not None and (before.end, before.last_term) != (log.end, log.term):
             path = f"{self._store.where}/{before.name}"
-            found.errors.append(
-                _contradicts(path, f"the log up to index {manifest.end - 1}", f"up to {before.end - 1}")
-            )
+            found.errors.append(_contradicts(path, f"the log up to index {log.end - 1}", f"up to {before.end - 1}"))
         try:
-            self._verify_snapshot(manifest, found)
+            self._verify_snapshot(manifest, log, found)
         except (ConfigError, CorruptionError) as error:
             found.errors.append(error)
-        return found
 
     def _count(self, piece: LogPiece, found: BackupVerification) -> None:
         if piece.sha256 not in self._counts:
@@ -124,20 +126,20 @@ class BackupReader:
         found.batches += count
         found.records += records
 
-    def _verify_snapshot(self, manifest: Manifest, found: BackupVerification) -> None:
-        snapshot = manifest.snapshot
+    def _verify_snapshot(self, manifest: Manifest, log: LogCopy, found: BackupVerification) -> None:
+        snapshot = log.snapshot
         if snapshot is None:
-            if manifest.begin > 1:
+            if log.begin > 1:
                 raise _contradicts(
                     f"{self._store.where}: backup {manifest.id}",
-                    f"a snapshot, because the log begins at {manifest.begin}",
+                    f"a snapshot, because the log begins at {log.begin}",
                     "none",
                 )
             return
-        if not manifest.begin <= snapshot.end <= manifest.end:
+        if not log.begin <= snapshot.end <= log.end:
             raise _contradicts(
                 f"{self._store.where}: backup {manifest.id}",
-                f"a snapshot that ends from index {manifest.begin} to {manifest.end}",
+                f"a snapshot that ends from index {log.begin} to {log.end}",
                 f"one that ends at {snapshot.end}",
             )
         key = tuple(part.sha256 for part in snapshot.parts)

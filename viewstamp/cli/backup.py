@@ -75,7 +75,7 @@ def create(
     The backup holds all topics, sinks and actors, up to an index that the command prints. If it is interrupted, the
     earlier backups are unchanged, and the next one goes on.
     """
-    from viewstamp.backup.create import BackupOptions
+    from viewstamp.backup.options import BackupOptions
 
     options = BackupOptions(bytes_per_second=max(1, rate), is_full=full)
     store = _open(target)
@@ -97,6 +97,7 @@ def create(
         ("bytes", manifest.size),
         ("of these sent now", manifest.sent_bytes),
     ]
+    rows += [(f"group {log.group} up to index", log.end - 1) for log in manifest.groups]
     if pruned is not None:
         rows += [("backups removed", len(pruned.backups)), ("bytes removed", pruned.bytes)]
     print_table(["", "value"], rows)
@@ -123,7 +124,8 @@ def _create(
     *,
     stale: bool,
 ) -> Manifest:
-    from viewstamp.backup.create import BackupOptions, BackupTaker
+    from viewstamp.backup.create import BackupTaker
+    from viewstamp.backup.options import BackupOptions
     from viewstamp.backup.source import ClusterSource
     from viewstamp.host.clock import RealClock
     from viewstamp.terminal.loop import run_async
@@ -155,7 +157,12 @@ def _create(
                 " known to have committed, and later acknowledged records may be missing. It does not say which records"
                 " are in the archive, whose files it does not contain"
             )
-        elif source.has_lost_power:
+        if source.left_out:
+            progress.note(
+                f"WARNING: the cluster also has the groups {', '.join(str(each.id) for each in source.left_out)}, whose"
+                " directories are not there: the backup does not contain the records of their streams"
+            )
+        if source.is_majority and source.has_lost_power:
             progress.note("WARNING: a member lost power in interval mode, so acknowledged records may be missing")
         return run_async(take(source))
     found = find_cluster(directory, cluster)
@@ -416,6 +423,7 @@ def _fields(manifest: Manifest) -> dict[str, object]:
         "snapshot_index": manifest.snapshot.end - 1 if manifest.snapshot is not None else None,
         "bytes": manifest.size,
         "sent_bytes": manifest.sent_bytes,
+        "groups": {log.group: {"first_index": log.begin, "last_index": log.end - 1} for log in manifest.groups},
         "previous": manifest.previous,
     }
 

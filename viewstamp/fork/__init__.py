@@ -36,12 +36,14 @@ Deliberately lacking: changing records. A fork copies batches and snapshots byte
 description is new, because it names the cluster and the membership. A reshard adds records behind the old ones.
 """
 
+from viewstamp.fork.build import FORK_RECORDS
 from viewstamp.fork.fork import ForkResult, NewMember, finish_fork, fork
-from viewstamp.fork.judge import Basis, ForkSource, judge_source
+from viewstamp.fork.judge import Basis, ForkSource, has_groups, judge_source
 from viewstamp.fork.loss import PossibleLoss, TopicLoss, possible_loss
 from viewstamp.fork.reshard import MovedActor, Reshard, plan_reshard
 
 __all__ = [
+    "FORK_RECORDS",
     "Basis",
     "ForkResult",
     "ForkSource",
@@ -52,6 +54,7 @@ __all__ = [
     "TopicLoss",
     "finish_fork",
     "fork",
+    "has_groups",
     "judge_source",
     "plan_reshard",
     "possible_loss",

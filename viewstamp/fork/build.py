@@ -26,7 +26,10 @@ from viewstamp.wal.log import Wal, WalOptions
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.placing import encode_hosted, encode_place
 
-__all__ = ["Blueprint", "build", "remove_files"]
+__all__ = ["FORK_RECORDS", "Blueprint", "build", "remove_files"]
+
+FORK_RECORDS: Final = 2
+"""The records that a fork writes behind each log: those of ``Blueprint.records``."""
 
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 """The bytes of one write and one sync."""

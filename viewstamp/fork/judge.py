@@ -19,11 +19,19 @@ from viewstamp.replay.chain import Chain, build_chain
 from viewstamp.replay.read import ExtentReader
 from viewstamp.replay.replay import OfflineReplay
 from viewstamp.replay.replica import ReplicaFiles, ReplicaFinding, Snapshot, find_replicas, read_replica
-from viewstamp.replay.visible import ReplayPlan
+from viewstamp.replay.visible import ReplayPlan, build_plan
 from viewstamp.wal.control_file import CONTROL_NAMES
 from viewstamp.wire.batch import Batch
 
-__all__ = ["Basis", "ForkSource", "GroupSource", "check_unchanged", "check_without_groups", "judge_source"]
+__all__ = [
+    "Basis",
+    "ForkSource",
+    "GroupSource",
+    "check_unchanged",
+    "check_without_groups",
+    "has_groups",
+    "judge_source",
+]
 
 
 _ABOUT_GROUPS = ("other group", "other groups")
@@ -68,7 +76,7 @@ class ForkSource:
       commit_end: all records below it were committed, as a replica knew; at most ``end``.
       snapshots: those that the log reaches back to, newest first; not yet verified.
       membership: the newest one of the old cluster in the files; None = the files have none.
-      plan: the visible records of the whole chain; None with ``COMMITTED``.
+      plan: the visible records of the whole chain; None with ``COMMITTED``, unless there are other groups.
       term: the highest term that any of the files knows.
       is_majority: whether a majority of the old members chose this log.
       control: the control files of each directory, as they were before it was read.
@@ -114,6 +122,17 @@ class ForkSource:
             is_majority=True,
             findings=[],
         )
+
+    @property
+    def logs(self) -> dict[int, ForkSource]:
+        """The logs of all groups by their ids, that of group 0 first."""
+        return {0: self, **{int(each.placed.id): each.source for each in self.groups}}
+
+    @property
+    def left_out(self) -> list[PlacedGroup]:
+        """The other established groups of the old cluster that the new one does not have."""
+        has = self.logs
+        return [each for each in self.plan.groups if each.id not in has] if self.plan is not None else []
 
     @property
     def replicas(self) -> Sequence[ReplicaFiles]:
@@ -188,6 +207,11 @@ class ForkSource:
         return Batch.decode_header(self.chain.replicas[number].rows.header(row))
 
 
+def has_groups(disk: Disk, sources: Sequence[str]) -> bool:
+    """Return whether any of the data directories holds other groups than group 0. Raises as :func:`judge_source`."""
+    return any(directories_of_groups(disk, directory) for directory in find_replicas(disk, sources))
+
+
 def judge_source(
     disk: Disk,
     sources: Sequence[str],
@@ -201,7 +225,8 @@ def judge_source(
     """Read the files and choose the log; blocking. Nothing is changed.
 
     With ``with_groups`` each established group is judged too, by the same rule, from ``groups/`` in the directories.
-    The logs of majorities of group 0 and of each group never contradict each other: see the design note.
+    The logs of majorities of group 0 and of each group never contradict each other: see the design note. With
+    ``COMMITTED`` the directories have to be those of a backup, which has cut the logs so that they do not.
 
     Args:
       disk: the disk with the files.
@@ -209,7 +234,7 @@ def judge_source(
       basis: the rule.
       until: the last index to keep; None = all. A batch is kept or left out as a whole.
       until_time: keep batches up to this log time, in microseconds since 1970; None = all.
-      with_groups: whether the other groups are judged too; only with ``ELECTED``, and without a cut.
+      with_groups: whether the other groups are judged too; not with ``SURVIVORS``, and without a cut.
       on_bytes: called now and then with the bytes read since the last call.
 
     Raises:
@@ -220,9 +245,9 @@ def judge_source(
       RequestError: the files do not reach back to ``until``.
     """
     directories = find_replicas(disk, sources)
-    has_groups = with_groups and any(directories_of_groups(disk, directory) for directory in directories)
-    if has_groups:
-        assert basis is Basis.ELECTED, "a cut of several logs has to be the one that majorities elect"
+    takes_groups = with_groups and has_groups(disk, directories)
+    if takes_groups:
+        assert basis is not Basis.SURVIVORS, "a cut of several logs has to be one of majorities or of a backup"
         assert until is None, "the order of the records would be cut, and the records would not"
     else:
         for directory in directories:
@@ -238,18 +263,19 @@ def judge_source(
     chain, plan, is_majority, findings = _choose(disk, replicas, basis)
     source = _cut(chain, plan, basis, is_majority, findings, until=until, until_time=until_time)
     source.control = control
-    if has_groups:
-        source.groups = _judge_groups(disk, directories, plan, on_bytes)
+    if takes_groups:
+        if plan is None:
+            source.plan = plan = build_plan(disk, chain)
+        source.groups = _judge_groups(disk, directories, plan, basis, on_bytes)
         source.findings = [each for each in findings if each.kind not in _ABOUT_GROUPS]
         source.findings += [finding for each in source.groups for finding in each.source.findings]
     return source
 
 
 def _judge_groups(
-    disk: Disk, directories: Sequence[str], plan: ReplayPlan | None, on_bytes: Callable[[int], None]
+    disk: Disk, directories: Sequence[str], plan: ReplayPlan, basis: Basis, on_bytes: Callable[[int], None]
 ) -> list[GroupSource]:
-    """Return the established groups, each with the log that its members elect. Raises as :func:`judge_source`."""
-    assert plan is not None, "an elected log is replayed"
+    """Return the established groups, each with its log by the same rule. Raises as :func:`judge_source`."""
     found = []
     for placed in plan.groups:
         paths = [path for each in directories if (path := directories_of_groups(disk, each).get(str(placed.id)))]
@@ -262,7 +288,7 @@ def _judge_groups(
                 f" {GROUPS_NAME}/ of all nodes to a place outside of the data directories, and repeat the command",
             )
         try:
-            found.append(GroupSource(placed, judge_source(disk, paths, on_bytes=on_bytes)))
+            found.append(GroupSource(placed, judge_source(disk, paths, basis=basis, on_bytes=on_bytes)))
         except NoQuorumError as error:
             raise NoQuorumError(f"group {placed.id}: {error.message}", remedy=error.remedy) from error
     return found

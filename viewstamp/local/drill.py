@@ -20,17 +20,21 @@ from viewstamp.config import node_file
 from viewstamp.embed import open_node
 from viewstamp.embed.actor_classes import Actors
 from viewstamp.errors import ConfigError
+from viewstamp.fork import FORK_RECORDS, judge_source
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
+from viewstamp.ids import GROUP_0, GroupId, Stream
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.restore import RestorePlan, restore_cluster
 from viewstamp.node.applier import Applier
 from viewstamp.node.replay import point_of
 from viewstamp.node.snapshots.file import read_header, read_pieces
+from viewstamp.streams.joint_cut import contradictions
 from viewstamp.streams.machine import Streams
 from viewstamp.terminal.loop import run_async
 from viewstamp.wal.offline import read_batches
 from viewstamp.wire.batch import Batch
+from viewstamp.wire.spreading import stream_name
 
 __all__ = ["DrillResult", "drill"]
 
@@ -89,15 +93,16 @@ def drill(
         restore_cluster(store, cluster, plan, on_step=on_step, on_bytes=on_bytes)
         on_step("computing the state", manifest.size)
         _compare_state(f"{cluster}/n1", manifest, actors, result, on_bytes)
+        ordered = _compare_groups(f"{cluster}/n1", manifest, result) if manifest.groups else {}
         on_step("reading from the started cluster", manifest.size)
-        run_async(_compare_answers(node_file(cluster, "n1"), manifest, actors, result, on_bytes))
+        run_async(_compare_answers(node_file(cluster, "n1"), manifest, ordered, actors, result, on_bytes))
     return result
 
 
 def _compare_state(
     directory: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
 ) -> None:
-    """Apply the log up to the end of the backup, and compare the checksum of the state."""
+    """Apply the log of group 0 up to the end of the backup, and compare the checksum of the state."""
     machine = Streams(classes=actors)
     disk, applier = RealDisk(), Applier(machine, RealClock())
     for name in sorted(disk.list_directory(f"{directory}/snapshots"), reverse=True)[:1]:
@@ -130,13 +135,51 @@ def _compare_state(
             )
 
 
+def _compare_groups(directory: str, manifest: Manifest, result: DrillResult) -> dict[str, int]:
+    """Compare the ends of the logs of all groups, and the order of group 0 with the streams.
+
+    Returns:
+      The number of records with global positions by the name of their topic.
+    """
+    source = judge_source(RealDisk(), [directory], with_groups=True)
+    ends = {group: each.end - FORK_RECORDS for group, each in source.logs.items()}
+    if ends != (backup := {log.group: log.end for log in manifest.logs}):
+        result.differences.append(f"the restored logs end before the indices {ends}, those of the backup {backup}")
+    plans = {GroupId(group): each.plan for group, each in source.logs.items()}
+    groups = {group: plan.state for group, plan in plans.items() if plan is not None and plan.state is not None}
+    home = groups.pop(GROUP_0)
+    result.differences += contradictions(home, groups)
+    counts: dict[str, int] = {}
+    for spread in home.spread.topics.values():
+        streams = [
+            (Stream(group, stream_name(spread.name, number)), groups[group].names)
+            for number, group in enumerate(spread.groups, 1)
+            if group in groups
+        ]
+        counts[spread.name] = sum(
+            max(0, home.order.ordered_end(stream) - topic.first_position)
+            for stream, names in streams
+            if (topic := names.get(stream.name)) is not None
+        )
+    return counts
+
+
 async def _compare_answers(
-    file: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
+    file: str,
+    manifest: Manifest,
+    ordered: Mapping[str, int],
+    actors: Actors,
+    result: DrillResult,
+    on_bytes: Callable[[int], None],
 ) -> None:
-    """Start the node, and compare its answers with the description of the source."""
+    """Start the node, and compare its answers with the description of the source.
+
+    ``ordered`` has the number of records with global positions by spread topic.
+    """
     cluster = LocalCluster.open(os.path.dirname(file))
     async with open_node(file, actors=actors), cluster.target.connect() as client:
         await _compare_topics(client, manifest, result, on_bytes)
+        await _compare_spread_topics(client, ordered, result, on_bytes)
         sinks = {sink.name: sink.batch for sink in await client.list_sinks()}
         result.sinks = len(sinks)
         for sink in manifest.sinks:
@@ -176,3 +219,20 @@ async def _compare_topics(
                 f" {described['first_position']} to {described['last_position']}"
             )
     result.differences += [f"topic {name} is missing" for name in source]
+
+
+async def _compare_spread_topics(
+    client: Client, ordered: Mapping[str, int], result: DrillResult, on_bytes: Callable[[int], None]
+) -> None:
+    """Read each topic with streams in its order. Records that had no position yet may have got one since."""
+    topics = {topic.name: topic for topic in await client.list_spread_topics()}
+    for name, count in ordered.items():
+        found, last = 0, 0
+        async for record in client.read(name):
+            if record.position <= last:
+                result.differences.append(f"topic {name} returns position {record.position} after {last}")
+            found, last = found + 1, int(record.position)
+            on_bytes(len(record.value))
+        result.records[name] = found
+        if found < count and not topics[name].retain_seconds:
+            result.differences.append(f"topic {name} returns {found} of {count} records in its order")

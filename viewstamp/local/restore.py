@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.restore import BackupChoice, choose, write_directory
+from viewstamp.backup.restore import BackupChoice, choose, write_directories
 from viewstamp.backup.store import BackupStore
 from viewstamp.backup.verify import BackupReader
 from viewstamp.config import (
@@ -290,7 +290,7 @@ class _Restore:
     def _fork(self, choice: BackupChoice) -> None:
         self._on_step("reading the backup", choice.size)
         reader = BackupReader(self._store, on_bytes=self._on_bytes)
-        write_directory(self._disk, self._source, reader, choice, self._entropy)
+        write_directories(self._disk, self._source, reader, choice, self._entropy)
         self._on_step("checking", choice.size)
         source = judge_source(
             self._disk,
@@ -298,10 +298,13 @@ class _Restore:
             basis=Basis.COMMITTED,
             until=self._plan.until,
             until_time=self._plan.until_time,
+            with_groups=True,
             on_bytes=self._on_bytes,
         )
+        groups = [log.group for log in choice.logs]
+        assert list(source.logs) == groups, f"the groups {list(source.logs)} of a backup of {groups}"
         settings = {name: self._load(name) for name in self._names}
-        self._on_step("writing the new cluster", source.bytes * len(settings))
+        self._on_step("writing the new cluster", sum(log.bytes for log in source.logs.values()) * len(settings))
         fork(
             self._disk,
             source,

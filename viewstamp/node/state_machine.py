@@ -332,6 +332,14 @@ class StateMachine(Protocol):
         """
         ...
 
+    def founders_in(self, piece: bytes) -> list[str]:
+        """Return the incarnations of the founders of groups in the first piece of a cut; in any thread.
+
+        Raises:
+          CorruptionError: it is no piece of a state.
+        """
+        ...
+
     def adopt(self, prepared: object) -> None:
         """Replace the state by the one that :meth:`prepare` built; quick. Not while leading."""
         ...

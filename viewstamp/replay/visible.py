@@ -81,6 +81,8 @@ class ReplayPlan:
     """The topics at the end of the log, as a backup describes them."""
     groups: list[PlacedGroup] = field(default_factory=list)
     """The established groups beside group 0, as its state has them."""
+    state: State | None = None
+    """The state at the end of the log, without actors."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -364,7 +366,9 @@ class _Planner:
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
         away: list[VisibleItem] = []
         holes = _ends_of_holes(itertools.chain(below, plan), first, archived)
-        kept = ReplayPlan(chain, plan.topics, 0, plan.commands, plan.findings, plan.archived, groups=plan.groups)
+        kept = ReplayPlan(
+            chain, plan.topics, 0, plan.commands, plan.findings, plan.archived, groups=plan.groups, state=state
+        )
         kept.described = [
             note_archived(topic.describe(), state.runs.archived_end(topic)) for topic in state.topics.values()
         ]

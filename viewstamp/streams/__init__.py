@@ -36,7 +36,8 @@ The modules
     spread over streams of these groups; ``sealing``: the end of a stream. ``order``: the order of the records of each
     such topic; ``stream_map``: its part for the streams of one group (design note 0021). ``cover``: the records of a
     stream that a node may send to a reader by global position (design note 0024). ``spread_commits``: the batches of
-    sinks over several groups that are not visible yet (design note 0031).
+    sinks over several groups that are not visible yet (design note 0031). ``joint_cut``: where a backup cuts the logs
+    of all groups (design note 0017).
   * ``access``: tokens and the audit log. ``gate``: whether a caller may send a request.
   * ``state``: the state that all members have in common. ``topic``, ``session``, ``sessions``, ``staging`` (of sinks):
     its parts. ``settings``: the records that create, configure and trim topics. ``cut``: the state at one index, in

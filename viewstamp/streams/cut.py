@@ -16,11 +16,12 @@ import msgpack
 from viewstamp.actors.replicated import ActorCut
 from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError, UnavailableError
 from viewstamp.ids import SessionId, TopicId
+from viewstamp.streams.placement import Placements
 from viewstamp.streams.session import SessionState
 from viewstamp.streams.state import State
 from viewstamp.streams.topic import Topic
 
-__all__ = ["StateCut", "StreamsCut", "load_actors", "load_state"]
+__all__ = ["StateCut", "StreamsCut", "founders_in", "load_actors", "load_state"]
 
 _VERSION = 16
 _VERSION_WITHOUT_PARTS = 15
@@ -195,6 +196,18 @@ class StreamsCut:
             self._let_go(self)
 
 
+def founders_in(piece: bytes) -> list[str]:
+    """Return the incarnations of the founders of groups in the first piece of a cut.
+
+    Raises:
+      CorruptionError: it is no state.
+      OutdatedCodeError: it is of a newer version.
+    """
+    version, image, _, _ = _load_header(iter([piece]))
+    with _reading():
+        return Placements.from_image(image[6]).founders if version > _VERSION_WITHOUT_GROUPS else []
+
+
 def load_state(pieces: Iterator[bytes]) -> State:
     """Build a state from the first pieces of a cut; the rest of ``pieces`` is for :func:`load_actors`.
 
@@ -202,13 +215,7 @@ def load_state(pieces: Iterator[bytes]) -> State:
       CorruptionError: the pieces are not a state.
       OutdatedCodeError: they are of a newer version.
     """
-    with _reading():
-        version, *image, topics, sessions = _load_section(pieces, "state")
-    if version not in _READABLE:
-        raise OutdatedCodeError(
-            f"a snapshot's state has version {version}, but this release reads versions up to {_VERSION}",
-            remedy="start this node with the release that wrote the snapshot, or a newer one",
-        )
+    _, image, topics, sessions = _load_header(pieces)
     with _reading():
         if not type(topics) is type(sessions) is int:
             raise TypeError("the numbers of topics and sessions are not integers")
@@ -232,6 +239,18 @@ def load_state(pieces: Iterator[bytes]) -> State:
         state.maps.check_topics(state.names)
         state.sealed.check_topics(state.names)
     return state
+
+
+def _load_header(pieces: Iterator[bytes]) -> tuple[int, list[Any], Any, Any]:
+    """Return the version, the image, and the numbers of topics and sessions. Raises as :func:`load_state`."""
+    with _reading():
+        version, *image, topics, sessions = _load_section(pieces, "state")
+    if version not in _READABLE:
+        raise OutdatedCodeError(
+            f"a snapshot's state has version {version}, but this release reads versions up to {_VERSION}",
+            remedy="start this node with the release that wrote the snapshot, or a newer one",
+        )
+    return version, image, topics, sessions
 
 
 def load_actors(pieces: Iterator[bytes]) -> Iterator[bytes]:

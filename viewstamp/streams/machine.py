@@ -33,7 +33,7 @@ from viewstamp.node.state_machine import (
 )
 from viewstamp.streams.admission import AdmissionView, mismatch
 from viewstamp.streams.answers import answer_to
-from viewstamp.streams.cut import StateCut, StreamsCut, load_actors, load_state
+from viewstamp.streams.cut import StateCut, StreamsCut, founders_in, load_actors, load_state
 from viewstamp.streams.gate import StateGate
 from viewstamp.streams.leadership import Leadership, StreamLimits, topics_of
 from viewstamp.streams.ledger import TOPICS_MAX, Ledger, diverged
@@ -445,6 +445,10 @@ class Streams:
         pieces = iter(pieces)
         state = load_state(pieces)
         return state, self._actors.prepare(load_actors(pieces))
+
+    def founders_in(self, piece: bytes) -> list[str]:
+        """Return the incarnations of the founders of groups in the first piece of a cut; in any thread."""
+        return founders_in(piece)
 
     def adopt(self, prepared: object) -> None:
         """Replace the applied state by one that :meth:`prepare` built. Closes an open cut."""

@@ -281,6 +281,11 @@ class Placements:
             )
         return group
 
+    @property
+    def founders(self) -> list[str]:
+        """The incarnations of all founders."""
+        return [disk for group in self.groups.values() for disk in group.incarnations.values()]
+
     # Images.
 
     def image(self) -> list[object]:

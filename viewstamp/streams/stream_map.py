@@ -29,7 +29,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import add, eq, le, lt
 from typing import Any
 
@@ -43,7 +43,7 @@ from viewstamp.wire.ordering import GlobalRun
 from viewstamp.wire.spreading import topic_of
 from viewstamp.wire.staged import decode_known
 
-__all__ = ["StreamMap", "StreamMaps"]
+__all__ = ["StreamMap", "StreamMaps", "decode_context"]
 
 _FIELDS = {Kind.CONTEXT: frozenset({"stream", "runs"})}
 
@@ -235,6 +235,11 @@ class StreamMaps:
         """Return the end of the map of a stream."""
         found = self._maps.get(name)
         return found.end if found is not None else Position(1)
+
+    def ends(self) -> Iterator[tuple[str, Position, GlobalRun]]:
+        """Yield each stream with a map: its name, the end of the map, and its newest run."""
+        for name, each in self._maps.items():
+            yield name, each.end, each.run(-1)
 
     def first_from(self, name: str, position: int) -> Position:
         """Return the first local position of a stream whose global one is not below ``position``, or its map's end."""

@@ -31,10 +31,14 @@ __all__ = [
     "SnapshotMeta",
     "SnapshotScanner",
     "SnapshotWriter",
+    "adapt_piece",
     "adapt_trailer",
     "copy_snapshot",
     "encode_header",
+    "encode_piece",
+    "first_piece_end",
     "intact_bytes",
+    "read_first_piece",
     "read_header",
     "read_pieces",
     "read_trailer",
@@ -177,6 +181,47 @@ def adapt_trailer(trailer: bytes, header: bytes) -> tuple[bytes, int]:
     _, _, pieces, size, _, checksum, _ = _TRAILER.unpack(trailer)
     identity: int = _HEADER.unpack_from(header)[1]
     return _Sum(identity, pieces, size, checksum).trailer(), identity
+
+
+def adapt_piece(trailer: bytes, old: bytes, new: bytes) -> bytes:
+    """Return the trailer of a file whose first piece is ``new`` in place of ``old``, which has the same length.
+
+    A CRC is linear: those of two texts of one length differ by that of the texts' difference. Here this is in the
+    checksum of the first piece, behind which those of the other pieces follow.
+    """
+    assert len(old) == len(new), f"a piece of {len(old)} bytes became one of {len(new)}"
+    if old == new:
+        return trailer
+    _, _, pieces, size, identity, checksum, _ = _TRAILER.unpack(trailer)
+    difference = _piece_checksum(old) ^ _piece_checksum(new)
+    rest = bytes(_LENGTH.size * (pieces - 1))
+    checksum ^= crc32c(_LENGTH.pack(difference) + rest) ^ crc32c(_LENGTH.pack(0) + rest)
+    return _Sum(identity, pieces, size, checksum).trailer()
+
+
+def encode_piece(piece: bytes) -> bytes:
+    """Return a piece as it is in a file."""
+    return _PIECE.pack(len(piece), _piece_checksum(piece)) + piece
+
+
+def first_piece_end(file: File, header: SnapshotHeader) -> int:
+    """Return the byte after the first piece, by its length, which is not verified. Blocks."""
+    head = file.read(header.size, _PIECE.size)
+    return header.size + _PIECE.size + (int(_PIECE.unpack(head)[0]) if len(head) == _PIECE.size else 0)
+
+
+def read_first_piece(file: File, header: SnapshotHeader) -> bytes:
+    """Return the first piece; b"" = there is none. Blocks.
+
+    Raises:
+      CorruptionError: it is not intact.
+    """
+    return _read_piece(file, header.size, file.size())[0] or b""
+
+
+def _piece_checksum(piece: bytes) -> int:
+    checksum: int = crc32c(piece, crc32c(_LENGTH.pack(len(piece))))
+    return checksum
 
 
 def read_header(file: _Readable) -> SnapshotHeader:
