@@ -27,6 +27,7 @@ from tests.mutants.reshard_mutants import RESHARD_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
 from tests.mutants.schema_mutants import SCHEMA_MUTANTS
 from tests.mutants.seal_mutants import SEAL_MUTANTS
+from tests.mutants.spark_mutants import SPARK_MUTANTS
 from tests.mutants.spread_sink_mutants import SPREAD_SINK_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
@@ -106,6 +107,7 @@ _ALL = {
     **ARCHIVE_MUTANTS,
     **STORE_MUTANTS,
     **SCHEMA_MUTANTS,
+    **SPARK_MUTANTS,
     **KEYED_MUTANTS,
     **RESHARD_MUTANTS,
 }

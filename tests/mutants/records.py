@@ -1920,6 +1920,14 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/archive/test_run_rows.py::test_a_group_is_left_out_if_its_bounds_exclude_the_condition"),
     ),
     Record(
+        "begin-found-topics-late",
+        Case("tests/spark/test_stream_source.py::test_a_topic_that_is_found_later_is_read_from_its_first_record"),
+    ),
+    Record(
+        "hold-micro-batches",
+        Case("tests/spark/test_stream_source.py::test_the_delay_begins_with_the_first_record_that_waits"),
+    ),
+    Record(
         "keys-oldest-wins",
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),

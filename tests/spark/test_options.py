@@ -148,6 +148,8 @@ def test_an_option_like_none_gets_the_list() -> None:
         ("minPartitions", "100001", "from 1 to 100000"),
         ("maxRecordsPerPartition", "0", "a whole number from 1 on"),
         ("connectSeconds", "1.5", "a whole number from 0 on"),
+        ("topicPattern", "a(", "a regular expression of Python"),
+        ("maxTriggerDelay", "90", "a number and a unit"),
         ("failOnDataLoss", "no", "true or false"),
         ("pushFilters", "1", "true or false"),
     ],
@@ -329,7 +331,6 @@ def test_two_names_of_one_option_have_to_agree() -> None:
         ("startingOffsets", '{"flights":{"0":23}}', "write startingPosition"),
         ("startingOffsetsByTimestamp", "{}", "write startingTimestamp"),
         ("endingOffsetsByTimestamp", "{}", "write endingTimestamp"),
-        ("subscribePattern", "f.*", "name the topics in option topic"),
         ("assign", "{}", "name the topics in option topic"),
         ("kafka.group.id", "g", "there are no consumer groups"),
         ("kafka.client.id", "c", "no Kafka client that reads it"),
@@ -381,3 +382,21 @@ def test_a_write_to_a_table_takes_its_address_from_it() -> None:
     assert written.filled_in == ("position", "term", "index", "timestamp", "stream", "topic")
     several = SinkOptions.parse({}, streaming=False, table={**table, "topic": "flights,delays"})
     assert (several.topic, several.filled_in) == ("", ("position", "term", "index", "timestamp", "stream"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "a", "topicPattern": "a.*"}, "topicPattern and topic are both given"),
+        ({"topicPattern": "a.*", "rows": "true"}, "topicPattern and rows are both given"),
+        ({"topicPattern": "a.*", "startingPosition": '{"a": 1}'}, "startingPosition names topics"),
+        ({"topic": "a", "maxTriggerDelay": "90s"}, "maxTriggerDelay is given without minRecordsPerTrigger"),
+        (
+            {"topic": "a", "minRecordsPerTrigger": "9", "maxRecordsPerTrigger": "8"},
+            "minRecordsPerTrigger is 9, and maxRecordsPerTrigger 8",
+        ),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions.parse({"cluster": "127.0.0.1:1", **options}, streaming=True)

@@ -21,7 +21,9 @@ from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
 from viewstamp.spark import lag
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
+from viewstamp.spark.source import batch_reader
 from viewstamp.spark.stream_source import StreamReader, decode_positions, encode_positions, share, stream_reader
+from viewstamp.spark.trigger_delay import TriggerDelay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -212,6 +214,75 @@ def test_available_now_ends_with_a_topic_that_is_named_later(cluster: RunningClu
     read_all = source.latestOffset(begun, ALL)
     assert read_all == encode_positions({old: 1, new: 4})
     assert source.latestOffset(read_all, ALL) == read_all
+
+
+def matching(cluster: RunningCluster, pattern: str, **options: object) -> StreamReader:
+    given = {"cluster": cluster.addresses, "topicPattern": pattern} | {k: str(v) for k, v in options.items()}
+    return stream_reader(SourceOptions.parse(given, streaming=True), spark_schema())
+
+
+def test_a_topic_that_is_found_later_is_read_from_its_first_record(
+    cluster: RunningCluster, new_topic: NewTopic
+) -> None:
+    """Also if the query began at the latest records, because the topic has records before it is found."""
+    first = new_topic()
+    append(cluster, first, 2)
+    source = matching(cluster, f"{first}(-late.*)?", startingPosition="latest")
+    start = source.initialOffset()
+    assert start == {"v": 1, first: 3}
+    for name in (f"{first}-late", f"other-{first}-late"):
+        cluster.create_topic(name)
+        append(cluster, name, 3)
+    found = source.latestOffset(start, ALL)
+    assert found == {"v": 1, first: 3, f"{first}-late": 1}
+    assert source.partitions(start, found) == []
+    end = source.latestOffset(found, ALL)
+    assert read(source, found, end) == [(f"{first}-late", position) for position in (1, 2, 3)]
+    ending = matching(cluster, f"{first}.*")
+    ending.prepareForTriggerAvailableNow()
+    cluster.create_topic(f"{first}-too-late")
+    assert ending.latestOffset(end, ALL) == end
+
+
+def test_a_batch_query_reads_the_topics_that_match(cluster: RunningCluster, new_topic: NewTopic) -> None:
+    topics = sorted([new_topic(), new_topic()])
+    for topic in topics:
+        append(cluster, topic, 2)
+    given = {"cluster": cluster.addresses, "subscribePattern": "|".join(topics), "startingPosition": "2"}
+    source = batch_reader(SourceOptions.parse(given, streaming=False), spark_schema())
+    assert [(part.topic, part.start, part.end) for part in source.partitions()] == [  # type: ignore[attr-defined]
+        (topic, 2, 3) for topic in topics
+    ]
+    with pytest.raises(UnknownTopicError, match=r"no topic matches topicPattern 'no\.such'"):
+        matching(cluster, "no.such").initialOffset()
+
+
+def test_a_micro_batch_waits_for_records_until_the_delay_is_over(cluster: RunningCluster, topic: str) -> None:
+    append(cluster, topic, 2)
+    options = {"minRecordsPerTrigger": 3, "maxTriggerDelay": "1d"}
+    source = reader(cluster, topic, **options)
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
+    assert source.latestOffset(start, ALL) == start
+    append(cluster, topic, 1)
+    assert source.latestOffset(start, ALL) == {"v": 1, topic: 4}
+    at_once = reader(cluster, topic, minRecordsPerTrigger=9, maxTriggerDelay="0")
+    assert at_once.latestOffset(start, ALL) == {"v": 1, topic: 4}
+    ending = reader(cluster, topic, minRecordsPerTrigger=9)
+    ending.prepareForTriggerAvailableNow()
+    assert ending.latestOffset(start, ALL) == {"v": 1, topic: 4}
+
+
+def test_the_delay_begins_with_the_first_record_that_waits() -> None:
+    delay = TriggerDelay(5, 60.0)
+    assert not delay.holds(0, 0.0)
+    assert delay.holds(1, 100.0)
+    assert delay.holds(4, 159.0)
+    assert not delay.holds(4, 160.0)
+    assert delay.holds(4, 161.0)
+    assert not delay.holds(5, 162.0)
+    assert delay.holds(1, 1000.0)
+    assert not TriggerDelay(None, 60.0).holds(1, 0.0)
 
 
 def test_topic_that_is_not_named_any_more_keeps_its_position(cluster: RunningCluster, new_topic: NewTopic) -> None:

@@ -21,10 +21,12 @@ How the sink works
 
 The parts
   * ``java.py``, ``local_spark.py``: find a Java, or provide one; a quiet session for one machine; ``register``.
-  * ``options.py``: every option, checked on the driver. ``data_source.py``: the class that Spark calls.
+  * ``options.py``: every option, checked on the driver; ``option_values.py``: their values. ``data_source.py``: the
+    class that Spark calls.
   * ``blocking_client.py``: one client for each process and cluster, for code that is not async.
   * ``rows.py``: rows to records; ``sink.py``: the writers.
   * ``records.py``: records to rows, without a copy; ``source.py``, ``stream_source.py``: the readers.
+    ``topic_pattern.py``: topics by a pattern; ``trigger_delay.py``: micro-batches that wait for more records.
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
   * ``archived.py``: archived records, read by tasks from the files of runs.
   * ``spread.py``: topics with streams, planned by the order over all streams, and read stream by stream.

@@ -7,24 +7,21 @@ effect in its place, is an error, because the user expects an effect.
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from viewstamp.errors import ConfigError
 from viewstamp.host.address import parse_address
-from viewstamp.host.object_url import is_object_url, parse_object_url
 from viewstamp.host.tls import TlsFiles
+from viewstamp.spark import option_values
+from viewstamp.spark.option_values import Bound
 
 __all__ = [
     "COLUMNS",
     "COLUMNS_ON_REQUEST",
-    "PARTITIONS_MAX",
-    "Bound",
     "SinkOptions",
     "SourceOptions",
     "WalSourceOptions",
@@ -39,6 +36,7 @@ COLUMNS_ON_REQUEST: Final = ("stream",)
 """Columns that a read gives only if the option ``columns`` names them, because earlier releases did not have them."""
 
 _FILLED_IN: Final = ("position", "term", "index", "timestamp", "stream")
+_POSITIONS: Final = ("startingPosition", "endingPosition")
 _TLS: Final = ("tlsAuthority", "tlsCertificate", "tlsKey")
 """Files on the driver and on every executor. All three are given, or none."""
 _FILES: Final = ("tokenFile", *_TLS)
@@ -46,21 +44,8 @@ _FILES: Final = ("tokenFile", *_TLS)
 _ADDRESS: Final = ("cluster", "topic", *_FILES)
 """Options that reading and writing share."""
 
-Bound: TypeAlias = int | Literal["earliest", "latest"]
-"""A place in a topic: a position from 1 on, the first retained record, or the end behind the last record."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAUSIBLE: Final = (946_684_800_000_000, 4_102_444_800_000_000)
-"""The years 2000 to 2099 in microseconds since 1970. The same years in another unit are other numbers."""
-_UNITS_IN_NANOSECONDS: Final = {
-    "seconds": 1_000_000_000,
-    "milliseconds": 1_000_000,
-    "microseconds": 1_000,
-    "nanoseconds": 1,
-}
-
-PARTITIONS_MAX: Final = 100_000
-"""More tasks than any Spark cluster runs for one query; listing them would take longer than reading."""
+MAX_TRIGGER_DELAY: Final = 15 * 60.0
+"""Seconds for which a micro-batch waits for records, as that of Spark's Kafka connector."""
 
 CONNECT_SECONDS: Final = 10
 """Seconds: enough for a cluster that restarts, and not too long for a user who mistyped a port."""
@@ -159,6 +144,11 @@ class SourceOptions:
     token_file: str = ""
     """As of ``SinkOptions``."""
     topics: tuple[str, ...]
+    """() = those whose names match ``topic_pattern``, until :meth:`naming` has named them."""
+    topic_pattern: str = ""
+    """A regular expression for whole names; "" = the topics are named."""
+    pattern_bounds: tuple[Bound, Bound] = ("earliest", "latest")
+    """With ``topic_pattern``: the starting and the ending position of each topic."""
     columns: tuple[str, ...] = COLUMNS
     starting_position: Mapping[str, Bound]
     """The first position to read. A stream that continues from a checkpoint does not use it."""
@@ -171,6 +161,10 @@ class SourceOptions:
     max_records_per_trigger: int | None = None
     """Streaming only, like the next one: the limit of one micro-batch, over all topics; None = no limit."""
     max_bytes_per_trigger: int | None = None
+    min_records_per_trigger: int | None = None
+    """Streaming only: a micro-batch waits for this many records over all topics; None = for one."""
+    max_trigger_delay: float = MAX_TRIGGER_DELAY
+    """With ``min_records_per_trigger``: seconds for which it waits at most."""
     fail_on_data_loss: bool = True
     """True: trimmed positions are an error. False: reading continues with the first retained position."""
     push_filters: bool = False
@@ -214,10 +208,23 @@ class SourceOptions:
             batches = ("endingPosition", "endingTimestamp", "pushFilters")
             _refuse(given, batches, "a streaming source", "leave it out, or use spark.read")
         else:
-            triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger")
+            triggers = ("maxRecordsPerTrigger", "maxBytesPerTrigger", "minRecordsPerTrigger", "maxTriggerDelay")
             _refuse(given, triggers, "a batch source", "leave it out, or use spark.readStream")
         if "startingPosition" in given and "startingTimestamp" in given:
             raise ConfigError("startingPosition and startingTimestamp are both given", remedy="give one of them")
+        if "maxTriggerDelay" in given and "minRecordsPerTrigger" not in given:
+            raise ConfigError(
+                "maxTriggerDelay is given without minRecordsPerTrigger",
+                remedy="give it too; the time between micro-batches is .trigger(processingTime=...)",
+            )
+        if given.get("minRecordsPerTrigger", 0) > given.get("maxRecordsPerTrigger", 1 << 63):
+            raise ConfigError(
+                f"minRecordsPerTrigger is {given['minRecordsPerTrigger']}, and maxRecordsPerTrigger"
+                f" {given['maxRecordsPerTrigger']}",
+                remedy="write a minimum that is not above the maximum",
+            )
+        if "topicPattern" in given:
+            return cls._matching(given)
         if "topic" not in given:
             raise ConfigError(
                 "no topic is named",
@@ -236,6 +243,35 @@ class SourceOptions:
                     remedy="startingPosition is the first position to read, endingPosition the first not to read",
                 )
         return cls(topics=topics, starting_position=starts, ending_position=ends, **_fields(given))
+
+    @classmethod
+    def _matching(cls, given: dict[str, Any]) -> Self:
+        """Return the options of a query with a pattern. Raises ConfigError: another option needs the names."""
+        for option in ("topic", "rows"):
+            if given.get(option):
+                raise ConfigError(f"topicPattern and {option} are both given", remedy="give one of them")
+        found = [given.pop(option, bound) for option, bound in zip(_POSITIONS, ("earliest", "latest"), strict=True)]
+        for option, bound in zip(_POSITIONS, found, strict=True):
+            if isinstance(bound, dict):
+                raise ConfigError(
+                    f"{option} names topics, but topicPattern finds them",
+                    remedy="write one bound for all, or name the topics in option topic",
+                )
+        start, end = found
+        return cls(
+            topics=(),
+            pattern_bounds=(start, end),
+            starting_position={},
+            ending_position={},
+            **_fields(given),
+        )
+
+    def naming(self, topics: Iterable[str]) -> Self:
+        """Return the options with the topics that the pattern has found."""
+        names = tuple(topics)
+        start, end = self.pattern_bounds
+        starts, ends = dict.fromkeys(names, start), dict.fromkeys(names, end)
+        return replace(self, topics=names, starting_position=starts, ending_position=ends)
 
     @classmethod
     def table_of(cls, options: Mapping[str, str]) -> dict[str, str]:
@@ -260,7 +296,7 @@ class SourceOptions:
             return None
         if is_table(options):
             raise ConfigError("a table cannot have the option rows", remedy="make a view: df.createTempView(...)")
-        kept = {*_ADDRESS, "columns", "rows", "fields", "connectSeconds"}
+        kept = {*_ADDRESS, "topicPattern", "columns", "rows", "fields", "connectSeconds"}
         given = options_of(options).items()
         shared = {name: value for name, value in given if _find(name, value, _SOURCE, "source") in kept}
         return cls.parse(shared, streaming=False)
@@ -306,16 +342,10 @@ class WalSourceOptions:
 
 
 def _cluster(value: str) -> str:
-    addresses = _names(value)
+    addresses = option_values.names(value)
     for address in addresses:
         parse_address(address)
     return ",".join(addresses)
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("write a name")
-    return value.strip()
 
 
 def _check_no_secret(option: str, value: str) -> None:
@@ -335,116 +365,18 @@ def _has_token(value: str) -> bool:
     return has_token(value)
 
 
-def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(","))
-    if "" in names:
-        raise ValueError("write names with a comma between two of them")
-    if len(set(names)) < len(names):
-        raise ValueError("name each only once")
-    return names
-
-
 def _columns(value: str) -> tuple[str, ...]:
-    names = _names(value)
+    names = option_values.names(value)
     for name in names:
         if name not in (known := (*COLUMNS, *COLUMNS_ON_REQUEST)):
             raise ValueError(f"there is no column {name}; {_nearest(name, known)}")
     return names
 
 
-def _flag(value: str) -> bool:
-    flags = {"true": True, "false": False}
-    if value.lower() not in flags:
-        raise ValueError("write true or false")
-    return flags[value.lower()]
-
-
 def _format(value: str) -> str:
     if value not in ("json", "msgpack", "rows"):
         raise ValueError("write json, msgpack or rows, or leave it out: then the column value is the value")
     return value
-
-
-def _whole(value: str, least: int = 0) -> int:
-    if not re.fullmatch("[0-9]{1,18}", value) or int(value) < least:
-        raise ValueError(f"write a whole number from {least} on")
-    return int(value)
-
-
-def _count(value: str) -> int:
-    return _whole(value, 1)
-
-
-def _days(value: str) -> int:
-    if _whole(value) > 36_500:
-        raise ValueError("write a whole number of days from 0, which means for ever, to 36500")
-    return int(value)
-
-
-def _partitions(value: str) -> int:
-    count = _whole(value, 1)
-    if count > PARTITIONS_MAX:
-        raise ValueError(f"write a whole number from 1 to {PARTITIONS_MAX}: each partition is a task of Spark")
-    return count
-
-
-def _timestamp(value: str) -> int:
-    if re.fullmatch("[0-9]{1,19}", value):
-        return _microseconds(int(value))
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise ValueError("write ISO 8601 with a time zone, 2013-07-01T12:00:00Z, or microseconds since 1970")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _microseconds(count: int) -> int:
-    """Return ``count`` if it is a plausible number of microseconds since 1970, or 0, which is 1970 in every unit.
-
-    Kafka's option of the same name counts milliseconds. A present date in milliseconds, taken as microseconds, is in
-    January 1970, so that all records would be read.
-    """
-    if count == 0 or _PLAUSIBLE[0] <= count < _PLAUSIBLE[1]:
-        return count
-    meant = [
-        f"as {unit} it is {_iso(count * scale // 1000)}" + (f", so write {count * scale // 1000}" if is_meant else "")
-        for unit, scale in _UNITS_IN_NANOSECONDS.items()
-        if (is_meant := _PLAUSIBLE[0] <= count * scale // 1000 < _PLAUSIBLE[1]) or unit == "microseconds"
-    ]
-    raise ValueError(
-        "write ISO 8601 with a time zone, 2013-07-01T12:00:00Z, or microseconds since 1970, for the years 2000 to"
-        f" 2099: {'; '.join(meant)}"
-    )
-
-
-def _iso(microseconds: int) -> str:
-    try:
-        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="milliseconds")
-    except OverflowError:
-        return "after the year 9999"
-
-
-def _bound(value: object) -> Bound:
-    match value:
-        case "earliest" | "latest":
-            return value
-        case int() if type(value) is int and value >= 1:  # True is an int too
-            return value
-        case str() if re.fullmatch("[0-9]{1,18}", value) and int(value) >= 1:
-            return int(value)
-    raise ValueError('write earliest, latest, a position from 1 on, or for each topic {"NAME": 1, "NAME": "latest"}')
-
-
-def _bounds(value: str) -> Bound | dict[str, Bound]:
-    if not value.lstrip().startswith("{"):
-        return _bound(value)
-    try:
-        named = json.loads(value)
-    except ValueError:
-        raise ValueError("that is not JSON") from None
-    return {topic: _bound(bound) for topic, bound in named.items()}
 
 
 def _for_each(topics: tuple[str, ...], option: str, bounds: Bound | dict[str, Bound]) -> dict[str, Bound]:
@@ -459,72 +391,60 @@ def _for_each(topics: tuple[str, ...], option: str, bounds: Bound | dict[str, Bo
     return bounds
 
 
-def _archive(value: str) -> str:
-    """Check the place of an archive. Raises ConfigError without the value of a URL, because a secret may be in it."""
-    if is_object_url(value):
-        return parse_object_url(value).text
-    if not os.path.isabs(value):
-        raise ValueError("write s3://BUCKET/FOLDER, or the absolute path of a directory that all executors reach")
-    return value
-
-
-def _path(value: str) -> tuple[str, ...]:
-    return (_text(value),)
-
-
-def _paths(value: str) -> tuple[str, ...]:
-    return tuple(map(_text, json.loads(value)))
-
-
 _Check: TypeAlias = Callable[[str], object]
 
 _SINK: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
-    "tokenFile": _text,
-    "topic": _text,
-    "sinkId": _text,
-    "sinkReset": _flag,
-    "txnId": _text,
-    "txnKeepDays": _days,
-    "batchId": _whole,
+    "tokenFile": option_values.text,
+    "topic": option_values.text,
+    "sinkId": option_values.text,
+    "sinkReset": option_values.flag,
+    "txnId": option_values.text,
+    "txnKeepDays": option_values.days,
+    "batchId": option_values.whole,
     "format": _format,
-    "connectSeconds": _whole,
-    **dict.fromkeys(_TLS, _text),
+    "connectSeconds": option_values.whole,
+    **dict.fromkeys(_TLS, option_values.text),
 }
 _SOURCE: Final[Mapping[str, _Check]] = {
     "cluster": _cluster,
-    "tokenFile": _text,
-    "topic": _names,
+    "tokenFile": option_values.text,
+    "topic": option_values.names,
+    "topicPattern": option_values.pattern,
     "columns": _columns,
-    "startingPosition": _bounds,
-    "startingTimestamp": _timestamp,
-    "endingPosition": _bounds,
-    "endingTimestamp": _timestamp,
-    "maxRecordsPerTrigger": _count,
-    "maxBytesPerTrigger": _count,
-    "failOnDataLoss": _flag,
-    "pushFilters": _flag,
-    "minPartitions": _partitions,
-    "maxRecordsPerPartition": _count,
-    "archive": _archive,
-    "rows": _flag,
-    "fields": _names,
-    "connectSeconds": _whole,
-    **dict.fromkeys(_TLS, _text),
+    "startingPosition": option_values.bounds,
+    "startingTimestamp": option_values.timestamp,
+    "endingPosition": option_values.bounds,
+    "endingTimestamp": option_values.timestamp,
+    "maxRecordsPerTrigger": option_values.count,
+    "maxBytesPerTrigger": option_values.count,
+    "minRecordsPerTrigger": option_values.count,
+    "maxTriggerDelay": option_values.duration,
+    "failOnDataLoss": option_values.flag,
+    "pushFilters": option_values.flag,
+    "minPartitions": option_values.partitions,
+    "maxRecordsPerPartition": option_values.count,
+    "archive": option_values.archive,
+    "rows": option_values.flag,
+    "fields": option_values.names,
+    "connectSeconds": option_values.whole,
+    **dict.fromkeys(_TLS, option_values.text),
 }
 _WAL: Final[Mapping[str, _Check]] = {
-    "path": _path,
-    "paths": _paths,
-    "topic": _names,
+    "path": option_values.path,
+    "paths": option_values.paths,
+    "topic": option_values.names,
     "columns": _columns,
-    "unsafe": _flag,
+    "unsafe": option_values.flag,
 }
 _KAFKAS: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "cluster",
     "subscribe": "topic",
+    "subscribePattern": "topicPattern",
     "startingOffsets": "startingPosition",
     "endingOffsets": "endingPosition",
     "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
+    "minOffsetsPerTrigger": "minRecordsPerTrigger",
 }
 """Options of Spark's Kafka connector with the meaning of one of ours; they are accepted as its alias.
 ``startingOffsets`` and ``endingOffsets`` are accepted only as ``earliest`` and ``latest``, because Kafka's numbers are
@@ -532,11 +452,8 @@ offsets of partitions and count from 0."""
 _KAFKAS_HINTS: Final[Mapping[str, str]] = {
     "startingOffsetsByTimestamp": "write startingTimestamp: a log time in ISO 8601 for all topics",
     "endingOffsetsByTimestamp": "write endingTimestamp: a log time in ISO 8601 for all topics",
-    "subscribePattern": "name the topics in option topic, with commas: there are no patterns",
     "assign": "name the topics in option topic, with commas: a topic is one sequence of positions, without partitions",
     "includeHeaders": "leave it out: headers are always in the column headers",
-    "minOffsetsPerTrigger": "set the time between micro-batches by .trigger(processingTime=...)",
-    "maxTriggerDelay": "set the time between micro-batches by .trigger(processingTime=...)",
     "groupIdPrefix": "leave it out: there are no consumer groups, the checkpoint holds the positions",
     "kafka.group.id": "leave it out: there are no consumer groups, the checkpoint holds the positions",
 }

@@ -19,6 +19,7 @@ from viewstamp.spark.ranges import describe, find_time, starting_position
 from viewstamp.spark.records import join, to_record_batch
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.spread import SpreadRange, read_spread
+from viewstamp.spark.topic_pattern import matching
 from viewstamp.spark.topic_range import TopicRange, locate, skip
 from viewstamp.spark.typed_rows import as_rows
 from viewstamp.wire.batch import Batch
@@ -86,6 +87,7 @@ class FilteringBatchReader(BatchReader):
 
 async def _bounds(client: Client, options: SourceOptions, cut: Cut) -> tuple[dict[str, TopicInfo], list[TopicRange]]:
     """Return the topics, and the positions of each that the query reads; a range may be empty."""
+    options = await matching(client, options)
     topics = await describe(client, options.topics)
     ranges = []
     for topic in topics.values():

@@ -10,6 +10,9 @@ If ``topic`` names other topics than the checkpoint
   * One that is not named any more is not read any more. Its position stays in the checkpoint, and if it is named again,
     it continues there.
   * A micro-batch that was already planned is run again as planned.
+
+With ``topicPattern`` the same holds for topics that are found later (``topic_pattern.py``), except that they begin with
+their first kept record.
 """
 
 from __future__ import annotations
@@ -29,13 +32,16 @@ from pyspark.sql.streaming.datasource import (
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError
+from viewstamp.host.clock import RealClock
 from viewstamp.spark.archived import pieces_of
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import describe, reach, starting_position
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.source import read_part
+from viewstamp.spark.topic_pattern import found_later, matching
 from viewstamp.spark.topic_range import TopicRange, end_of, estimate, kept
+from viewstamp.spark.trigger_delay import TriggerDelay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the query by topic, under Trigger.AvailableNow; None = it has no end."""
         self._latest: dict[str, int] | None = None
         """The ends of the topics as of the last request."""
+        self._delay = TriggerDelay(options.min_records_per_trigger, options.max_trigger_delay)
 
     def _link(self) -> BlockingClient:
         """Return the connection, once the cluster may be reachable."""
@@ -99,7 +106,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with remedies():
             link = self._link()
-            topics = link.run(describe, link.client, self.options.topics)
+            options = link.run(matching, link.client, self.options)
+            topics = link.run(describe, link.client, options.topics)
             self._target = {name: end_of(topic) for name, topic in topics.items()}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -111,12 +119,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with remedies():
             link = self._link()
-            topics = link.run(describe, link.client, self.options.topics)
+            options = found_later(link.run(matching, link.client, self.options))
+            topics = link.run(describe, link.client, options.topics)
             self._latest = {name: end_of(topic) for name, topic in topics.items()}
-            ends = self._target or self._latest
-            return encode_positions(
-                link.run(_advance, link.client, self.options, topics, decode_positions(start), ends, limit)
-            )
+            ends = self._latest if self._target is None else self._target
+            positions = decode_positions(start)
+            if self._target is None and self._holds(positions):
+                return start
+            # A topic that was found after the start of a query with an end is left to the next query.
+            topics = {name: topic for name, topic in topics.items() if name in ends}
+            return encode_positions(link.run(_advance, link.client, options, topics, positions, ends, limit))
+
+    def _holds(self, positions: Mapping[str, int]) -> bool:
+        """Return whether the micro-batch waits for more records. A topic without a position gets one at once."""
+        assert self._latest is not None, "just set"
+        if not self._latest.keys() <= positions.keys():
+            return False
+        waiting = sum(max(0, end - positions[name]) for name, end in self._latest.items())
+        return self._delay.holds(waiting, RealClock.monotonic())
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the ends of the topics as of the last request, for Spark's progress reports."""
@@ -144,6 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 async def _first_positions(client: Client, options: SourceOptions) -> dict[str, int]:
+    options = await matching(client, options)
     topics = await describe(client, options.topics)
     return {name: await starting_position(client, options, topic) for name, topic in topics.items()}
 

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from viewstamp.client.results import TopicInfo
 from viewstamp.errors import ConfigError, TrimmedError
-from viewstamp.spark.options import PARTITIONS_MAX, Bound
+from viewstamp.spark.option_values import PARTITIONS_MAX, Bound
 
 __all__ = ["TopicRange", "check_partitions", "end_of", "estimate", "kept", "locate", "skip"]
 
