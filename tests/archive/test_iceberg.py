@@ -128,6 +128,66 @@ def test_duckdb_reads_the_files_of_the_table(cluster: RunningCluster, topic: str
     assert (count, last) == (25, 25)
 
 
+def test_the_fields_of_rows_are_columns_and_follow_the_schema(
+    cluster: RunningCluster, topic: str, place: TablePlace
+) -> None:
+    """A topic gets a schema, and then a wider one, between exports. Old files keep their columns."""
+    duckdb = pytest.importorskip("duckdb")
+    export(cluster, topic, place)
+
+    def append(schema: str, **fields: object) -> None:
+        async def append(client: Client) -> None:
+            await client.set_schema(topic, schema)
+            await client.append_rows(topic, [{"value": 7, **fields}])
+
+        cluster.run(append)
+
+    append("value: int32, name: string?", name="one")
+    cluster.append(topic, [b"no row"])
+    assert export(cluster, topic, place).end == 28
+    assert export(cluster, topic, place).snapshots == ()
+    append("value: int64, name: string?, paid: float64?", paid=0.5)
+    assert export(cluster, topic, place).first == 28
+    found = rows(place)
+    assert [each["position"] for each in found] == [*range(1, 29)]
+    assert [each["row"] for each in found[:25]] == [None] * 25
+    assert found[25]["row"] == {"value": 7, "name": "one", "paid": None}
+    assert found[26]["row"] is None
+    assert found[27]["row"] == {"value": 7, "name": None, "paid": 0.5}
+    assert found[27]["value"] == cluster.values(topic)[-1]
+    table = loaded(place)
+    assert table.scan(row_filter="row.paid > 0.1").to_arrow().num_rows == 1
+    files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+    query = f"SELECT row.name FROM read_parquet({files!r}, union_by_name=true) WHERE row.value = 7 ORDER BY position"
+    assert duckdb.sql(query).fetchall() == [("one",), (None,)]
+
+
+def test_records_of_another_export_are_not_added_again_after_the_columns_have_changed(
+    cluster: RunningCluster, topic: str, place: TablePlace
+) -> None:
+    table = TableOfTopic(place, cluster_of(cluster), topic, Random())
+    assert table.end is None
+    export(cluster, topic, place)
+    assert table.evolve("id: int64")
+    assert table.end == 26
+    assert not table.evolve("id: int64")
+
+
+def test_a_column_of_the_same_name_is_refused(cluster: RunningCluster, topic: str, place: TablePlace) -> None:
+    from pyiceberg.types import StringType
+
+    export(cluster, topic, place)
+    loaded(place).update_schema().add_column("row", StringType()).commit()
+    cluster.run(lambda client: client.set_schema(topic, "id: int64"))
+    cluster.append(topic, [b"one more"])
+    with pytest.raises(RequestError, match=r"has a column row of type string, .*; nothing was added"):
+        export(cluster, topic, place)
+
+
+def cluster_of(cluster: RunningCluster) -> str:
+    return str(cluster.run(lambda client: client.status())[0]["cluster_id"])
+
+
 def test_a_later_export_adds_only_the_new_records(cluster: RunningCluster, topic: str, place: TablePlace) -> None:
     assert export(cluster, topic, place, until="archived").end == 21
     assert export(cluster, topic, place, until=23).first == 21

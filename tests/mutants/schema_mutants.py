@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.archive import run_rows
+from viewstamp.archive.iceberg import TableOfTopic
 from viewstamp.archive.run_rows import TypedColumn, TypedGroup
 from viewstamp.client.row_calls import RowCalls
 from viewstamp.streams import cut
@@ -87,6 +88,19 @@ def bounds_of_a_prefix() -> AbstractContextManager[None]:
     return patched(run_rows, _typed_column=typed_column)
 
 
+def export_from_the_old_end() -> AbstractContextManager[None]:
+    """An export that has changed the columns of its table adds the records that another one has added meanwhile."""
+    original = TableOfTopic.evolve
+
+    def evolve(self: TableOfTopic, text: str) -> bool:
+        end = self.end
+        is_changed = original(self, text)
+        self.end = end
+        return is_changed
+
+    return patched(TableOfTopic, evolve=evolve)
+
+
 SCHEMA_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -103,6 +117,7 @@ SCHEMA_MUTANTS = {
         Mutant("columns-for-each-schema", "a read of runs lacks values", columns_for_each_schema, rule="§5a"),
         Mutant("columns-unchecked", "changed bytes of a run are values", columns_unchecked, rule="§5a"),
         Mutant("bounds-of-a-prefix", "a query lacks rows of runs", bounds_of_a_prefix, rule="§5a"),
+        Mutant("export-from-the-old-end", "a table has records twice", export_from_the_old_end, rule="§5a"),
     )
 }
 """The mutants by name."""

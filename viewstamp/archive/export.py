@@ -114,6 +114,9 @@ async def export_topic(
     # The table before the topic is described again, so that the topic has all positions that the table has.
     table = await asyncio.to_thread(TableOfTopic, place, cluster, topic, entropy)
     info = await client.describe_topic(topic)
+    # The rows before the end of the topic are of the schema that it has then, or of an earlier one.
+    while await asyncio.to_thread(table.evolve, info.schema):
+        info = await client.describe_topic(topic)  # Again, because the end of the table was read again.
     first = info.first_position if table.end is None else table.end
     end = max(first, _end_of(info, until))
     if first > info.last_position + 1:

@@ -11,6 +11,10 @@ has ``viewstamp.first-position`` and ``viewstamp.end-position``, and so have the
 | the snapshot with the keys was expired | at the end in the properties, if the newest position in the files agrees |
 | that disagrees | not: CorruptionError, because it would be a guess |
 
+The table of a topic with a schema has one more column, ``row``: a struct with the fields of the rows, which may all be
+null. It changes with the schema of the topic, before records are added, by an atomic step of its own. A record that is
+no row has null there, and so have records that were exported before the topic had the schema, or the field.
+
 A commit is tried once, and only on the snapshot from which the position was read. pyiceberg would repeat an append that
 lost a race on the snapshot of the winner, and if the winner has added the same records, they would be there twice.
 """
@@ -26,6 +30,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from viewstamp.archive.columns import header_maps, load_arrow
+from viewstamp.archive.run_rows import ROW, row_structs
 from viewstamp.errors import (
     ConfigError,
     CorruptionError,
@@ -35,6 +40,7 @@ from viewstamp.errors import (
     UnavailableError,
     ViewstampError,
 )
+from viewstamp.wire.row_schema import RowSchema
 
 __all__ = ["FIRST", "NEXT", "TableOfTopic", "TablePlace"]
 
@@ -102,12 +108,70 @@ class TableOfTopic:
                 f"an Iceberg table needs pyiceberg, which is not installed ({error})",
                 remedy="pip install 'viewstamp[iceberg]'",
             ) from error
+        self._rows: RowSchema | None = None
+        self._owner = cluster, topic
         with self._storing("opened"):
             self._catalog: Any = catalogs.load_catalog(*_settings(place)[0], **_settings(place)[1])
             self._table: Any = self._open(cluster, topic)
             self._check_owner(cluster, topic)
             self.end = self._find_end()
         self.location = str(self._table.location())
+
+    def evolve(self, text: str) -> bool:
+        """Give the table the columns of a schema of rows, "" = none; return whether it was changed, and read again.
+
+        The schemas of a topic become wider only, and so does the table. If the process dies behind this step, the table
+        has columns without values.
+
+        Raises:
+          RequestError: the table has another column with the name of the struct.
+          UnavailableError: another program has changed the columns meanwhile.
+          StorageError: the catalogue or the table failed.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.types import NestedField, StructType
+
+        self._rows = RowSchema.parse(text) if text else None
+        if self._rows is None:
+            return False
+        kinds = {field.name: _row_types()[field.type] for field in self._rows.fields}
+        with self._storing("changed"):
+            update = self._table.update_schema()
+            is_changed = False
+            row = next((field for field in self._table.schema().fields if field.name == ROW), None)
+            if row is None:
+                is_changed = True
+                fields = [NestedField(at, name, kind) for at, (name, kind) in enumerate(kinds.items(), 1)]
+                update.add_column(ROW, StructType(*fields))
+            elif not isinstance(row.field_type, StructType):
+                raise RequestError(
+                    f"table {self._name} has a column {ROW} of type {row.field_type}, where an export has the fields of"
+                    " rows; nothing was added",
+                    remedy="name another table",
+                )
+            else:
+                stored = {field.name: field.field_type for field in row.field_type.fields}
+                for name, kind in kinds.items():
+                    if name not in stored:
+                        is_changed = True
+                        update.add_column((ROW, name), kind)
+                    elif stored[name] != kind:
+                        is_changed = True
+                        update.update_column((ROW, name), kind)
+            if not is_changed:
+                return False
+            try:
+                update.commit()
+            except CommitFailedException as error:
+                raise UnavailableError(
+                    f"another program changed the columns of table {self._name} ({error}); nothing was added",
+                    remedy="run the export again",
+                ) from error
+            # Another export may have added records before this step, so the end is read again too.
+            self._table = self._reload()
+            self._check_owner(*self._owner)
+            self.end = self._find_end()
+        return True
 
     def write(self, records: Any) -> Any:
         """Write an Arrow table of records, as runs have them, as a data file, and return its description.
@@ -117,12 +181,14 @@ class TableOfTopic:
         from pyiceberg.io.pyarrow import write_file
         from pyiceberg.table import WriteTask
 
+        if self._rows is not None:
+            records = records.append_column(ROW, row_structs(self._rows, records["value"]))
         headers = header_maps(f"table {self._name}", records["headers"].combine_chunks())
         at = records.schema.get_field_index("headers")
         records = records.set_column(at, "headers", self._arrow.chunked_array([headers]))
         with self._storing("written"):
             metadata = self._table.metadata
-            schema = _table_schema()
+            schema = self._file_schema()
             task = WriteTask(UUID(bytes=self._entropy.randbytes(16)), 0, schema, records.to_batches())
             return next(write_file(self._table.io, metadata, iter([task])))
 
@@ -191,6 +257,19 @@ class TableOfTopic:
 
     def _reload(self) -> Any:
         return self._catalog.load_table(self._name)
+
+    def _file_schema(self) -> Any:
+        """Return the schema of a data file: the columns of records, and the fields that the rows have."""
+        from pyiceberg.schema import Schema
+        from pyiceberg.types import NestedField, StructType
+
+        plain = _table_schema()
+        if self._rows is None:
+            return plain
+        row = self._table.schema().find_field(ROW)
+        names = {field.name for field in self._rows.fields}
+        fields = [field for field in row.field_type.fields if field.name in names]
+        return Schema(*plain.fields, NestedField(row.field_id, ROW, StructType(*fields), required=False))
 
     def _has(self, snapshot: int) -> bool:
         try:
@@ -290,3 +369,19 @@ def _table_schema() -> Any:
         NestedField(6, "value", BinaryType(), required=True),
         NestedField(7, "headers", headers),
     )
+
+
+def _row_types() -> dict[str, Any]:
+    """Return the type of a column for each type of fields."""
+    from pyiceberg import types
+
+    return {
+        "bool": types.BooleanType(),
+        "int32": types.IntegerType(),
+        "int64": types.LongType(),
+        "float32": types.FloatType(),
+        "float64": types.DoubleType(),
+        "string": types.StringType(),
+        "binary": types.BinaryType(),
+        "timestamp": types.TimestamptzType(),
+    }

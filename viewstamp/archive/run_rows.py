@@ -28,6 +28,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from viewstamp.archive.row_columns import Stray, arrow_type, row_arrays
+from viewstamp.errors import FrameError
 from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.row_schema import RowField, RowSchema, is_wider
 
@@ -42,6 +43,7 @@ __all__ = [
     "is_needed",
     "row_column",
     "row_encodings",
+    "row_structs",
     "row_type",
     "usable_column",
 ]
@@ -132,6 +134,29 @@ def row_column(schema: RowSchema, table: Any, names: Sequence[str]) -> tuple[Any
     base = [column_checksum(table[name]) for name in names]
     typed = [_typed_column(field, child) for field, child in zip(schema.fields, column.flatten(), strict=True)]
     return column, TypedGroup(is_exact, base, typed)
+
+
+def row_structs(schema: RowSchema, values: Any) -> Any:
+    """Return the struct of each value of a column; null for one that is no row of the schema."""
+    import pyarrow as arrow
+
+    kind = row_type(schema)
+    parts = []
+    for start in range(0, len(values), _ROWS):
+        some = values.slice(start, _ROWS).to_pylist()
+        found = row_arrays(schema, some)
+        if isinstance(found, Stray):
+            parts.append(arrow.array([_row_or_none(schema, value) for value in some], kind))
+        else:
+            parts.append(arrow.StructArray.from_arrays(found.arrays, fields=list(kind)))
+    return arrow.chunked_array(parts, kind)
+
+
+def _row_or_none(schema: RowSchema, value: bytes) -> dict[str, Any] | None:
+    try:
+        return schema.decode(value)
+    except FrameError:
+        return None
 
 
 def column_bytes(column: Any) -> Iterator[tuple[int, memoryview]]:
