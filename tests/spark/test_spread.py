@@ -16,12 +16,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
 
 from tests.spark.cluster import RunningCluster, running_cluster
 from tests.spark.queries import run_to_end
 from viewstamp.client import Client
 from viewstamp.client.results import SpreadRecord
-from viewstamp.errors import ConfigError, TrimmedError, UnknownTopicError
+from viewstamp.errors import ConfigError, RequestError, TrimmedError, UnknownTopicError
+from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
 from viewstamp.spark.source import FilteringBatchReader, batch_reader
@@ -165,6 +167,15 @@ def test_a_position_that_does_not_exist_yet_and_an_unknown_topic_are_named(sprea
         batch(spread, "nowhere").partitions()
     with pytest.raises(ConfigError, match=f"the checkpoint is at position 77 of topic {orders}, whose last one is 50"):
         stream(spread, orders).latestOffset({"v": 1, orders: 77}, ALL)
+
+
+def test_rows_of_a_topic_with_streams_are_refused_before_any_task(spread: RunningCluster, orders: str) -> None:
+    source = ViewstampDataSource(options(spread, orders, {"rows": "true"}))
+    with pytest.raises(RequestError, match=f"topic {orders} has streams, and topics with streams have no schema yet"):
+        source.schema()
+    sink = ViewstampDataSource(options(spread, orders, {"format": "rows"}))
+    with pytest.raises(RequestError, match="topics with streams have no schema yet"):
+        sink.writer(StructType().add("id", "long"), False)
 
 
 def test_a_time_is_a_position_from_which_on_all_later_records_come(spread: RunningCluster, orders: str) -> None:

@@ -37,7 +37,7 @@ from viewstamp.spark.options import SinkOptions
 from viewstamp.spark.records import table_options
 from viewstamp.spark.remedies import remedies
 from viewstamp.spark.rows import Rows, check_schema, value_columns
-from viewstamp.spark.typed_rows import check_written
+from viewstamp.spark.typed_rows import check_written, topic_schema
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -223,7 +223,7 @@ def _check(options: SinkOptions, schema: StructType, sink: str) -> None:
         _known_topics.add(known)
     if options.format == "rows":
         with remedies():
-            check_written(value_columns(schema, "rows"), link.run(link.client.get_schema, options.topic))
+            check_written(value_columns(schema, "rows"), link.run(topic_schema, link.client, options.topic))
     allowed = options.cluster, sink, link.token
     if sink and link.token and allowed not in _allowed:
         # An ABORT of a run without attempts has no effect. Without this check each task would fail several times.
@@ -293,7 +293,7 @@ async def _required(client: Client, options: SinkOptions) -> list[str]:
     """Return the columns that have to have a value in each row. A schema only becomes wider, so none is added later."""
     if options.format != "rows":
         return []
-    return [field.name for field in (await client.get_schema(options.topic)).fields if not field.is_nullable]
+    return [field.name for field in (await topic_schema(client, options.topic)).fields if not field.is_nullable]
 
 
 def _check_creates_no_table(schema: StructType) -> None:

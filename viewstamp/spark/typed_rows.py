@@ -43,14 +43,15 @@ from pyspark.sql.types import (
 from viewstamp.archive.row_columns import Stray, arrow_type, row_arrays
 from viewstamp.archive.run_file import BASE_COLUMNS, RunReader
 from viewstamp.archive.run_rows import FieldCondition, TypedColumn, TypedGroup, is_needed, usable_column
-from viewstamp.errors import ConfigError, FrameError, RequestError
+from viewstamp.client.aio import Client
+from viewstamp.errors import ConfigError, FrameError, RequestError, UnknownTopicError
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import arrow_schema, from_run, spark_schema
 from viewstamp.spark.rows import RECORD_COLUMNS
 from viewstamp.wire.row_schema import RowField, RowSchema
 
-__all__ = ["as_rows", "check_written", "row_columns", "rows_of_run", "with_rows"]
+__all__ = ["as_rows", "check_written", "row_columns", "rows_of_run", "topic_schema", "with_rows"]
 
 _FIELD: Final = "viewstamp.field"
 """The key of a field's text in the metadata of its column."""
@@ -77,7 +78,7 @@ def row_columns(options: SourceOptions) -> StructType:
     link = blocking_client(options.cluster, options.tls, options.token_file)
     link.reach(options.connect_seconds)
     (topic,) = options.topics
-    schema = link.run(link.client.get_schema, topic)
+    schema = link.run(topic_schema, link.client, topic)
     for field in (found := _chosen(options, schema)):
         if field.name.lower() in options.columns:
             raise ConfigError(
@@ -86,6 +87,21 @@ def row_columns(options: SourceOptions) -> StructType:
             )
     fields = [StructField(each.name, _TYPES[each.type], metadata={_FIELD: each.text}) for each in found]
     return StructType([*spark_schema(options.columns).fields, *fields])
+
+
+async def topic_schema(client: Client, topic: str) -> RowSchema:
+    """Return the schema of a topic. Raises RequestError: it has none, or it has streams; UnknownTopicError."""
+    try:
+        return await client.get_schema(topic)
+    except UnknownTopicError as error:
+        try:
+            await client.describe_spread_topic(topic)
+        except UnknownTopicError:
+            raise error from None  # Its remedy is that of most users.
+        raise RequestError(
+            f"topic {topic} has streams, and topics with streams have no schema yet",
+            remedy="leave rows out: the column value has the bytes of each record",
+        ) from None
 
 
 def _chosen(options: SourceOptions, schema: RowSchema) -> list[RowField]:
