@@ -1476,6 +1476,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "parts-unprobed",
+        Case(
+            "tests/node/test_spread_sinks.py::test_a_member_of_an_earlier_release_and_a_wrong_group_get_no_record_about_parts"
+        ),
+    ),
+    Record(
         "parts-have-an-age",
         Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
     ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 import tests.streams.test_spread_commits as histories
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.node import sink_parts
+from viewstamp.node.placer import Placer
 from viewstamp.node.sink_part_queries import GroupPart, PartFates
 from viewstamp.streams import staging
 from viewstamp.streams.spread_commits import SpreadCommits
@@ -71,6 +72,13 @@ def parts_have_an_age() -> AbstractContextManager[None]:
     return patched(staging, _PART_SECONDS=3600)
 
 
+def parts_unprobed() -> AbstractContextManager[None]:
+    async def check_parts(self: Placer) -> None:
+        return
+
+    return patched(Placer, check_parts=check_parts)
+
+
 SPREAD_SINK_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -84,6 +92,7 @@ SPREAD_SINK_MUTANTS = {
         ("place-in-any-order", "two groups place two batches in different orders", place_in_any_order),
         ("release-apart", "an ORDER makes a part of a batch visible without the others", release_apart),
         ("seal-before-parts", "a stream is sealed before a part that is sealed in its group", seal_before_parts),
+        ("parts-unprobed", "a member of an earlier release gets records about parts", parts_unprobed),
         ("parts-have-an-age", "a group drops a sealed part because it is old", parts_have_an_age),
     )
 }

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.mutants import patched
 from tests.node.group import wait_for
 from tests.node.test_stream_topics import Spreading
 from viewstamp.client import Attempt, Sealed, Sink, SinkCommit
 from viewstamp.client.aio import Client
 from viewstamp.errors import FencedError, RequestError, StagingError
+from viewstamp.ids import NodeId
+from viewstamp.node import placer
+from viewstamp.node.peers.probe import Unfit
 from viewstamp.node.sink_part_queries import GroupPartsQuery, HasPartsCommitsQuery
+from viewstamp.wire.batch import Kind
+from viewstamp.wire.sink_requests import AbortAttempts, BeginPart, CommitParts, ForgetSink
 
 pytestmark = pytest.mark.slow
 
@@ -174,3 +180,35 @@ async def test_a_decided_batch_becomes_visible_after_a_restart_of_all_nodes(tmp_
         assert (await sink.commit(0, [part])).duplicate
         assert sorted(await values_of(client)) == sorted([b"before", *rows(0)])
         await nothing_is_left(group)
+
+
+async def test_a_member_of_an_earlier_release_and_a_wrong_group_get_no_record_about_parts(tmp_path: Path) -> None:
+    asked: list[Kind] = []
+    unfit = Unfit({NodeId("n2"): "reads records up to kind 45"}, {})
+
+    async def find(network: object, cluster: object, others: object, kind: Kind) -> Unfit:
+        asked.append(kind)
+        return unfit
+
+    async with Spreading(tmp_path, 1) as group:
+        client = await spread(group)
+        await client.describe_stream("orders", 1)
+        sink = client.sink("lake", owner="query")
+        with patched(placer, find_unfit=find):
+            attempt = await begin(sink, 0)
+            with pytest.raises(RequestError, match="nothing was staged: n2: reads records up to kind 45"):
+                await attempt.stage_records("orders", [b"x"])
+            unfit = Unfit({}, {})
+            for batch in (0, 1):
+                await sink.commit(batch, [await sealed(sink, batch, *rows(batch))])
+        assert asked == [Kind.COMMIT_PARTS] * 2, "a refused probe is made again, and a passed one never"
+        with pytest.raises(RequestError, match="belongs to another group than 0"):
+            await client._router.ask_leader(BeginPart(attempt=1, sink="lake"), None)
+        with client._groups.call((await client.describe_spread_topic("orders")).group_of(1)) as parts:
+            for request in (
+                ForgetSink(name="-attempt 1"),
+                AbortAttempts(sink="-attempt 1", run="", batch=0, attempt=0),
+                CommitParts(sink="lake", owner="query", run="r", batch=2, parts=[]),
+            ):
+                with pytest.raises(RequestError, match="group 0"):
+                    await parts.router.ask_leader(request, None)

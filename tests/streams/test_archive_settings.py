@@ -368,6 +368,8 @@ def test_a_topic_describes_its_archived_part() -> None:
         "first_time": 0,
         "last_time": 0,
         "waiting_since": 0,
+        "waiting_bytes": 0,
+        "wait_factor": 1,
     }
     log.fill(at=1000)
     log.archive(1, 6, times=(1000, 1001))
