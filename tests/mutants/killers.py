@@ -145,6 +145,8 @@ class _Report:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.errors.append(str(report.longrepr))
+        elif report.skipped:  # The whole module, by importorskip.
+            self.skipped.append(str(report.longrepr))
 
 
 def _forget_what_was_left_open() -> None:
