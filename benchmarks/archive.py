@@ -25,7 +25,7 @@ from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import WAIT_SECONDS, own_directory
 from viewstamp.bench.conditions import conditions
 from viewstamp.client.aio import Client
-from viewstamp.embed import open_node
+from viewstamp.embed.open_node import open_node
 from viewstamp.host.event_loop import new_event_loop
 from viewstamp.local.cluster import LocalCluster
 from viewstamp.local.node_process import logger

@@ -28,7 +28,7 @@ from benchmarks.beside import Figures, append_beside, in_turns, medians, p99_alo
 from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import EmbeddedLeader, embedded_leader, own_directory
 from viewstamp.bench.conditions import conditions
-from viewstamp.embed import EmbeddedNode
+from viewstamp.embed.open_node import EmbeddedNode
 from viewstamp.host.event_loop import new_event_loop
 
 _TOPIC = "raw"

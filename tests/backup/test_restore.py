@@ -19,7 +19,8 @@ from viewstamp.backup.store import DirectoryStore
 from viewstamp.backup.verify import BackupReader
 from viewstamp.client import Client, Receipt, SinkCommit
 from viewstamp.config import free_addresses, make_certificates, node_file
-from viewstamp.embed import connect, open_node
+from viewstamp.embed.connect import connect
+from viewstamp.embed.open_node import open_node
 from viewstamp.errors import ConfigError, RequestError, ViewstampError
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.network import RealNetwork

@@ -19,7 +19,7 @@ import pytest
 
 from viewstamp.cli import main
 from viewstamp.client import ClientOptions
-from viewstamp.embed import connect
+from viewstamp.embed.connect import connect
 from viewstamp.errors import StorageError, ViewstampError
 
 pytestmark = pytest.mark.slow

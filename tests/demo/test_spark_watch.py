@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from viewstamp.demo.spark_watch import PartialBatchWatch
-from viewstamp.embed import local_cluster
+from viewstamp.embed.local_cluster import local_cluster
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 import viewstamp
 from tests.processes import eventually, leader_of
-from viewstamp.embed import local_cluster
+from viewstamp.embed.local_cluster import local_cluster
 from viewstamp.errors import ConfigError, NoQuorumError, RequestError
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.processes import eventually
 from viewstamp.config import create_cluster, load_settings, node_file
-from viewstamp.embed import EmbeddedNode, connect, open_node
+from viewstamp.embed.connect import connect
+from viewstamp.embed.open_node import EmbeddedNode, open_node
 from viewstamp.errors import (
     ClosedError,
     ConfigError,

@@ -49,13 +49,13 @@ def test_missing_file_is_the_same_error_with_and_without_the_parser(
 
 
 @pytest.mark.slow
-def test_node_process_imports_neither_parser_nor_console(tmp_path: Path) -> None:
+def test_node_process_imports_neither_parser_nor_console_nor_client(tmp_path: Path) -> None:
     """They would be half of an idle node's memory, and of its start time."""
     script = (
         "import sys\nfrom viewstamp.cli import main\nfrom viewstamp.local import node_process\n"
         "import viewstamp.embed.run_node\nnode_process.logger().bind(node='n1')\n"
         "main.run(['node', 'run', '--config', 'missing.toml'])\n"
-        "print(sorted({'click', 'pydantic', 'rich', 'structlog', 'typer'} & set(sys.modules)))"
+        "print(sorted({'click', 'pydantic', 'rich', 'structlog', 'typer', 'viewstamp.client'} & set(sys.modules)))"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path

@@ -27,7 +27,8 @@ from viewstamp.backup.verify import BackupReader
 from viewstamp.client import Attempt
 from viewstamp.client.aio import Client
 from viewstamp.config import node_file
-from viewstamp.embed import connect, open_node
+from viewstamp.embed.connect import connect
+from viewstamp.embed.open_node import open_node
 from viewstamp.errors import ConfigError, CorruptionError, OverloadedError, TrimmedError, UnavailableError
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.logger import SafeLogger

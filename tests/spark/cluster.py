@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from tests.in_thread import InThread, in_thread
 from viewstamp.client import Client, TopicInfo
 from viewstamp.config import make_certificates
-from viewstamp.embed import ClusterHandle, connect, local_cluster
+from viewstamp.embed.connect import connect
+from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
 from viewstamp.host.tls import TlsFiles
 from viewstamp.wire.batch import Record
 

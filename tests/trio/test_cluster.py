@@ -14,7 +14,7 @@ import trio.testing
 import viewstamp as vs
 from tests.in_thread import InThread, in_thread
 from tests.trio.late import late_error, until
-from viewstamp.embed import ClusterHandle, local_cluster
+from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
 from viewstamp.trio import Client, connect
 
 pytestmark = pytest.mark.slow

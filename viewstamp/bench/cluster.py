@@ -17,7 +17,7 @@ from viewstamp.local.target import ClusterTarget
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.embed import EmbeddedNode
+    from viewstamp.embed.open_node import EmbeddedNode
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.node import LocalNode
 
@@ -133,7 +133,7 @@ async def embedded_leader(
     Raises:
       UnavailableError: another member was elected, or a member did not start.
     """
-    from viewstamp.embed import open_node
+    from viewstamp.embed.open_node import open_node
     from viewstamp.local.cluster import LocalCluster
     from viewstamp.local.node_process import logger
 

@@ -252,7 +252,7 @@ def verify(
 
 
 def _drill(store: BackupStore, manifest: Manifest, actors: list[str], output: Output) -> DrillResult:
-    from viewstamp.embed import import_actors
+    from viewstamp.embed.actor_classes import import_actors
     from viewstamp.local.drill import drill
 
     entries = dict(each.partition("=")[::2] for each in actors)

@@ -15,24 +15,10 @@ The modules: ``open_node`` and ``node_thread``, which ``viewstamp.trio`` shares;
 ``run_node``; ``service_manager`` reports to systemd; ``compose`` builds a node from settings; ``actor_classes`` imports
 actors; ``bridge`` is the network between a program and the node inside it.
 
+The package itself imports none of them, because the process of a node needs no client. ``viewstamp`` has the public
+names.
+
 Invariants
   * A context that has been left, or whose entering failed or was cancelled, leaves no thread, socket or lock.
   * A node that has failed is not restarted here: it answers nothing, and ``EmbeddedNode.failure`` has the reason.
 """
-
-from viewstamp.embed.actor_classes import import_actors
-from viewstamp.embed.connect import connect
-from viewstamp.embed.local_cluster import ClusterHandle, local_cluster
-from viewstamp.embed.open_node import EmbeddedNode, open_node
-from viewstamp.embed.run_node import run_node, run_on_fast_loop
-
-__all__ = [
-    "ClusterHandle",
-    "EmbeddedNode",
-    "connect",
-    "import_actors",
-    "local_cluster",
-    "open_node",
-    "run_node",
-    "run_on_fast_loop",
-]

@@ -346,6 +346,8 @@ def _check_actors(settings: Mapping[str, str], directory: str) -> None:
     """
     entries = {name: target for name, target in settings.items() if name.startswith("actors.") and ":" in target}
     if entries:
-        from viewstamp.embed import import_actors  # Imported here, because it is slow to import and rarely needed.
+        from viewstamp.embed.actor_classes import (
+            import_actors,  # Imported here, because it is slow to import and rarely needed.
+        )
 
         import_actors({name.removeprefix("actors."): target for name, target in entries.items()}, directory)

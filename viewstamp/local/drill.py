@@ -17,8 +17,8 @@ from viewstamp.backup.manifest import Manifest
 from viewstamp.backup.store import BackupStore
 from viewstamp.client.aio import Client
 from viewstamp.config import node_file
-from viewstamp.embed import open_node
 from viewstamp.embed.actor_classes import Actors
+from viewstamp.embed.open_node import open_node
 from viewstamp.errors import ConfigError
 from viewstamp.fork import FORK_RECORDS, judge_source
 from viewstamp.host.clock import RealClock

@@ -47,7 +47,8 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     end_with_parent()
 
     from viewstamp.config import load_settings
-    from viewstamp.embed import import_actors, run_node, run_on_fast_loop
+    from viewstamp.embed.actor_classes import import_actors
+    from viewstamp.embed.run_node import run_node, run_on_fast_loop
     from viewstamp.host.descriptors import raise_descriptor_limit
     from viewstamp.host.logger import SafeLogger
     from viewstamp.host.private import readable_by_others

@@ -35,7 +35,7 @@ def classes_of(forking: Forking, named: Sequence[str]) -> Classes:
       RequestError: an entry has another shape.
       ConfigError: a class cannot be imported.
     """
-    from viewstamp.embed import import_actors
+    from viewstamp.embed.actor_classes import import_actors
 
     entries = dict(each.partition("=")[::2] for each in named)
     for name, target in entries.items():
