@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.client import groups as client_groups
 from viewstamp.client.aio import Client
@@ -19,7 +20,6 @@ from viewstamp.client.results import Outcome, Receipt
 from viewstamp.client.routing import ExpectedNode
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError, UnavailableError, WrongNodeError
 from viewstamp.ids import GROUP_0, GroupId, Sequence, SessionId, TopicId
-from viewstamp.sim.cluster import Member
 
 Answers = dict[bytes, Receipt | Outcome | None]
 """The answer to each append: its receipt, the outcome that was asked for, or None = nothing was written."""
@@ -118,14 +118,6 @@ def place(world: PlacedWorld, stream: str, *nodes: str) -> GroupId:
     group = world.place(stream, *nodes)
     assert world.loop.run_until(lambda: bool(world.writers.acknowledged[group]), seconds=60.0)
     return group
-
-
-def leader_of(world: PlacedWorld, group: GroupId) -> Member | None:
-    for member in world.members:
-        hosted = member.group(group)
-        if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
-            return member
-    return None
 
 
 def change_leaders(world: PlacedWorld, groups: list[GroupId]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.test_client_of_groups import leader_of
+from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PlacedWorld
 from tests.sim.test_sealing import KEYS, Keeper, described, pass_time
 from tests.sim.test_spread_appends import spread

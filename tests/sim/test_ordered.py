@@ -9,12 +9,13 @@ from statistics import median
 import pytest
 
 from tests.mutants.catalogue import CATALOGUE
+from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PLACED, die
 from viewstamp.client.aio import Client
 from viewstamp.ids import GROUP_0, Stream
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.sim.checkers.liveness import check_liveness
-from viewstamp.sim.cluster import Member, is_settled
+from viewstamp.sim.cluster import is_settled
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.groups import GroupPlacer
 from viewstamp.sim.order_readers import OrderReaders
@@ -101,16 +102,6 @@ def test_the_order_survives_faults_and_lost_disks(seed: int) -> None:
         world.close()
 
 
-def leader_of(world: OrderedWorld, *, is_of_group_0: bool) -> Member | None:
-    """Return the leader of group 0, or of a group with a stream."""
-    for group in [GROUP_0] if is_of_group_0 else world.placer.placed:
-        for member in world.members:
-            hosted = member.group(group)
-            if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
-                return member
-    return None
-
-
 def test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting() -> None:
     """A durable append takes four messages one after the other. ORDER takes four more: report, append, response, end.
 
@@ -154,7 +145,7 @@ def test_the_order_goes_on_wherever_a_leader_dies(death: int, is_of_group_0: boo
     world = OrderedWorld(death, replace(CALM, seconds=0.0))
     try:
         assert world.loop.run_until(lambda: world.ordered.written >= 4, seconds=60.0)
-        victim = leader_of(world, is_of_group_0=is_of_group_0)
+        victim = leader_of(world, *([GROUP_0] if is_of_group_0 else world.placer.placed))
         assert victim is not None
         victim.disk.crash_at(victim.disk.calls + death, lambda: die(world, victim))
         world.loop.run_until(lambda: not victim.is_up, seconds=2.0)

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from tests.mutants.mutants import patched
-from tests.sim.test_client_of_groups import Caller, change_leaders, leader_of
+from tests.sim.leaders import leader_of
+from tests.sim.test_client_of_groups import Caller, change_leaders
 from tests.sim.test_groups import CALM, PlacedWorld
 from viewstamp.actors.replicated import ReplicatedActor, command, query
 from viewstamp.client import Outcome

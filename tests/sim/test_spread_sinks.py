@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.sim.test_client_of_groups import leader_of
+from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PLACED, PlacedWorld, die
 from tests.sim.test_sealing import begin, described, has_sealed, pass_time
 from tests.sim.test_spread_appends import Writer

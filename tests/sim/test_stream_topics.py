@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.sim.leaders import leader_of
 from tests.sim.test_groups import CALM, PLACED, PlacedWorld, die
-from viewstamp.sim.cluster import Member
+from viewstamp.ids import GROUP_0
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.keyed_appends import KeyedAppends
 from viewstamp.sim.violation import Violation
@@ -28,28 +29,16 @@ def test_each_member_of_a_group_has_its_streams() -> None:
         world.close()
 
 
-def leader_of(world: PlacedWorld, *, is_of_group_0: bool) -> Member | None:
-    """Return the leader of group 0, or of a group that was placed."""
-    groups = [0] if is_of_group_0 else world.placer.placed
-    for member in world.members:
-        for group in groups:
-            hosted = member.group(group)
-            if hosted is not None and hosted.replica is not None and hosted.replica.is_leading:
-                return member
-    return None
-
-
 @pytest.mark.parametrize("is_of_group_0", [True, False])
 @pytest.mark.parametrize("death", DEATHS)
 def test_the_streams_are_created_wherever_a_leader_dies(death: int, is_of_group_0: bool) -> None:
     """The process dies at a call of its disk, from the last group on until all streams exist."""
     world = PlacedWorld(death, replace(CALM, seconds=0.0), number=2, streams=6)
     try:
-        assert world.loop.run_until(
-            lambda: len(world.placer.placed) == 2 and leader_of(world, is_of_group_0=is_of_group_0) is not None,
-            seconds=60.0,
-        )
-        victim = leader_of(world, is_of_group_0=is_of_group_0)
+        assert world.loop.run_until(lambda: len(world.placer.placed) == 2, seconds=60.0)
+        groups = [GROUP_0] if is_of_group_0 else world.placer.placed
+        assert world.loop.run_until(lambda: leader_of(world, *groups) is not None, seconds=60.0)
+        victim = leader_of(world, *groups)
         assert victim is not None
         victim.disk.crash_at(victim.disk.calls + death, lambda: die(world, victim))
         world.loop.run_until(lambda: not victim.is_up, seconds=2.0)

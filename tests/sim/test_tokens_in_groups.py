@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.mutants.token_mutants import TOKEN_MUTANTS
-from tests.sim.test_client_of_groups import Caller, leader_of
+from tests.sim.leaders import leader_of
+from tests.sim.test_client_of_groups import Caller
 from tests.sim.test_groups import CALM, PlacedWorld
 from tests.sim.test_spread_appends import spread
 from viewstamp.client.aio import Client
