@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from tests.client.cluster import Act, Cluster
-from viewstamp.client import Attempt, Client, Outcome, Receipt
+from viewstamp.client import Client, Outcome, Receipt
 from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.errors import (
     ClosedError,
@@ -148,11 +148,6 @@ async def test_calls_that_need_one_order_refuse_a_spread_topic(cluster: Cluster)
         await client.read_stale("bills")
     with pytest.raises(UnknownTopicError, match=message):
         await client.describe_topic("orders")
-    attempt = await client.sink("etl").begin(0)
-    assert isinstance(attempt, Attempt)
-    await attempt.stage_records("orders", [b"a"])
-    with pytest.raises(UnknownTopicError, match=message):
-        await attempt.seal()
 
 
 async def test_an_append_waits_for_its_stream_within_its_timeout(cluster: Cluster) -> None:
