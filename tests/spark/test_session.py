@@ -111,7 +111,7 @@ def test_a_wrong_option_of_a_writer_fails_before_any_task(spark: SparkSession, t
     tasks = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("wrong", "")
     writer = rows(spark).write.format("viewstamp").mode("append").options(**NOWHERE)
-    with pytest.raises(AnalysisException, match=r"format is 'yaml'\nwrite json or msgpack"):
+    with pytest.raises(AnalysisException, match=r"format is 'yaml'\nwrite json, msgpack or rows"):
         writer.option("format", "yaml").save()
     assert list(tasks.getJobIdsForGroup("wrong")) == []
     spark.sparkContext.setLocalProperty("spark.jobGroup.id", "")
