@@ -106,7 +106,7 @@ def fork_of_committed_groups() -> AbstractContextManager[None]:
     original = judge.judge_source
 
     def judge_source(disk: Disk, sources: Sequence[str], **more: Any) -> ForkSource:
-        return original(disk, sources, **{"basis": Basis.COMMITTED, **more})
+        return original(disk, sources, **{**more, "basis": Basis.COMMITTED})
 
     return patched(judge, judge_source=judge_source)
 

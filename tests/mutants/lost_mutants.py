@@ -58,12 +58,12 @@ def never_pass_a_lost_stream() -> AbstractContextManager[None]:
 
 
 def give_up_a_living_group() -> AbstractContextManager[None]:
-    original = LostStreamCalls.describe_loss
+    original = LostStreamCalls._describe
 
-    async def describe_loss(self: LostStreamCalls, *arguments: Any, **named: Any) -> StreamLoss:
-        return (await original(self, *arguments, **named))._replace(is_led=False)
+    async def describe(self: LostStreamCalls, *arguments: Any) -> StreamLoss:
+        return (await original(self, *arguments))._replace(is_led=False)
 
-    return patched(LostStreamCalls, describe_loss=describe_loss)
+    return patched(LostStreamCalls, _describe=describe)
 
 
 def keep_what_was_not_sent() -> AbstractContextManager[None]:
