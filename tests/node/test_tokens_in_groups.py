@@ -78,7 +78,9 @@ async def test_each_request_of_a_spread_topic_needs_its_right(tmp_path: Path) ->
                 if not await is_denied(lambda ask=ask, client=client: ask(client)):
                     found[what].append(name)
         assert found == {what: names.split() for what, (_, names) in requests.items()}
-        assert sorted(await read(reader)) == [b"a", b"b", b"b", b"c", b"c"]
+        # An append without ordered=True gets its place later; the ordered one behind it in the same stream has one now.
+        await admin.append("orders", b"d", stream=1, ordered=True)
+        assert sorted(await read(reader)) == [b"a", b"b", b"b", b"c", b"c", b"d"]
         await admin.revoke_token("writer")
         async with call(group, group.leader_of(group.groups[0]).options.node, greet=False) as caller:
             await caller.hello(group=group.groups[0], version=GROUPS_VERSION)
