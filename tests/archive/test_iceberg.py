@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -160,6 +162,48 @@ def test_the_fields_of_rows_are_columns_and_follow_the_schema(
     files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
     query = f"SELECT row.name FROM read_parquet({files!r}, union_by_name=true) WHERE row.value = 7 ORDER BY position"
     assert duckdb.sql(query).fetchall() == [("one",), (None,)]
+
+
+_SPARK = """
+import json, sys
+from pyspark.sql import SparkSession
+jars, directory, table = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars", jars)
+    .config("spark.sql.catalog.viewstamp", "org.apache.iceberg.spark.SparkCatalog")
+    .config("spark.sql.catalog.viewstamp.type", "jdbc")
+    .config("spark.sql.catalog.viewstamp.uri", f"jdbc:sqlite:{directory}/catalog.db")
+    .config("spark.sql.catalog.viewstamp.warehouse", f"file://{directory}")
+    .getOrCreate()
+)
+rows = spark.table("viewstamp." + table).orderBy("position")
+print(rows.selectExpr("collect_list(struct(position, cast(value AS string) AS value, row)) AS rows").toJSON().first())
+"""
+
+
+@pytest.mark.skipif("VIEWSTAMP_ICEBERG_JARS" not in os.environ, reason="tests/README.md says how to run it")
+def test_spark_reads_the_table_with_icebergs_own_code(
+    cluster: RunningCluster, topic: str, place: TablePlace, tmp_path: Path
+) -> None:
+    export(cluster, topic, place)
+
+    async def append(client: Client) -> None:
+        await client.set_schema(topic, "id: int32, name: string?")
+        await client.append_rows(topic, [{"id": 7, "name": "Ada"}, {"id": 8}])
+
+    cluster.run(append)
+    export(cluster, topic, place)
+    program = tmp_path / "read.py"
+    program.write_text(_SPARK)
+    python = os.environ["VIEWSTAMP_ICEBERG_PYTHON"]
+    asked = [python, str(program), os.environ["VIEWSTAMP_ICEBERG_JARS"], str(place.directory), place.name]
+    done = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])["rows"]
+    values = [record.value.decode(errors="replace") for record in cluster.read(topic)]
+    assert [row["position"] for row in found] == list(range(1, 28))
+    assert [row["value"] for row in found][:25] == values[:25]
+    assert [row.get("row") for row in found] == [None] * 25 + [{"id": 7, "name": "Ada"}, {"id": 8}]
 
 
 def test_records_of_another_export_are_not_added_again_after_the_columns_have_changed(
