@@ -53,8 +53,8 @@ def test_list_shows_the_last_batch_and_the_staged_bytes(cluster: str, capsys: py
     assert run(cluster, "list") == 0
     text = capsys.readouterr().out
     assert table(text) == [
-        ["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"],
-        ["lake", "7", COMMITTED, "orders", "1", "1", "120"],
+        ["sink", "batch", "committed", "topics", "attempts", "bytes"],
+        ["lake", "7", COMMITTED, "orders", "1", "120"],
     ]
     assert run(cluster, "list", "--output", "json") == 0
     (sink,) = json.loads(capsys.readouterr().out)["sinks"]

@@ -39,9 +39,9 @@ def list_sinks(
     if output is Output.JSON:
         print_json({"sinks": [_described(sink) for sink in sinks]})
     else:
-        rows = [(s.name, _batch(s), _time(s), _topics(s), s.attempts, s.sealed, s.bytes) for s in sinks]
+        rows = [(s.name, _batch(s), _time(s), _topics(s), s.attempts, s.bytes) for s in sinks]
         print_table(
-            ["sink", "batch", "committed", "topics", "attempts", "sealed", "bytes"],
+            ["sink", "batch", "committed", "topics", "attempts", "bytes"],
             rows,
             empty="no sinks: a sink appears with its first batch",
         )
