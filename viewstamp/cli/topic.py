@@ -309,6 +309,8 @@ def list_topics(
     if infos or not spread:
         _print(infos, output)
     if spread:
+        if infos:
+            print()
         rows = [(each.name, each.streams, listed_ids(each.groups), _kept(each)) for each in spread]
         print_table(["topic", "streams", "groups", "keeps"], rows)
 
