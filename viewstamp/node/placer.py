@@ -30,7 +30,8 @@ groups are established does not change, so another leader takes the same ones, o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import msgpack
 
@@ -89,9 +90,14 @@ _NO_ACTOR = "no actor was spread"
 _NO_CHANGE = "the topic was not changed"
 _NO_PART = "nothing was staged"
 
+PreparedT = TypeVar("PreparedT")
+
+_Needs: TypeAlias = tuple[PreparedT, Kind | None]
+"""What was prepared, and the kind of record that all members have to read first; None = they do, or need not."""
+
 
 class Placer:
-    """Prepares the records that place groups. It keeps nothing between two requests."""
+    """Prepares the records that place groups. Of a request it keeps only which members were probed for parts."""
 
     def __init__(self, group: Group, network: Network) -> None:
         """Place groups by records of ``group``, group 0 of this node; probe its members by ``network``."""
@@ -120,16 +126,14 @@ class Placer:
         groups, _ = await group.reading.query(GroupsQuery(), stale=False)
         if (found := _find(groups, asked)) is not None:
             return found
-        for _ in range(_PROBES_MAX):
-            membership = group.membership
+
+        def place(membership: Membership) -> _Needs[Batch | PlacedGroup]:
             members = _founders(membership, asked.founders)
             record = encode_place(members, asked.streams, since=asked.since, by=by)
-            if (found := group.machine.query(PlacementQuery(record))) is not None:
-                return found
-            await self._probe(membership, Kind.PLACE_GROUP, _NO_GROUP)
-            if group.membership.addresses == membership.addresses:
-                return record
-        raise _changing(_NO_GROUP)
+            found = group.machine.query(PlacementQuery(record))
+            return (record, Kind.PLACE_GROUP) if found is None else (found, None)
+
+        return await self._when_fit(place, _NO_GROUP)
 
     async def prepare_topic(self, asked: CreateSpreadTopic, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic that exists. Changes nothing; cancellable.
@@ -150,17 +154,14 @@ class Placer:
                 remedy="name the ids of at most as many groups as there are streams: `viewstamp group list`",
             )
         topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
-        for _ in range(_PROBES_MAX):
-            membership = group.membership
+
+        def spread(membership: Membership) -> _Needs[Batch | SpreadTopic]:
             record = self._topic_record(asked, by)
             if (found := group.machine.query(SpreadingQuery(record))) is not None:
-                return found
-            if topics:
-                return record
-            await self._probe(membership, Kind.SPREAD_TOPIC, _NO_TOPIC)
-            if group.membership.addresses == membership.addresses:
-                return record
-        raise _changing(_NO_TOPIC)
+                return found, None
+            return record, None if topics else Kind.SPREAD_TOPIC
+
+        return await self._when_fit(spread, _NO_TOPIC)
 
     async def prepare_change(self, record: Batch, *, may_be_silent: bool = False) -> Batch | SpreadTopic:
         """Return the record to propose, which changes a spread topic, or the topic if it would change nothing.
@@ -174,17 +175,15 @@ class Placer:
         group = self._group
         self._check_leading()
         topics, _ = await group.reading.query(SpreadTopicsQuery(), stale=False)
-        for _ in range(_PROBES_MAX):
-            membership = group.membership
+
+        def change(membership: Membership) -> _Needs[Batch | SpreadTopic]:
             if (found := group.machine.query(SpreadingQuery(record))) is not None:
-                return found
+                return found, None
             if any(topic.has_change(record.kind) for topic in topics):
-                return record
-            kind = Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
-            await self._probe(membership, kind, _NO_CHANGE, may_be_silent=may_be_silent)
-            if group.membership.addresses == membership.addresses:
-                return record
-        raise _changing(_NO_CHANGE)
+                return record, None
+            return record, Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
+
+        return await self._when_fit(change, _NO_CHANGE, may_be_silent=may_be_silent)
 
     async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, which ends a stream, or the topic if it is ended. Raises as prepare_change."""
@@ -205,13 +204,12 @@ class Placer:
         Raises RequestError, UnavailableError: as :meth:`prepare`.
         """
         self._group.check_replayed()
-        for _ in range(_PROBES_MAX):
-            membership = self._group.membership
-            if self._fit == membership.addresses:
-                return
-            await self._probe(membership, Kind.COMMIT_PARTS, _NO_PART)
-            self._fit = membership.addresses
-        raise _changing(_NO_PART)
+
+        def fit(membership: Membership) -> _Needs[Mapping[NodeId, str]]:
+            members = membership.addresses
+            return members, None if self._fit == members else Kind.COMMIT_PARTS
+
+        self._fit = await self._when_fit(fit, _NO_PART)
 
     async def prepare_actor(self, asked: SpreadActorOverGroups, *, by: str) -> Batch | SpreadActor:
         """Return the record to propose, or the actor that is spread already. Changes nothing; cancellable.
@@ -228,18 +226,15 @@ class Placer:
         group = self._group
         self._check_leading()
         actors, _ = await group.reading.query(SpreadActorsQuery(), stale=False)
-        for _ in range(_PROBES_MAX):
-            membership = group.membership
+
+        def spread(membership: Membership) -> _Needs[Batch | SpreadActor]:
             record = self._actor_record(asked, by)
             if (found := group.machine.query(ActorSpreadingQuery(record))) is not None:
-                return found
+                return found, None
             group.machine.query(InterfaceQuery(asked.name))  # Raises if this node does not know the actor.
-            if actors:
-                return record
-            await self._probe(membership, Kind.SPREAD_ACTOR, _NO_ACTOR)
-            if group.membership.addresses == membership.addresses:
-                return record
-        raise _changing(_NO_ACTOR)
+            return record, None if actors else Kind.SPREAD_ACTOR
+
+        return await self._when_fit(spread, _NO_ACTOR)
 
     def _actor_record(self, asked: SpreadActorOverGroups, by: str) -> Batch:
         """Return the record of an actor: over the named groups, or all that are established. Raises RequestError."""
@@ -275,6 +270,30 @@ class Placer:
         assert replica is not None, "a replayed group has one"
         if not replica.is_leading:
             raise not_leader(replica.raft.core)
+
+    async def _when_fit(
+        self, prepare: Callable[[Membership], _Needs[PreparedT]], failed: str, *, may_be_silent: bool = False
+    ) -> PreparedT:
+        """Return what ``prepare`` makes of the members, when all of them read the kind of record that it needs.
+
+        If the members change during the probe, it is made again for the new ones.
+
+        Args:
+          prepare: returns the result and the kind to probe for; None = no probe is needed.
+          failed: what was not done, for the text of an error.
+          may_be_silent: members that do not answer count as fit.
+
+        Raises RequestError, UnavailableError: as :meth:`prepare`.
+        """
+        for _ in range(_PROBES_MAX):
+            membership = self._group.membership
+            prepared, kind = prepare(membership)
+            if kind is None:
+                return prepared
+            await self._probe(membership, kind, failed, may_be_silent=may_be_silent)
+            if self._group.membership.addresses == membership.addresses:
+                return prepared
+        raise _changing(failed)
 
     async def _probe(self, membership: Membership, kind: Kind, failed: str, *, may_be_silent: bool = False) -> None:
         """Probe all members but this one. Raises RequestError or UnavailableError with the names of those unfit."""
