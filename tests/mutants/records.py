@@ -1482,6 +1482,14 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "place-in-the-next-round",
+        Case("tests/sim/test_spread_sinks.py::test_a_commit_and_the_appends_behind_it_wait_for_no_round"),
+    ),
+    Record(
+        "report-in-the-next-round",
+        Case("tests/sim/test_spread_sinks.py::test_a_commit_and_the_appends_behind_it_wait_for_no_round"),
+    ),
+    Record(
         "parts-have-an-age",
         Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
     ),

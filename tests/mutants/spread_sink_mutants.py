@@ -9,6 +9,7 @@ from dataclasses import replace
 import tests.streams.test_spread_commits as histories
 from tests.mutants.mutants import Mutant, patched
 from viewstamp.node import sink_parts
+from viewstamp.node.ordering import Ordering
 from viewstamp.node.placer import Placer
 from viewstamp.node.sink_part_queries import GroupPart, PartFates
 from viewstamp.streams import staging
@@ -79,6 +80,14 @@ def parts_unprobed() -> AbstractContextManager[None]:
     return patched(Placer, check_parts=check_parts)
 
 
+def place_in_the_next_round() -> AbstractContextManager[None]:
+    return patched(Ordering, on_decision=lambda self: None)
+
+
+def report_in_the_next_round() -> AbstractContextManager[None]:
+    return patched(Ordering, on_order=lambda self: None)
+
+
 SPREAD_SINK_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -93,6 +102,8 @@ SPREAD_SINK_MUTANTS = {
         ("release-apart", "an ORDER makes a part of a batch visible without the others", release_apart),
         ("seal-before-parts", "a stream is sealed before a part that is sealed in its group", seal_before_parts),
         ("parts-unprobed", "a member of an earlier release gets records about parts", parts_unprobed),
+        ("place-in-the-next-round", "the parts of a batch wait for a round", place_in_the_next_round),
+        ("report-in-the-next-round", "the appends behind a batch wait for a round", report_in_the_next_round),
         ("parts-have-an-age", "a group drops a sealed part because it is old", parts_have_an_age),
     )
 }

@@ -187,6 +187,46 @@ def test_batches_survive_faults_and_lost_disks(seed: int) -> None:
         world.close()
 
 
+def test_a_commit_and_the_appends_behind_it_wait_for_no_round() -> None:
+    """The simulated network takes milliseconds, and a round 0.25 s. The first commit of a cluster waits for a probe."""
+    world = PlacedWorld(1, replace(CALM, seconds=0.0), number=0)
+    try:
+        begin(world, groups=2)
+        world.writers.stop()
+        driver = Driver(world)
+        commits: list[float] = []
+        appends: list[float] = []
+
+        async def append(number: int) -> None:
+            await asyncio.sleep(number * 1e-3)
+            began = world.loop.time()
+            await driver.client.append("spread", b"x", key=b"%d" % number, ordered=True)
+            appends.append(world.loop.time() - began)
+
+        async def write() -> None:
+            sink = driver.client.sink("lake", owner="query", run="one")
+            for batch in range(9):
+                attempt = await sink.begin(batch)
+                assert isinstance(attempt, Attempt)
+                values = [b"%d/%d" % (batch, row) for row in range(ROWS)]
+                await attempt.stage_records("spread", values, keys=values)
+                sealed = await attempt.seal()
+                beside = [driver.process.spawn(append(number)) for number in range(8 if batch % 2 else 0)]
+                began = world.loop.time()
+                await sink.commit(batch, [sealed])
+                commits.append(world.loop.time() - began)
+                for task in beside:
+                    await task
+                await asyncio.sleep(0.3)
+
+        driver.run(write())
+        assert max(commits[1:]) < 0.05
+        assert max(appends) < 0.05
+        driver.client._close()
+    finally:
+        world.close()
+
+
 def test_a_stream_is_sealed_behind_the_batches_that_have_records_for_it() -> None:
     world = PlacedWorld(3, CALM, number=0)
     try:

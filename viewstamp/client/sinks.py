@@ -60,7 +60,7 @@ __all__ = [
 Entries = bytes
 """The content of an attempt: 20 bytes for each staged batch, in order of their indices; see ``wire/requests.py``."""
 
-_PAUSE_SECONDS = 0.02
+_PAUSE_SECONDS = 0.002
 """The first pause before a client looks again whether a batch is visible."""
 _PAUSE_SECONDS_MAX = 0.2
 _AGAIN = "begin another attempt; of this one nothing becomes visible"

@@ -63,6 +63,8 @@ class Applier:
         """Number of applied records about groups and streams, and of adopted snapshots; the replica reports each."""
         self.orders = 0
         """Number of applied records about global positions, and of adopted snapshots; the replica reports each."""
+        self.decisions = 0
+        """Number of applied COMMIT_PARTS, and of adopted snapshots; the replica reports each."""
         self.unsaved_bytes = 0
         """Bytes of the batches applied since the newest snapshot's cut, which a restart has to apply again."""
         self.unsaved_seconds = 0.0
@@ -133,6 +135,8 @@ class Applier:
             self.placements += 1
         elif batch.kind in _ORDERING:
             self.orders += 1
+        elif batch.kind is Kind.COMMIT_PARTS:
+            self.decisions += 1
         answer = self._proposals.pop(batch.first_index, None)
         if answer is not None:
             answer(result)
@@ -151,6 +155,7 @@ class Applier:
         self.membership = point.membership
         self.placements += 1
         self.orders += 1
+        self.decisions += 1
         self.unsaved_bytes, self.unsaved_seconds = 0, 0.0
         self._call_waiting()
 

@@ -285,6 +285,11 @@ class Group:
         """Report to the node that more global positions may be known."""
         self._node.on_order(self.id)
 
+    def on_decision(self) -> None:
+        """Report to the node that group 0 may have decided about a batch over several groups."""
+        if self.id == GROUP_0:
+            self._node.on_decision()
+
     def _on_failed(self, failure: Failure) -> None:
         if not self.failed.done():
             self.failed.set_result(failure.error)

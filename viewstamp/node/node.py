@@ -337,6 +337,12 @@ class Node:
     def on_order(self, group: GroupId) -> None:
         """Wake those that wait for global positions; as ``NodeControl.on_order``."""
         self.order_waits.on_order(group)
+        if group == GROUP_0:
+            self.ordering.on_order()
+
+    def on_decision(self) -> None:
+        """Place the parts of a batch; as ``NodeControl.on_decision``."""
+        self.ordering.on_decision()
 
     def take_streams(
         self, source: NodeId, reports: Sequence[StreamReport], parts: Sequence[PlacedPart], *, is_awaited: bool

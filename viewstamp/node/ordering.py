@@ -5,6 +5,8 @@ The rules are in ``streams/order.py`` and ``streams/stream_map.py``; both are as
 again after a restart.
 A caller that waits for a global position (``order_waits.py``) hastens it: the reports of its group are sent, and ORDER
 is appended, in the next turn of the event loop. While an ORDER is on its way the reports gather for the next one.
+The parts of a batch of a sink are placed in the next turn after group 0 has decided about it, and the streams behind
+them are reported in the next turn after its release.
 
 | this node leads | in a round it |
 | --- | --- |
@@ -19,6 +21,8 @@ SEALED_STREAM for each closing stream of which a report says that it is sealed, 
 | --- | --- |
 | a report is lost, or its receiver does not lead, or dies | it is made again in the next round, also for callers |
 | it is late or doubled | no effect, because a report is true for ever |
+| a node begins to lead after a decision or a release, or the record that it proposed is refused | the next round \
+places and reports, because each look compares the applied states |
 | the leader of a group changes | the next one reports, perhaps less: no effect |
 | an ORDER or a CONTEXT is cut from a log, or refused because the log is full | the next round makes it again |
 | two leaders append the same ORDER or CONTEXT | the second one has no effect |
@@ -119,6 +123,8 @@ class Ordering:
         self._placed: dict[tuple[int, Stream], Position] = {}
         """The ends of the placed parts of commits of sinks, while this node leads group 0."""
         self._parts = SinkParts(group, on_change=self._on_placed, log=log)
+        self._is_placing = False
+        """Whether a call of :meth:`_place` is planned."""
         self._sealing: set[Stream] = set()
         """The streams of which a SEALED_STREAM has no answer yet."""
         self._settled: dict[GroupId, tuple[object, ...]] = {}
@@ -242,6 +248,36 @@ class Ordering:
         if moved and self._hastened.get(hosted.id) != what:
             self._hastened[hosted.id] = what
             self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=True)
+
+    def on_order(self) -> None:
+        """Look at the groups of a batch again if an ORDER that was applied has released it. Never awaits.
+
+        The order of their streams stopped before its parts, and callers may wait for records behind them.
+        """
+        if self._parts.have_changed():
+            self._plan_to_place()
+
+    def on_decision(self) -> None:
+        """Place the parts of a batch that group 0 has decided about, instead of in the next round. Never awaits.
+
+        The driver's first question whether the batch is visible brings the commit end to the other members, because it
+        is a linearizable read.
+        """
+        if self._group.machine.query(HasPartsCommitsQuery()):
+            self._plan_to_place()
+
+    def _plan_to_place(self) -> None:
+        if not self._is_placing:
+            self._is_placing = True
+            asyncio.get_running_loop().call_soon(self._place)
+
+    def _place(self) -> None:
+        """Look at each group that this node leads and that has parts."""
+        self._is_placing = False
+        self._parts.forget()
+        for hosted in list(self._hosted.values()):
+            if hosted is not self._group and hosted.machine.query(GroupPartsQuery()):
+                self._look_again(hosted)
 
     def _on_placed(self, hosted: Group) -> None:
         """Look at a group again at once, because a part of a batch was placed in it."""

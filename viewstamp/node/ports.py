@@ -85,6 +85,10 @@ class NodeControl(Protocol):
         """Report that the applied state of a group may know more global positions than before."""
         ...
 
+    def on_decision(self) -> None:
+        """Report that the applied state of group 0 may have a batch over several groups that it had not before."""
+        ...
+
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Report that a part of a group has failed; its other parts are being stopped."""
         ...
@@ -111,6 +115,10 @@ class GroupControl(Protocol):
 
     def on_order(self) -> None:
         """Report that a record about global positions, or a snapshot, was applied."""
+        ...
+
+    def on_decision(self) -> None:
+        """Report that a COMMIT_PARTS, or a snapshot, was applied."""
         ...
 
     def on_superseded(self, reason: str) -> None:

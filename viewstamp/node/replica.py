@@ -169,6 +169,8 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """``Applier.placements`` when it was last reported."""
         self._orders = 0
         """``Applier.orders`` when it was last reported."""
+        self._decisions = 0
+        """``Applier.decisions`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
         self._unhandled: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn] = []
@@ -253,6 +255,9 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         if applier.orders != self._orders:
             self._orders = applier.orders
             self._group.on_order()
+        if applier.decisions != self._decisions:
+            self._decisions = applier.decisions
+            self._group.on_decision()
         if self._changes.waiting:
             self._changes.note()
         # Attributes instead of properties, because this runs in every turn.

@@ -21,6 +21,8 @@ in this log. So a record that was proposed by an old state has no effect, or the
 | COMMIT or FORGET_SINK is lost | proposed again |
 | ... is doubled, or comes from two leaders | the part is placed, or gone: no effect |
 | a report is lost, doubled or late | it is repeated, and true for ever |
+| the look after a decision or a release does not come, or comes twice | the next round looks; what was \
+proposed is not proposed again before its answer |
 | the group has no majority | the commit is not released; its streams stand still in the order from its parts on |
 | group 0 has no majority | nothing is decided, so all is kept |
 | the clock jumps | nothing depends on it |
@@ -43,7 +45,13 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId, Position, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import StreamReportsQuery
-from viewstamp.node.sink_part_queries import GroupPart, GroupPartsQuery, PartFates, PartFatesQuery
+from viewstamp.node.sink_part_queries import (
+    GroupPart,
+    GroupPartsQuery,
+    PartFates,
+    PartFatesQuery,
+    PendingPart,
+)
 from viewstamp.node.state_machine import Result
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.ordering import PlacedPart, StreamReport
@@ -72,6 +80,8 @@ class SinkParts:
         self._logger = log
         self._proposed: set[tuple[GroupId, int]] = set()
         """The parts with a record that has no answer yet, by their attempts."""
+        self._pending: dict[GroupId, tuple[PendingPart, ...]] = {}
+        """The pending parts of each group that has some, when it was last looked at."""
 
     def look(self, hosted: Group) -> tuple[list[StreamReport], list[PlacedPart]]:
         """Propose what a group that this node leads lacks; return what it can report about its streams and parts."""
@@ -85,11 +95,25 @@ class SinkParts:
         reports = cut_reports(hosted.machine.query(StreamReportsQuery(hosted.id)), parts, fates)
         return reports, placed_parts(hosted.id, parts, fates)
 
+    def have_changed(self) -> bool:
+        """Return whether group 0 has other pending parts than when their groups were looked at."""
+        query = self._group.machine.query
+        return any(query(PartFatesQuery(group, ())).pending != known for group, known in self._pending.items())
+
+    def forget(self) -> None:
+        """Forget what was pending, before the groups that this node leads now are looked at again."""
+        self._pending.clear()
+
     def _read(self, hosted: Group) -> tuple[dict[int, GroupPart], PartFates]:
         parts = {part.attempt: part for part in hosted.machine.query(GroupPartsQuery())}
-        if not parts:
-            return parts, PartFates(frozenset(), ())
-        return parts, self._group.machine.query(PartFatesQuery(hosted.id, tuple(parts)))
+        fates = PartFates(frozenset(), ())
+        if parts:
+            fates = self._group.machine.query(PartFatesQuery(hosted.id, tuple(parts)))
+        if fates.pending:
+            self._pending[hosted.id] = fates.pending
+        else:
+            self._pending.pop(hosted.id, None)
+        return parts, fates
 
     def _propose(self, hosted: Group, attempt: int, record: Batch) -> None:
         place = hosted.id, attempt
