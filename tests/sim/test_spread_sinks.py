@@ -258,8 +258,16 @@ def test_a_stream_is_sealed_behind_the_batches_that_have_records_for_it() -> Non
         world.close()
 
 
+def has_released(world: PlacedWorld) -> bool:
+    """Return whether no batch is decided and not visible. The first ORDER waits for a probe of all members."""
+    leader = leader_of(world, GROUP_0)
+    hosted = leader.group(GROUP_0) if leader is not None else None
+    return hosted is not None and not hosted.machine.query(HasPartsCommitsQuery())
+
+
 def finish(world: PlacedWorld, driver: Driver, tasks: list[asyncio.Task[None]], batches: int) -> None:
     world.calm()
+    assert world.loop.run_until(lambda: has_released(world), seconds=60.0), world.describe()
     pass_time(world, 1.0)
     driver.is_over = True
     assert world.loop.run_until(lambda: all(task.done() for task in tasks), seconds=60.0)
