@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import random
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgpack
 import pytest
 
-from viewstamp.archive.key_rows import KeyFilter, KeyFooter, KeyRunReader, merge_rows
+from tests.formats.build import FIXTURES
+from viewstamp.archive.key_file import PARQUET_KEYS
+from viewstamp.archive.key_rows import GroupRows, KeyFilter, KeyFooter, KeyRunReader, merge_rows
 from viewstamp.archive.key_store import KeyObjects
 from viewstamp.archive.store import DirectoryObjects
 from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, UnavailableError
@@ -20,6 +24,7 @@ from viewstamp.node.keyed_archivist import WrittenKeys
 from viewstamp.node.keyed_reads import RangeSlices
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Batch, build_batch
+from viewstamp.wire.checksum import crc32c
 
 pytestmark = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 
@@ -181,13 +186,103 @@ def test_the_object_of_another_run_or_of_a_newer_format_is_refused(tmp_path: Pat
     class Newer:
         description = KeyFooter(C1, RunId(1), T1, Position(1), Position(2), 0, "", b"", (), KeyFilter.sized(1)).pack()
 
-        def read(self, number: int) -> list[KeyRow]:
+        def read(self, number: int, begin: int, end: int) -> GroupRows:
             raise AssertionError(number)
 
     assert KeyRunReader(Newer(), "r").footer.records == 0
-    from crc32c import crc32c
-
-    text = Newer.description[8:].replace(b'"format": 1', b'"format": 2')
+    text = Newer.description[8:].replace(b'"format": 2', b'"format": 3')
     Newer.description = b"%08x%b" % (crc32c(text), text)
-    with pytest.raises(OutdatedCodeError, match="format 2"):
+    with pytest.raises(OutdatedCodeError, match="has format 3, but this release reads formats up to 2"):
         KeyRunReader(Newer(), "r")
+
+
+def test_a_file_of_format_1_is_read_checked_and_merged(tmp_path: Path) -> None:
+    """It was written by the code before format 2, from the batch of this test. Its checksums are those of rows."""
+    (tmp_path / "c1").mkdir()
+    copied = tmp_path / "c1" / f"{1:020}.parquet"
+    copied.write_bytes((FIXTURES / "keys-1.parquet").read_bytes())
+    digest = bytes.fromhex("0ce0c728adb849c2a61f119c7e7b433313b044c35188712dc506577041011942")
+    run = ArchivedRun(RunId(1), T1, Position(1), Position(10), "committed", "", copied.stat().st_size, digest)
+    keys = objects(tmp_path)
+    list(keys.check_keys(run))
+    for number in range(9):
+        row = keys.lookup([run], b"key %d" % number).row
+        headers = msgpack.packb({"n": b"%d" % number}) if number % 3 == 0 else None
+        value = None if number % 4 == 3 else bytes([number]) * 60_000
+        assert row == KeyRow(b"key %d" % number, number + 1, 2, number + 101, 7, value, headers)
+    newer, _ = merged(keys, 2, [run], is_oldest=False)
+    list(keys.check_keys(newer))
+    assert keys._reader(newer).footer.format == 2
+    assert rows(keys, newer) == rows(keys, run)
+    flip_each(copied, 40)
+    with pytest.raises(CorruptionError):
+        list(objects(tmp_path).check_keys(run))
+
+
+def flip_each(file: Path, step: int) -> None:
+    """Flip a bit of a byte in each ``step`` bytes."""
+    found = bytearray(file.read_bytes())
+    found[4::step] = bytes(each ^ 1 for each in found[4::step])
+    file.write_bytes(found)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 300])
+def test_a_changed_row_of_a_group_has_another_checksum(tmp_path: Path, count: int) -> None:
+    """Each field of each row counts, and so does the difference between no value, an empty one and another key's."""
+    entropy = random.Random(count)
+
+    def row(number: int) -> KeyRow:
+        value = entropy.choice([None, b"v" * entropy.randrange(9)])
+        return KeyRow(b"%05d" % number, number + 1, 2, number, 3, value, entropy.choice([None, b"\x80"]))
+
+    def checksum(some: list[KeyRow]) -> int:
+        sink = io.BytesIO()
+        writer = PARQUET_KEYS.begin(sink)
+        written = b"".join(map(bytes, writer.write(some)))
+        writer.finish(b"description")
+        read = PARQUET_KEYS.open(sink, "r").read(0, 0, 0)
+        assert b"".join(map(bytes, read.content())) == written, "the bytes are those of the rows, not of the encoding"
+        assert read.rows(0, count) == some
+        return crc32c(written)
+
+    rows_ = [row(number) for number in range(count)]
+    intact = checksum(rows_)
+    at = entropy.randrange(count)
+    for name, value in rows_[at]._asdict().items():
+        new = (
+            value + 1 if isinstance(value, int) else (b"" if value is None else None if name != "key" else value + b"x")
+        )
+        changed = [*rows_]
+        changed[at] = changed[at]._replace(**{name: new})
+        assert checksum(changed) != intact, name
+
+
+class CountedObjects(DirectoryObjects):
+    """A store in a directory that counts its reads."""
+
+    reads = 0
+
+    def read_part(self, name: str, offset: int, size: int) -> bytes:
+        self.reads += 1
+        return super().read_part(name, offset, size)
+
+
+def test_a_get_asks_the_store_once_and_one_of_a_cached_group_never(tmp_path: Path) -> None:
+    store = CountedObjects(RealDisk(), str(tmp_path))
+    keys = KeyObjects(store, C1)
+    run = dumped(keys, 1, 1, [(b"%05d" % n, b"x" * 300) for n in range(2000)])
+    assert keys.lookup([run], b"00000").row is not None
+    for key, more in ((b"00001", 0), (b"01999", 1), (b"01998", 0)):
+        before = store.reads
+        assert keys.lookup([run], key).row is not None
+        assert store.reads - before == more
+
+
+def test_the_groups_in_memory_are_bounded_by_their_bytes(tmp_path: Path) -> None:
+    keys = objects(tmp_path)
+    run = dumped(keys, 1, 1, [(b"%05d" % n, b"x" * 4_000_000) for n in range(12)])
+    for number in range(12):
+        assert keys.lookup([run], b"%05d" % number).row is not None
+        held = sum(group.size for group in keys._groups.values())
+        assert held == keys._groups_bytes <= 32 * 1024 * 1024
+    assert len(keys._groups) == 8

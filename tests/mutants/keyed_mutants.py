@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.mutants.mutants import Mutant, patched
-from viewstamp.archive import key_rows, key_store
-from viewstamp.archive.key_rows import KeyFilter
+from viewstamp.archive import key_file, key_rows, key_store
+from viewstamp.archive.key_columns import KeyColumns
+from viewstamp.archive.key_rows import GroupRows, KeyFilter, KeyRunReader
 from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import keyed_reads
 from viewstamp.node.archivist import Archivist
@@ -20,7 +21,7 @@ from viewstamp.node.keyed_table import KeyTable
 from viewstamp.streams import key_runs
 from viewstamp.streams.key_runs import KeyCatalogue, KeyedTopic, KeyRule, KeyRun
 from viewstamp.streams.topic import Topic
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch, Buffer, Kind
 
 __all__ = ["KEYED_MUTANTS"]
 
@@ -123,6 +124,41 @@ def read_every_run() -> AbstractContextManager[None]:
     return patched(KeyFilter, passes=lambda self, key: True)
 
 
+def group_unverified() -> AbstractContextManager[None]:
+    """Rows of a group are returned without a look at its checksum."""
+
+    def read_group(self: KeyRunReader, number: int) -> GroupRows:
+        group = self.footer.groups[number]
+        return self._groups.read(number, group.begin, group.end)
+
+    return patched(KeyRunReader, read_group=read_group)
+
+
+def checksum_without_nulls() -> AbstractContextManager[None]:
+    """The checksum of a group does not tell a deleted key from one with an empty value."""
+    original = KeyColumns.content
+
+    def content(self: KeyColumns) -> Iterator[Buffer]:
+        pieces = list(original(self))
+        for at, column in enumerate(self._columns):
+            if column.nulls:
+                start = sum(3 if each.offsets is None else 4 for each in self._columns[:at])
+                pieces[start : start + 2] = []
+        return iter(pieces)
+
+    return patched(KeyColumns, content=content)
+
+
+def request_for_each_column() -> AbstractContextManager[None]:
+    """A get asks the store for each column of its group."""
+    return patched(key_file._Part, fetch=lambda self, begin, end: None)
+
+
+def groups_unbounded() -> AbstractContextManager[None]:
+    """The groups in memory are not counted by their bytes."""
+    return patched(key_store, _GROUPS_BYTES=1 << 40)
+
+
 def page_without_its_end() -> AbstractContextManager[None]:
     """The table adds keys behind the page, so the next page has them again."""
     original = keyed_reads.overlay
@@ -202,6 +238,10 @@ KEYED_MUTANTS = {
         Mutant("keys-unprobed", "a member gets records of keys that it cannot read", unprobed, rule="§5a"),
         Mutant("keys-filter-gap", "a filter lacks keys", filter_without_a_key, rule="§5a"),
         Mutant("keys-read-every-run", "a get reads every run", read_every_run, rule="§10"),
+        Mutant("keys-group-unverified", "a get returns rows of a damaged group", group_unverified, rule="§5a"),
+        Mutant("keys-checksum-blind", "the checksum of a group ignores deletions", checksum_without_nulls, rule="§5a"),
+        Mutant("keys-request-a-column", "a get makes a request for each column", request_for_each_column, rule="§10"),
+        Mutant("keys-groups-unbounded", "a node keeps any number of groups", groups_unbounded, rule="§10"),
         Mutant("keys-page-unbounded", "a page of a scan has keys of the next one", page_without_its_end, rule="§5a"),
         Mutant("keys-id-reused", "a run of keys gets the id of an earlier one", reuse_ids, rule="B4 1"),
         Mutant("keys-in-no-snapshot", "a snapshot has no runs of keys", snapshot_without_keys, rule="B4 5"),

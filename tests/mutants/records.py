@@ -1985,6 +1985,19 @@ RECORDS: tuple[Record, ...] = (
         "keys-read-every-run",
         Case("tests/archive/test_key_store.py::test_a_filter_passes_what_was_added_and_little_else"),
     ),
+    Record("keys-group-unverified", Case("tests/archive/test_key_store.py::test_no_changed_byte_gives_another_record")),
+    Record(
+        "keys-checksum-blind",
+        Case("tests/archive/test_key_store.py::test_a_changed_row_of_a_group_has_another_checksum"),
+    ),
+    Record(
+        "keys-request-a-column",
+        Case("tests/archive/test_key_store.py::test_a_get_asks_the_store_once_and_one_of_a_cached_group_never"),
+    ),
+    Record(
+        "keys-groups-unbounded",
+        Case("tests/archive/test_key_store.py::test_the_groups_in_memory_are_bounded_by_their_bytes"),
+    ),
     Record("keys-page-unbounded", Case("tests/node/test_keyed.py::test_scans_of_many_pages_have_each_key_once")),
     Record(
         "keys-id-reused",

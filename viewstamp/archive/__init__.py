@@ -24,6 +24,7 @@ Modules
     `run_store.py` the objects of the runs of one cluster: written from batches, checked, listed, removed
     `creation.py`  the file of an object that is being written, and its completion
     `key_rows.py`  the rows of a run of keys, its description and its filter
+    `key_columns.py` a group of those rows as Arrow columns, with the bytes of its checksum
     `key_file.py`  the file of a run of keys: Parquet, sorted by key
     `key_store.py` the objects of runs of keys: dumped, merged, checked, read
     `run_process.py` the same calls as a node makes them: in the archive process, with a time limit

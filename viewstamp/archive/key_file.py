@@ -14,14 +14,16 @@ maximum of the keys of each row group are there for other programs; a reader of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from io import RawIOBase
+import io
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO, Final, Protocol
 
 from viewstamp.archive.columns import load_arrow
+from viewstamp.archive.key_columns import KeyColumns
 from viewstamp.archive.key_rows import GroupReader, GroupWriter
 from viewstamp.archive.run_file import damaged_run, reading_parquet
 from viewstamp.node.keyed_rows import KeyRow
+from viewstamp.wire.batch import Buffer
 
 __all__ = ["PARQUET_KEYS", "KeyFormat"]
 
@@ -36,7 +38,7 @@ class KeyFormat(Protocol):
         """Begin a file; ``sink`` gets the bytes in order. Raises ConfigError."""
         ...
 
-    def open(self, source: BinaryIO | RawIOBase, name: str) -> GroupReader:
+    def open(self, source: BinaryIO | io.RawIOBase, name: str) -> GroupReader:
         """Open a file. Raises CorruptionError, ConfigError."""
         ...
 
@@ -47,7 +49,7 @@ class _Parquet:
     def begin(self, sink: BinaryIO) -> GroupWriter:
         return _Writer(sink)
 
-    def open(self, source: BinaryIO | RawIOBase, name: str) -> GroupReader:
+    def open(self, source: BinaryIO | io.RawIOBase, name: str) -> GroupReader:
         return _Reader(source, name)
 
 
@@ -57,6 +59,7 @@ PARQUET_KEYS: KeyFormat = _Parquet()
 class _Writer:
     def __init__(self, sink: BinaryIO) -> None:
         self._arrow = load_arrow()
+        self._sink = sink
         self._writer = self._arrow.parquet.ParquetWriter(
             sink,
             _schema(self._arrow),
@@ -67,11 +70,16 @@ class _Writer:
             write_statistics=["key"],
         )
 
-    def write(self, rows: Sequence[KeyRow]) -> None:
+    @property
+    def size(self) -> int:
+        return self._sink.tell()
+
+    def write(self, rows: Sequence[KeyRow]) -> Iterable[Buffer]:
         schema = _schema(self._arrow)
         columns = zip(zip(*rows, strict=True), schema, strict=True)
         arrays = [self._arrow.array(column, type=field.type) for column, field in columns]
         self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=schema), row_group_size=len(rows))
+        return KeyColumns(arrays).content()
 
     def finish(self, description: bytes) -> None:
         self._writer.add_key_value_metadata({_KEY: description})
@@ -79,24 +87,72 @@ class _Writer:
 
 
 class _Reader:
-    def __init__(self, source: BinaryIO | RawIOBase, name: str) -> None:
+    def __init__(self, source: BinaryIO | io.RawIOBase, name: str) -> None:
         self._arrow = load_arrow()
         self._name = name
+        self._part = _Part(source)
         with reading_parquet(self._arrow, self._name):
-            self._file = self._arrow.parquet.ParquetFile(source)
+            # Without the buffer of pyarrow, which another thread would fill: the part is in memory already.
+            self._file = self._arrow.parquet.ParquetFile(self._part, pre_buffer=False)
             self.description: bytes | None = (self._file.metadata.metadata or {}).get(_KEY)
             if self._file.schema_arrow.remove_metadata() != _schema(self._arrow):
                 raise damaged_run(name, "its columns are not those of a run of keys")
 
-    def read(self, number: int) -> list[KeyRow]:
+    def read(self, number: int, begin: int, end: int) -> KeyColumns:
+        # The places are those of our description, because pyarrow ends the process if those of a damaged file are read.
+        self._part.fetch(begin, end)
         with reading_parquet(self._arrow, self._name):
             table = self._file.read_row_group(number, use_threads=False)
-            table.validate(full=True)
-            columns = [
-                (column.cast(self._arrow.int64()) if column.type not in (self._arrow.binary(),) else column).to_pylist()
-                for column in table.columns
-            ]
-        return list(map(KeyRow._make, zip(*columns, strict=True)))
+            self._part.drop()
+            columns = [each.chunk(0) if each.num_chunks == 1 else each.combine_chunks() for each in table.columns]
+            return KeyColumns(columns)
+
+
+class _Part(io.RawIOBase):
+    """A file of which one part is in memory, so that the seven columns of a group are one request to the store."""
+
+    def __init__(self, source: BinaryIO | io.RawIOBase) -> None:
+        self._source = source
+        self._at = self._start = 0
+        self._data = b""
+
+    def fetch(self, begin: int, end: int) -> None:
+        """Read a part. What is read outside of it later is read from the source then."""
+        self._data = b""
+        if begin < end:
+            self._source.seek(begin)
+            self._data = self._source.read(end - begin) or b""
+            self._start = begin
+
+    def drop(self) -> None:
+        """Forget the part."""
+        self._data = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            self._at = self._source.seek(offset, whence)
+        else:
+            self._at = max(offset + (self._at if whence == io.SEEK_CUR else 0), 0)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        low = self._at - self._start
+        if size is not None and low >= 0 and 0 <= size <= len(self._data) - low:
+            found = self._data[low : low + size]
+        else:
+            self._source.seek(self._at)
+            found = self._source.read(-1 if size is None else size) or b""
+        self._at += len(found)
+        return found
 
 
 def _schema(arrow: Any) -> Any:

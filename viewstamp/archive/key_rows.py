@@ -6,8 +6,10 @@ each group, its number of rows and its checksum, and a Bloom filter of all keys:
 keys that the run does not hold one passes. It is the filter of this format and not Parquet's, because pyarrow writes
 Parquet's filters, and cannot ask them. The description has a checksum of its own.
 
-The checksum of a group is the crc32c of its rows, each packed by msgpack; the digest of the run is their BLAKE2b. So
-neither depends on encoding, compression or groups.
+The checksum of a group is the crc32c of its *content*, and the digest of the run is the BLAKE2b of the content of all
+groups. The content does not depend on encoding and compression. In format 2 it is that of the columns
+(``key_columns.py``), because a reader that wants one row then makes no Python objects of the others. In format 1, which
+is read only, it is the rows, each packed by msgpack.
 """
 
 from __future__ import annotations
@@ -28,37 +30,72 @@ from viewstamp.archive.run_file import damaged_run
 from viewstamp.errors import CorruptionError, OutdatedCodeError
 from viewstamp.ids import ClusterId, Position, RunId, TopicId
 from viewstamp.node.keyed_rows import KeyRow
+from viewstamp.wire.batch import Buffer
 from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "GROUP_BYTES",
     "GroupReader",
+    "GroupRows",
     "GroupWriter",
     "KeyFilter",
     "KeyFooter",
     "KeyRunReader",
     "KeyRunWriter",
     "merge_rows",
+    "rows_between",
 ]
 
 GROUP_BYTES: Final = 256 * 1024
 GROUP_ROWS: Final = 4096
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_FORMAT_OF_ROWS: Final = 1
+"""Its checksums are those of packed rows. Written by development versions of 0.1."""
 _BITS: Final = 10
 _HASHES: Final = 7
 _TWO = struct.Struct("<QQ")
 _DIGEST_SIZE: Final = 32
+_STEP_ROWS: Final = 256
+"""Rows of which Python objects are made at once."""
 
 
 class GroupWriter(Protocol):
     """The bytes of a file of rows that is being written."""
 
-    def write(self, rows: Sequence[KeyRow]) -> None:
-        """Write a group."""
+    @property
+    def size(self) -> int:
+        """The bytes of all groups so far."""
+        ...
+
+    def write(self, rows: Sequence[KeyRow]) -> Iterable[Buffer]:
+        """Write a group, and return its content."""
         ...
 
     def finish(self, description: bytes) -> None:
         """Write the rest, with the description."""
+        ...
+
+
+class GroupRows(Protocol):
+    """A group that was read. ``count``: its number of rows."""
+
+    count: int
+
+    @property
+    def size(self) -> int:
+        """The bytes in memory."""
+        ...
+
+    def content(self) -> Iterable[Buffer]:
+        """Return the bytes of which the description has the checksum."""
+        ...
+
+    def lower_bound(self, key: bytes) -> int:
+        """Return the number of the first row whose key is not lower; ``count`` = there is none."""
+        ...
+
+    def rows(self, low: int, high: int) -> list[KeyRow]:
+        """Return the rows ``[low, high)``."""
         ...
 
 
@@ -70,8 +107,8 @@ class GroupReader(Protocol):
 
     description: bytes | None
 
-    def read(self, number: int) -> list[KeyRow]:
-        """Read a group."""
+    def read(self, number: int, begin: int, end: int) -> GroupRows:
+        """Read a group, which has the bytes ``[begin, end)`` of the file; 0 and 0 = they are not known."""
         ...
 
 
@@ -102,16 +139,24 @@ class KeyFilter:
 
 
 class KeyGroup(NamedTuple):
-    """A group of rows: its first key, its number of rows, its checksum."""
+    """A group of rows: its first key, its number of rows, its checksum, and its bytes ``[begin, end)`` of the file.
+
+    ``begin`` and ``end`` are 0 in a file of format 1, which does not have them.
+    """
 
     start: bytes
     count: int  # type: ignore[assignment]  # hides tuple.count, which no caller uses
     checksum: int
+    begin: int = 0
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFooter:
-    """The description of a run of keys in its file. ``last`` is its last key, b"" if it has no rows."""
+    """The description of a run of keys in its file. ``last`` is its last key, b"" if it has no rows.
+
+    ``format``: that of the file, which says what the checksums are of.
+    """
 
     cluster: ClusterId
     run: RunId
@@ -123,17 +168,18 @@ class KeyFooter:
     last: bytes
     groups: tuple[KeyGroup, ...]
     filter: KeyFilter
+    format: int = _FORMAT
 
     def pack(self) -> bytes:
         """Return the description as bytes."""
         fields = {
-            "format": _FORMAT,
+            "format": self.format,
             "kind": "keys",
             "ids": [self.cluster, self.run, self.topic, self.first, self.end],
             "records": self.records,
             "digest": self.digest,
             "last": _text(self.last),
-            "groups": [[_text(group.start), group.count, group.checksum] for group in self.groups],
+            "groups": [[_text(group.start), *group[1:]] for group in self.groups],
             "filter": _text(bytes(self.filter.bits)),
         }
         text = json.dumps(fields).encode()
@@ -148,16 +194,16 @@ class KeyFooter:
         try:
             found = json.loads(text)
             version = found["format"]
-            if version == _FORMAT:
+            if version in (_FORMAT, _FORMAT_OF_ROWS):
                 cluster, run, topic, first, end = found["ids"]
-                groups = tuple(KeyGroup(b64decode(start), count, crc) for start, count, crc in found["groups"])
+                groups = tuple(KeyGroup(b64decode(start), *rest) for start, *rest in found["groups"])
                 bits = KeyFilter(bytearray(b64decode(found["filter"])))
                 last, records, digest = b64decode(found["last"]), found["records"], found["digest"]
-                return cls(cluster, run, topic, first, end, records, digest, last, groups, bits)
+                return cls(cluster, run, topic, first, end, records, digest, last, groups, bits, version)
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise damaged_run(name, f"its description cannot be read: {error!r}") from error
         raise OutdatedCodeError(
-            f"the run of keys {name} has format {version!r}, but this release reads format {_FORMAT}",
+            f"the run of keys {name} has format {version!r}, but this release reads formats up to {_FORMAT}",
             remedy="read it with the release that wrote it, or a newer one",
         )
 
@@ -218,10 +264,11 @@ class KeyRunWriter:
     def _write_group(self) -> None:
         if self._held:
             rows, self._held, self._held_bytes = self._held, [], 0
-            packed = _pack(rows)
-            self._digest.update(packed)
-            self._written.append(KeyGroup(rows[0].key, len(rows), crc32c(packed)))
-            self._groups.write(rows)
+            checksum, begin = 0, self._groups.size
+            for piece in self._groups.write(rows):
+                checksum = crc32c(piece, checksum)
+                self._digest.update(piece)
+            self._written.append(KeyGroup(rows[0].key, len(rows), checksum, begin, self._groups.size))
 
 
 class KeyRunReader:
@@ -253,33 +300,41 @@ class KeyRunReader:
         low = max(bisect_right(self._starts, start) - 1, 0)
         return range(low, len(self._starts) if end is None else bisect_left(self._starts, end))
 
-    def read_group(self, number: int) -> list[KeyRow]:
-        """Return the verified rows of a group. Raises CorruptionError."""
-        rows, group = self._groups.read(number), self.footer.groups[number]
-        if len(rows) != group.count or crc32c(_pack(rows)) != group.checksum:
+    def read_group(self, number: int) -> GroupRows:
+        """Return a verified group. Raises CorruptionError."""
+        group = self.footer.groups[number]
+        rows = self._groups.read(number, group.begin, group.end)
+        checksum = 0
+        for piece in self._content(rows):
+            checksum = crc32c(piece, checksum)
+        if rows.count != group.count or checksum != group.checksum:
             raise damaged_run(self._name, f"its group {number} has another checksum")
         return rows
+
+    def _content(self, group: GroupRows) -> Iterable[Buffer]:
+        """Return the bytes of which the description has the checksum."""
+        return group.content() if self.footer.format == _FORMAT else [_pack(group.rows(0, group.count))]
 
     def rows(self, start: bytes, end: bytes | None) -> Iterator[KeyRow]:
         """Yield the rows with keys in ``[start, end)``, one group in memory at a time. Raises CorruptionError."""
         for number in self.groups_of(start, end):
-            for row in self.read_group(number):
-                if row.key >= start and (end is None or row.key < end):
-                    yield row
+            yield from rows_between(self.read_group(number), start, end)
 
     def verify(self) -> Iterator[int]:
         """Read all groups, one a step, and compare them with the digest; yields bytes. Raises CorruptionError."""
         digest = blake2b(digest_size=_DIGEST_SIZE)
         count, last = 0, b""
         for number in range(len(self._starts)):
-            rows = self.read_group(number)
-            packed = _pack(rows)
-            digest.update(packed)
-            for row in rows:
+            group = self.read_group(number)
+            size = 0
+            for piece in self._content(group):
+                digest.update(piece)
+                size += len(piece)
+            for row in group.rows(0, group.count):
                 if (count and row.key <= last) or not self.footer.filter.passes(row.key):
                     raise damaged_run(self._name, f"its key {row.key[:40]!r} is in no order, or not in its filter")
                 count, last = count + 1, row.key
-            yield len(packed)
+            yield size
         if digest.hexdigest() != self.footer.digest or count != self.footer.records:
             raise damaged_run(self._name, f"its {count} rows have another digest or number")
 
@@ -295,6 +350,14 @@ class KeyRunReader:
                 found=found,
                 remedy="put the right object back; another cluster may use the same folder of the store",
             )
+
+
+def rows_between(group: GroupRows, start: bytes, end: bytes | None) -> Iterator[KeyRow]:
+    """Yield the rows of a group with keys in ``[start, end)``; only a few more than are taken become Python objects."""
+    low = group.lower_bound(start)
+    high = group.count if end is None else group.lower_bound(end)
+    for at in range(low, high, _STEP_ROWS):
+        yield from group.rows(at, min(at + _STEP_ROWS, high))
 
 
 def merge_rows(newest_first: Sequence[Iterable[KeyRow]], *, drops_tombstones: bool) -> Iterator[KeyRow]:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, cast
 
 from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
 from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
-from viewstamp.archive.key_rows import KeyRunReader, KeyRunWriter, merge_rows
+from viewstamp.archive.key_rows import GroupRows, KeyRunReader, KeyRunWriter, merge_rows, rows_between
 from viewstamp.archive.run_file import run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import CorruptionError, FrameError
@@ -27,8 +27,8 @@ __all__ = ["KeyCreation", "KeyMerge", "KeyObjects"]
 
 _READERS_BYTES: Final = 32 * 1024 * 1024
 """Bytes of the descriptions that readers keep, with their filters."""
-_GROUPS_MAX: Final = 128
-"""Groups of rows that readers keep, of about 256 KiB each."""
+_GROUPS_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of the groups of rows that readers keep, of about 256 KiB each; or one group."""
 _STEP_ROWS: Final = 4096
 """Rows that one step of a merge writes at most."""
 
@@ -45,7 +45,9 @@ class KeyObjects:
         self._cluster = cluster
         self._keys = keys
         self._readers: OrderedDict[tuple[int, bytes], KeyRunReader] = OrderedDict()
-        self._groups: OrderedDict[tuple[int, bytes, int], list[KeyRow]] = OrderedDict()
+        self._groups: OrderedDict[tuple[int, bytes, int], GroupRows] = OrderedDict()
+        """The verified groups of rows that were read, the least recently used one first."""
+        self._groups_bytes = 0
 
     # Writing.
 
@@ -107,13 +109,11 @@ class KeyObjects:
             if number is None:
                 continue
             groups += 1
-            rows = self._group(run, reader, number)
-            low, high = 0, len(rows)
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (middle + 1, high) if rows[middle].key < key else (low, middle)
-            if low < len(rows) and rows[low].key == key:
-                return Lookup(rows[low], asked, groups)
+            group = self._group(run, reader, number)
+            at = group.lower_bound(key)
+            for row in group.rows(at, min(at + 1, group.count)):
+                if row.key == key:
+                    return Lookup(row, asked, groups)
         return Lookup(None, asked, groups)
 
     def scan(self, ranges: Sequence[RangeSlices], bytes_max: int) -> ScannedRows:
@@ -132,24 +132,24 @@ class KeyObjects:
     def _rows(self, run: ArchivedRun, start: bytes, end: bytes | None) -> Iterator[KeyRow]:
         reader = self._reader(run)
         for number in reader.groups_of(start, end):
-            for row in self._group(run, reader, number):
-                if row.key >= start and (end is None or row.key < end):
-                    yield row
+            yield from rows_between(self._group(run, reader, number), start, end)
 
-    def _group(self, run: ArchivedRun, reader: KeyRunReader, number: int) -> list[KeyRow]:
+    def _group(self, run: ArchivedRun, reader: KeyRunReader, number: int) -> GroupRows:
         at = int(run.id), run.digest, number
-        rows = self._groups.get(at)
-        if rows is None:
+        group = self._groups.get(at)
+        if group is None:
             try:
-                rows = reader.read_group(number)
+                group = reader.read_group(number)
             except BaseException:
                 self._readers.pop((int(run.id), run.digest), None)  # An intact copy may be put in its place.
                 raise
-            self._groups[at] = rows
-            if len(self._groups) > _GROUPS_MAX:
-                self._groups.popitem(last=False)
+            self._groups[at] = group
+            self._groups_bytes += group.size
+            while self._groups_bytes > _GROUPS_BYTES and len(self._groups) > 1:
+                _, dropped = self._groups.popitem(last=False)
+                self._groups_bytes -= dropped.size
         self._groups.move_to_end(at)
-        return rows
+        return group
 
     def _reader(self, run: ArchivedRun) -> KeyRunReader:
         at = int(run.id), run.digest

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from io import RawIOBase
 from itertools import accumulate
@@ -74,10 +74,13 @@ class _KeyWriter:
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
+        self.size = 0
 
-    def write(self, rows: Sequence[KeyRow]) -> None:
+    def write(self, rows: Sequence[KeyRow]) -> Iterable[bytes]:
         data = msgpack.packb([list(row) for row in rows])
+        self.size += _LENGTH.size + len(data)
         self._sink.write(_LENGTH.pack(len(data)) + data)
+        return [data]
 
     def finish(self, description: bytes) -> None:
         self._sink.write(description + _LENGTH.pack(len(description)))
@@ -92,16 +95,35 @@ class _KeyReader:
         self.description: bytes | None = data[end : -_LENGTH.size] if size and end >= 0 else None
         self._data = data[: max(end, 0)]
 
-    def read(self, number: int) -> list[KeyRow]:
+    def read(self, number: int, begin: int, end: int) -> _KeyGroup:
         at = 0
         try:
             for _ in range(number):
                 at += _LENGTH.size + _LENGTH.unpack_from(self._data, at)[0]
             (size,) = _LENGTH.unpack_from(self._data, at)
-            rows = msgpack.unpackb(self._data[at + _LENGTH.size : at + _LENGTH.size + size])
-            return [KeyRow(*row) for row in rows]
+            data = self._data[at + _LENGTH.size : at + _LENGTH.size + size]
+            return _KeyGroup([KeyRow(*row) for row in msgpack.unpackb(data)], data)
         except (struct.error, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
             raise damaged_run(self._name, f"group {number} cannot be read: {error!r}") from error
+
+
+class _KeyGroup:
+    """The rows of a group, and its bytes; it has the calls of ``archive.key_rows.GroupRows``."""
+
+    def __init__(self, rows: list[KeyRow], data: bytes) -> None:
+        self.count = len(rows)
+        self.size = len(data)
+        self._rows = rows
+        self._data = data
+
+    def content(self) -> Iterable[bytes]:
+        return [self._data]
+
+    def lower_bound(self, key: bytes) -> int:
+        return bisect_left(self._rows, key, key=lambda row: row.key)
+
+    def rows(self, low: int, high: int) -> list[KeyRow]:
+        return self._rows[low:high]
 
 
 class _Writer:
