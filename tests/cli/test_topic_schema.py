@@ -85,7 +85,7 @@ def test_a_line_that_is_no_row_is_refused_with_its_number(
         (("configure", "orders", "--schema", "id: long"), 5, "there are bool, int32, int64"),
         (("configure", "unknown", "--schema", "id: int64"), 5, "no topic is named 'unknown'"),
         (("configure", "orders", "--schema", "@missing"), 2, "cannot be read from missing"),
-        (("create", "parts", "--streams", "2", "--schema", "id: int64"), 2, "cannot have a schema yet"),
+        (("create", "parts", "--streams", "2", "--schema", "id: long"), 5, "there are bool, int32, int64"),
     ],
 )
 def test_a_schema_that_makes_no_sense_is_an_error(

@@ -126,6 +126,7 @@ async def use_everything(cluster: Cluster) -> None:
         await call
     await client.set_schema("orders", "id: int64, name: string?")
     await client.append_rows("orders", [{"id": 7}])
+    await client.set_schema("parts", "id: int64")
     await client.configure_topic("bills", archive=True, archive_after_seconds=60.0, delete_after_seconds=90.5)
     await client.configure_topic("bills", retain_bytes=0, archive=False, retain_seconds=0.0)
     await client.create_topic("crates", archive=True, archive_delay_seconds=5)

@@ -91,6 +91,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CONFIGURE_SCHEMA: {"name": "orders", "schema": "id: int64"},
     FrameKind.SPREAD_TOPIC: {"name": "orders", "streams": 2, "groups": [7]},
     FrameKind.CONFIGURE_SPREAD: {"name": "orders", "retain_bytes": 7, "retain_seconds": None, "since": 0},
+    FrameKind.CONFIGURE_SPREAD_SCHEMA: {"name": "orders", "schema": "id: int64"},
     FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},
     FrameKind.SEAL_STREAM: {"name": "orders", "stream": 1, "into": 0},
     FrameKind.LOSE_STREAM: {"name": "orders", "stream": 1, "into": 0},

@@ -1913,6 +1913,30 @@ RECORDS: tuple[Record, ...] = (
         "schema-in-an-old-snapshot",
         Case("tests/streams/test_topic_schema.py::test_a_snapshot_has_the_schema_and_one_without_schemas_is_as_before"),
     ),
+    Record(
+        "spread-schema-in-no-snapshot",
+        Case(
+            "tests/streams/test_topic_schema.py::test_a_snapshot_has_the_schema_of_streams_and_is_as_before_without_one"
+        ),
+    ),
+    Record(
+        "spread-schema-in-an-old-snapshot",
+        Case(
+            "tests/streams/test_topic_schema.py::test_a_snapshot_has_the_schema_of_streams_and_is_as_before_without_one"
+        ),
+    ),
+    Record(
+        "spread-schema-unprobed",
+        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
+    ),
+    Record(
+        "spread-schema-of-a-lagging-leader",
+        Case("tests/node/test_stream_topics.py::test_the_leaders_of_the_groups_give_the_streams_of_a_topic_its_schema"),
+    ),
+    Record(
+        "spread-schema-stays-in-group-0",
+        Case("tests/node/test_stream_topics.py::test_the_leaders_of_the_groups_give_the_streams_of_a_topic_its_schema"),
+    ),
     Record("append-the-rows-that-fit", Case("tests/client/test_rows.py::test_no_row_is_sent_if_one_does_not_fit")),
     Record(
         "write-any-columns", Case("tests/spark/test_rows.py::test_columns_are_compared_with_the_schema_of_the_topic")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from tests.mutants.mutants import Mutant, everywhere, patched
@@ -11,8 +12,12 @@ from viewstamp.archive import run_rows
 from viewstamp.archive.iceberg import TableOfTopic
 from viewstamp.archive.run_rows import TypedColumn, TypedGroup
 from viewstamp.client.row_calls import RowCalls
-from viewstamp.streams import cut
+from viewstamp.node import stream_topics
+from viewstamp.node.placement_queries import SpreadTopic
+from viewstamp.streams import cut, spread
+from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
+from viewstamp.wire.batch import Kind
 from viewstamp.wire.row_schema import RowField, RowSchema
 
 __all__ = ["SCHEMA_MUTANTS"]
@@ -101,6 +106,41 @@ def export_from_the_old_end() -> AbstractContextManager[None]:
     return patched(TableOfTopic, evolve=evolve)
 
 
+def spread_schema_in_no_snapshot() -> AbstractContextManager[None]:
+    """A snapshot lacks the schemas of topics with streams."""
+    original = spread._changes_of
+
+    def changes_of(topic: SpreadTopic) -> dict[str, object]:
+        return original(replace(topic, schema=""))
+
+    return patched(spread, _changes_of=changes_of)
+
+
+def spread_schema_in_an_old_snapshot() -> AbstractContextManager[None]:
+    """A state in which a topic with streams has a schema has the version of one without."""
+    return patched(SpreadTopics, has_schema=property(lambda self: False))
+
+
+def spread_schema_unprobed() -> AbstractContextManager[None]:
+    """The schema of a topic with streams is proposed without a probe of the members."""
+    original = SpreadTopic.has_change
+
+    def has_change(self: SpreadTopic, kind: Kind) -> bool:
+        return kind is Kind.CONFIGURE_SPREAD_SCHEMA or original(self, kind)
+
+    return patched(SpreadTopic, has_change=has_change)
+
+
+def spread_schema_of_a_lagging_leader() -> AbstractContextManager[None]:
+    """A stream gets the schema of its leader's state of group 0, although it has a wider one."""
+    return patched(stream_topics, is_successor=lambda before, after: before != after)
+
+
+def spread_schema_stays_in_group_0() -> AbstractContextManager[None]:
+    """The streams of a topic never get its schema."""
+    return patched(stream_topics, is_successor=lambda before, after: False)
+
+
 SCHEMA_MUTANTS = {
     mutant.name: mutant
     for mutant in (
@@ -109,6 +149,36 @@ SCHEMA_MUTANTS = {
             "schema-in-an-old-snapshot",
             "an older release reads a state with schemas",
             schema_in_an_old_snapshot,
+            rule="§5a",
+        ),
+        Mutant(
+            "spread-schema-in-no-snapshot",
+            "a snapshot lacks the schema of a topic with streams",
+            spread_schema_in_no_snapshot,
+            rule="§5a",
+        ),
+        Mutant(
+            "spread-schema-in-an-old-snapshot",
+            "an older release reads the schema of a topic with streams",
+            spread_schema_in_an_old_snapshot,
+            rule="§5a",
+        ),
+        Mutant(
+            "spread-schema-unprobed",
+            "a member gets a schema of a topic with streams that it cannot read",
+            spread_schema_unprobed,
+            rule="§5a",
+        ),
+        Mutant(
+            "spread-schema-of-a-lagging-leader",
+            "a leader proposes an earlier schema again and again",
+            spread_schema_of_a_lagging_leader,
+            rule="§5a",
+        ),
+        Mutant(
+            "spread-schema-stays-in-group-0",
+            "streams never get the schema of their topic",
+            spread_schema_stays_in_group_0,
             rule="§5a",
         ),
         Mutant("append-the-rows-that-fit", "a refused call appends rows", append_the_rows_that_fit, rule="§5a"),

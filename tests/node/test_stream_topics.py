@@ -113,6 +113,43 @@ async def test_the_leaders_of_the_groups_configure_the_streams_of_a_topic(tmp_pa
             await client.configure_spread_topic("none", retain_bytes=1)
 
 
+def schemas(group: Spreading, placed: GroupId) -> list[list[str]]:
+    """Return the schemas of the streams of a group, on each node that has the group open."""
+    hosted = [node.groups.get(placed) for node in group.nodes.values()]
+    return [[each.get("schema", "") for each in one.machine.query(TopicsQuery())] for one in hosted if one is not None]
+
+
+async def test_the_leaders_of_the_groups_give_the_streams_of_a_topic_its_schema(tmp_path: Path) -> None:
+    """Also a leader that starts later, and never an earlier schema."""
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        client = group.client()
+        everywhere, alone = await group.established("s1"), await group.established("s2", nodes=("n3",))
+        await client.create_spread_topic("orders", 3)
+        await group.have_streams(everywhere, "orders.1", "orders.3")
+        await client.set_schema("orders", "id: int32")
+        await wait_for(
+            lambda: schemas(group, everywhere) == [["id: int32"] * 2] * 3 and schemas(group, alone) == [["id: int32"]],
+            group.journal.tail,
+        )
+        await group.stop("n3")
+        wide = "id: int64, name: string?"
+        await client.set_schema("orders", wide)
+        await client.configure_spread_topic("orders", retain_bytes=1 << 20)
+        await wait_for(lambda: schemas(group, everywhere) == [[wide] * 2] * 2, group.journal.tail)
+        await wait_for(lambda: retentions(group, everywhere) == [[1 << 20] * 2] * 2, group.journal.tail)
+        await group.run("n3")
+        await wait_for(lambda: schemas(group, alone) == [[wide]], group.journal.tail)
+        leader = group.leader_of(everywhere)
+        assert leader is not None
+        topic = leader.machine.query(SpreadTopicQuery("orders"))
+        old = replace(topic, schema="id: int32")  # As if the leader lagged behind group 0.
+        leader.machine._state.spread.topics["orders"] = old  # type: ignore[attr-defined]
+        leader.stream_topics.look()
+        assert not leader.stream_topics._proposed, "the streams have a wider one"
+        leader.machine._state.spread.topics["orders"] = topic  # type: ignore[attr-defined]
+
+
 async def test_a_leader_that_lags_behind_group_0_does_not_bring_an_earlier_retention_back(tmp_path: Path) -> None:
     """n3 leads the group without group 0, whose newest record it lacks."""
     async with Spreading(tmp_path) as group:
@@ -179,6 +216,8 @@ async def test_a_client_creates_no_topic_in_another_group_than_0(tmp_path: Path)
                 (FrameKind.SPREAD_TOPIC, {"name": "orders", "streams": 1, "groups": []}),
                 (FrameKind.DESCRIBE_SPREAD, {"name": "orders", "stale": False}),
                 (FrameKind.LIST_SPREADS, {"stale": False}),
+                (FrameKind.CONFIGURE_SCHEMA, {"name": "orders.1", "schema": "id: int64"}),
+                (FrameKind.CONFIGURE_SPREAD_SCHEMA, {"name": "orders", "schema": "id: int64"}),
                 (FrameKind.SPREAD_ACTOR, {"name": "account", "groups": []}),
                 (FrameKind.LIST_SPREAD_ACTORS, {"stale": False}),
             ):
@@ -222,6 +261,12 @@ async def test_a_member_of_an_older_release_is_named_before_anything_is_written(
                 with pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 38"):
                     await client.seal_stream("orders", 1)
             assert (await client.describe_spread_topic("orders")).closed == ()
+            with (
+                patched(server, Kind=[Kind.LOSE_STREAM]),  # It reads schemas of topics without streams.
+                pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 69"),
+            ):
+                await client.set_schema("orders", "id: int64")
+            assert (await client.describe_spread_topic("orders")).schema == ""
 
 
 async def test_a_node_that_hosts_a_group_stays_a_member_of_group_0(tmp_path: Path) -> None:

@@ -169,13 +169,38 @@ def test_a_position_that_does_not_exist_yet_and_an_unknown_topic_are_named(sprea
         stream(spread, orders).latestOffset({"v": 1, orders: 77}, ALL)
 
 
-def test_rows_of_a_topic_with_streams_are_refused_before_any_task(spread: RunningCluster, orders: str) -> None:
+def test_rows_of_a_topic_with_streams_are_columns_and_are_written_by_its_schema(
+    spread: RunningCluster, spark: SparkSession
+) -> None:
+    topic = f"rows-{next(_numbers)}"
+
+    async def create(client: Client) -> None:
+        await client.create_spread_topic(topic, 3)
+        await client.set_schema(topic, "id: int64, name: string?")
+        for stream in (1, 2, 3):
+            await client.describe_stream(topic, stream)
+            await client.append_rows(topic, [{"id": stream, "name": "Ada"}], stream=stream, ordered=True)
+
+    spread.run(create)
+    source = ViewstampDataSource(options(spread, topic, {"rows": "true", "columns": "position"}))
+    assert source.schema().simpleString() == "struct<position:bigint,id:bigint,name:string>"
+    settings = options(spread, topic, {"rows": "true", "columns": "position,stream"})
+    found = spark.read.format("viewstamp").options(**settings).load()
+    rows = [(1, 1, 1, "Ada"), (2, 2, 2, "Ada"), (3, 3, 3, "Ada")]
+    assert sorted(map(tuple, found.collect())) == rows
+    new = spark.createDataFrame([(8,), (9,)], "id long")
+    written = options(spread, topic, {"format": "rows"})
+    new.write.format("viewstamp").mode("append").options(**written).save()
+    assert sorted(row.id for row in found.where("position > 3").collect()) == [8, 9]
+    sink = ViewstampDataSource(written)
+    with pytest.raises(RequestError, match="column 'id' is string, and the field of the topic's rows is int64"):
+        sink.writer(StructType().add("id", "string"), False)
+
+
+def test_rows_of_a_topic_with_streams_need_a_schema(spread: RunningCluster, orders: str) -> None:
     source = ViewstampDataSource(options(spread, orders, {"rows": "true"}))
-    with pytest.raises(RequestError, match=f"topic {orders} has streams, and topics with streams have no schema yet"):
+    with pytest.raises(RequestError, match=f"topic '{orders}' has no schema"):
         source.schema()
-    sink = ViewstampDataSource(options(spread, orders, {"format": "rows"}))
-    with pytest.raises(RequestError, match="topics with streams have no schema yet"):
-        sink.writer(StructType().add("id", "long"), False)
 
 
 def test_a_time_is_a_position_from_which_on_all_later_records_come(spread: RunningCluster, orders: str) -> None:

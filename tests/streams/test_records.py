@@ -12,7 +12,7 @@ from viewstamp.wire.archive_requests import ConfigureArchive
 from viewstamp.wire.group_requests import PlaceGroup
 from viewstamp.wire.requests import REQUESTS, ConfigureTopic, CreateTopic, RequestBody, TrimTopic
 from viewstamp.wire.schema import BodyField
-from viewstamp.wire.schema_requests import ConfigureSchema
+from viewstamp.wire.schema_requests import ConfigureSchema, ConfigureSpreadSchema
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
 from viewstamp.wire.spread_requests import (
     ConfigureSpreadTopic,
@@ -25,7 +25,7 @@ from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
     *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, SealStream, LoseStream),
-    *(ConfigureArchive, ConfigureSchema, NoteTransfer, SpreadActorOverGroups),
+    *(ConfigureArchive, ConfigureSchema, ConfigureSpreadSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,
 ``test_sealing.py``, ``test_spread_actors.py``, ``test_topic_schema.py`` and ``test_archive_settings.py`` have them."""

@@ -153,11 +153,10 @@ def create(
             raise typer.BadParameter("a topic with --streams cannot be keyed yet; leave --keyed out")
         if archiving:
             raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
-        if schema is not None:
-            raise typer.BadParameter("a topic with --streams cannot have a schema yet; leave --schema out")
+        text = None if schema is None else read_schema(schema)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
         topic = find_cluster(directory, cluster).ask(
-            lambda client: _create_spread(client, name, streams, groups, settings, timeout)
+            lambda client: _create_spread(client, name, streams, groups, settings, text, timeout)
         )
         if output is Output.JSON:
             print_json(_described_spread(topic))
@@ -173,7 +172,8 @@ def create(
             name, retain_bytes=retain_bytes or 0, retain_seconds=retain_age or 0.0, timeout=timeout, **archiving
         )
         if text is not None:
-            info = await client.set_schema(name, text, timeout=timeout)
+            await client.set_schema(name, text, timeout=timeout)
+            info = await client.describe_topic(name, timeout=timeout)
         if keyed is None:
             return info
         try:
@@ -220,12 +220,15 @@ def configure(
             "there is nothing to change: give --retain-bytes, --retain-age, --archive, --schema or --keyed"
         )
     text = None if schema is None else read_schema(schema)
+    from viewstamp.client.results import SpreadTopicInfo
 
     async def change(client: Client) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
         info: TopicInfo | SpreadTopicInfo | None = None
         streams: list[TopicInfo | None] = []
         if text is not None:  # First, because it is the one that may be refused for what the topic has.
             info = await client.set_schema(name, text, timeout=timeout)
+            if isinstance(info, SpreadTopicInfo) and not has_settings:
+                info, streams = await describe_any(client, name, timeout)
         if has_settings:
             info, streams = await _configure(client, name, retain_bytes, retain_age, archiving, timeout)
         if keyed is not None:
@@ -391,6 +394,8 @@ def _print_described(
             waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
             rows.append((*where, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
+        if info.schema:
+            print_table(*schema_table(info.schema))
         if info.next_position > info.first_position:
             given = f"records {info.first_position:,} to {info.next_position - 1:,} of {info.name}"
             print(f"{given} have a position; waiting ones get theirs soon")
@@ -414,12 +419,21 @@ def _waiting(info: SpreadTopicInfo, stream: Mapping[str, Any]) -> int:
 
 
 async def _create_spread(
-    client: Client, name: str, streams: int, groups: str, settings: dict[str, Any], timeout: float
+    client: Client,
+    name: str,
+    streams: int,
+    groups: str,
+    settings: dict[str, Any],
+    schema: str | None,
+    timeout: float,
 ) -> SpreadTopicInfo:
     """Create a spread topic, and wait until each stream exists. Raises UnavailableError if one does not in time."""
     deadline = time.monotonic() + timeout
     named = await _group_ids(client, groups, timeout)
     topic = await client.create_spread_topic(name, streams, groups=named, timeout=timeout, **settings)
+    if schema is not None:
+        await client.set_schema(name, schema, timeout=timeout)
+        topic = await client.describe_spread_topic(name, timeout=timeout)
     for stream in range(1, topic.streams + 1):
         try:
             await client.describe_stream(name, stream, timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
@@ -527,6 +541,7 @@ def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
         "retain_bytes": topic.retain_bytes,
         "retain_seconds": topic.retain_seconds,
         "first_position": topic.first_position,
+        **({"schema": topic.schema} if topic.schema else {}),
     }
 
 

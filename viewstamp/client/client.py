@@ -142,7 +142,7 @@ class BaseClient:
         self._lost_streams = LostStreamCalls(runtime, self._router, self._admin, self._groups, self._streams)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
-        self._rows = RowCalls(self._admin, self._topics, self._appends)
+        self._rows = RowCalls(self._router, self._admin, self._topics, self._spread_topics, self._appends)
         self._archive = ArchiveCalls(self._router, self._admin, self._topics)
         self._keyed = KeyedCalls(self._router, self._admin)
 

@@ -322,6 +322,7 @@ class SpreadTopicInfo(StreamEnds):
       next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
         topic; () = not in the answer.
+      schema: the text of the schema of its rows; "" = it has none.
     """
 
     id: Index
@@ -337,6 +338,7 @@ class SpreadTopicInfo(StreamEnds):
     age_seconds: float = 0.0
     next_position: int = 0
     ordered_ends: tuple[int, ...] = ()
+    schema: str = ""
 
     @property
     def streams(self) -> int:
@@ -630,6 +632,7 @@ def spread_topic_info(
         age_seconds=age,
         next_position=(order or {}).get("next_position", 0),
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),
+        schema=topic.get("schema", ""),
     )
 
 

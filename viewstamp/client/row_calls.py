@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from viewstamp.client.admin import Admin
-from viewstamp.client.results import Receipt, TopicInfo, topic_info
+from viewstamp.client.results import Receipt, SpreadTopicInfo, TopicInfo, spread_topic_info, topic_info
+from viewstamp.client.router import Router
+from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.topic_appends import TopicAppends
 from viewstamp.client.topic_calls import TopicCalls
-from viewstamp.errors import RequestError
+from viewstamp.errors import RequestError, UnknownTopicError
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.row_schema import RowSchema
-from viewstamp.wire.schema_requests import ConfigureSchema
+from viewstamp.wire.schema_requests import ConfigureSchema, ConfigureSpreadSchema
 
 __all__ = ["RowCalls"]
 
@@ -25,13 +27,19 @@ class RowCalls:
         because a schema only becomes wider
     """
 
-    def __init__(self, admin: Admin, topics: TopicCalls, appends: TopicAppends) -> None:
+    def __init__(
+        self, router: Router, admin: Admin, topics: TopicCalls, spread_topics: SpreadTopicCalls, appends: TopicAppends
+    ) -> None:
+        self._router = router
         self._admin = admin
         self._topics = topics
+        self._spread_topics = spread_topics
         self._appends = appends
         self._schemas: dict[str, RowSchema] = {}
 
-    async def set_schema(self, name: str, schema: str | RowSchema, *, timeout: float | None = None) -> TopicInfo:
+    async def set_schema(
+        self, name: str, schema: str | RowSchema, *, timeout: float | None = None
+    ) -> TopicInfo | SpreadTopicInfo:
         """Set the schema of a topic, or replace it by a wider one. Cancelled: it may be set all the same.
 
         A field may be added if it is nullable. One may become nullable, int32 may become int64, and float32 float64.
@@ -41,7 +49,7 @@ class RowCalls:
             await client.set_schema("payments", "id: int64, name: string?")
 
         Args:
-          name: the topic; one without streams.
+          name: the topic, without streams or with them.
           schema: as the guide about topics explains it. Records that the topic has already are not looked at.
           timeout: seconds from now; None = the client's default.
 
@@ -53,8 +61,17 @@ class RowCalls:
           UnavailableError: not changed; try again. OutcomeUnknownError: the same call again is harmless.
         """
         text = RowSchema.parse(schema).text if isinstance(schema, str) else schema.text
+        deadline, failed = self._router.deadline(timeout), "the topic was not changed"
         request = ConfigureSchema(name=check_topic(name), schema=text)
-        frame = await self._admin.ask_leader(request, "the topic was not changed", timeout=timeout)
+        try:
+            frame = await self._admin.ask_leader(request, failed, deadline=deadline)
+        except UnknownTopicError as error:
+            spread = ConfigureSpreadSchema(name=name, schema=text)
+            try:
+                frame = await self._admin.ask_leader(spread, failed, deadline=deadline)
+            except UnknownTopicError:
+                raise error from None
+            return spread_topic_info(frame.body["topic"])
         return topic_info(frame.body["topic"])
 
     async def get_schema(self, name: str, *, timeout: float | None = None) -> RowSchema:
@@ -64,7 +81,15 @@ class RowCalls:
           RequestError: the topic has none.
           UnknownTopicError, UnavailableError: as ``describe_topic``.
         """
-        text = (await self._topics.describe_topic(name, timeout=timeout)).schema
+        deadline = self._router.deadline(timeout)
+        try:
+            text = (await self._topics.describe_topic(name, timeout=timeout)).schema
+        except UnknownTopicError as error:
+            try:
+                left = max(self._router.left(deadline), 1e-3)
+                text = (await self._spread_topics.describe_spread_topic(name, timeout=left)).schema
+            except UnknownTopicError:
+                raise error from None
         if not text:
             raise RequestError(
                 f"topic {name!r} has no schema",
@@ -79,6 +104,8 @@ class RowCalls:
         rows: Sequence[Mapping[str, object]],
         *,
         keys: Sequence[bytes | None] | None = None,
+        stream: int | None = None,
+        ordered: bool = False,
         timeout: float | None = None,
     ) -> list[Receipt]:
         """Append rows to a topic with a schema, in order. Returns their receipts, as ``append_many``.
@@ -93,7 +120,10 @@ class RowCalls:
         Args:
           topic: its name.
           rows: maps from names to values; a nullable field may be missing, or None.
-          keys: the keys of the records; None = none.
+          keys: the keys of the records; None = none. Of a topic with streams they belong to one stream, because
+            either all rows are appended or none.
+          stream: as for :meth:`append_many`.
+          ordered: the same.
           timeout: seconds from now; None = the client's default.
 
         Raises:
@@ -108,7 +138,9 @@ class RowCalls:
                 schema = None  # It may have become wider since.
         if schema is None:
             values = _encode(await self.get_schema(topic, timeout=timeout), rows)
-        return await self._appends.append_many(topic, values, keys=keys, timeout=timeout)
+        return await self._appends.append_many(
+            topic, values, keys=keys, stream=stream, ordered=ordered, timeout=timeout
+        )
 
 
 def _encode(schema: RowSchema, rows: Sequence[Mapping[str, Any]]) -> list[bytes]:

@@ -30,7 +30,8 @@ _TURN_BYTES = 64 * 1024
 """Bytes of actors' commands that are applied in one turn: some thousand calls, a few milliseconds."""
 _SPREADING = frozenset(
     {
-        *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD),
+        *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA),
+        Kind.TRIM_SPREAD,
         *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
     }
 )

@@ -130,6 +130,7 @@ class SpreadTopic:
       configured: the index of the record that has changed its retention last; 0 = none has.
       first_position: the first global position that no TRIM_SPREAD has trimmed.
       closed: the streams that were ended, or are about to be, in the order in which this began.
+      schema: the text of the schema of its rows; "" = it has none.
     """
 
     id: Index
@@ -141,6 +142,7 @@ class SpreadTopic:
     configured: Index = Index(0)
     first_position: GlobalPosition = _FIRST
     closed: tuple[ClosedStream, ...] = ()
+    schema: str = ""
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -157,6 +159,7 @@ class SpreadTopic:
             "first_position": self.first_position,
             **({"closed": [[each.stream, each.into, each.end] for each in self.closed]} if self.closed else {}),
             **({"lost": lost} if lost else {}),
+            **({"schema": self.schema} if self.schema else {}),
         }
 
     @property
@@ -193,8 +196,12 @@ class SpreadTopic:
         """Return whether a record of this kind has changed the topic. Then all members can read such records."""
         if kind <= Kind.LOSE_STREAM and any(each.lost_at for each in self.closed):
             return True  # The probe before that record asked for the highest kind; nodes that are lost answer none.
+        if self.schema:
+            return True  # For the first reason too.
         if kind is Kind.CLOSE_STREAM:
             return bool(self.closed)
+        if kind is Kind.CONFIGURE_SPREAD_SCHEMA:
+            return False
         return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0
 
     def streams_of(self, group: GroupId) -> list[str]:

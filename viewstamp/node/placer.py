@@ -64,7 +64,9 @@ from viewstamp.wire.frame import Frame
 from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.names import check_new_topic
 from viewstamp.wire.placing import encode_cancel, encode_place
+from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.schema_requests import ConfigureSpreadSchema
 from viewstamp.wire.sealing import encode_close, encode_lose
 from viewstamp.wire.sink_parts import encode_begin_part
 from viewstamp.wire.sink_requests import BeginPart, CommitParts
@@ -78,7 +80,12 @@ from viewstamp.wire.spread_requests import (
     SealStream,
     TrimSpreadTopic,
 )
-from viewstamp.wire.spreading import encode_configure_spread, encode_spread, encode_trim_spread
+from viewstamp.wire.spreading import (
+    encode_configure_spread,
+    encode_spread,
+    encode_spread_schema,
+    encode_trim_spread,
+)
 
 __all__ = ["Placer"]
 
@@ -413,6 +420,15 @@ async def _configure_spread_topic(caller: Caller, request: int, asked: Configure
         retain_seconds=asked.retain_seconds,
         by=name_of_caller(caller),
     )
+    prepared = await caller.service.placer.prepare_change(record)
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(ConfigureSpreadSchema)
+async def _configure_spread_schema(caller: Caller, request: int, asked: ConfigureSpreadSchema) -> None:
+    check_group_0(caller)
+    schema = RowSchema.parse(asked.schema).text
+    record = encode_spread_schema(check_new_topic(asked.name), schema, by=name_of_caller(caller))
     prepared = await caller.service.placer.prepare_change(record)
     _propose_or_answer(caller, request, asked, "topic", prepared)
 

@@ -1,8 +1,8 @@
 """The streams of spread topics: the leader of a group brings those of its group in step with the topics of group 0.
 
 It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention of the topic.
-If it was trimmed to a global position, it trims each stream to its first record from there on. If a stream is closing,
-it seals it.
+If it was trimmed to a global position, it trims each stream to its first record from there on. If it has a schema, its
+streams get it. If a stream is closing, it seals it.
 
 A stream is a topic in the state of its group. Only the leader of the group creates it, by a CREATE_TOPIC that it
 proposes itself, from the applied state of group 0 on its node. Clients must not, because a forged or old request would
@@ -38,6 +38,9 @@ map of its group. If all records of the map are below it, it trims up to the end
 the topic have higher positions than earlier ones of the same stream, but may be below it too. So it looks again every
 0.5 s while group 0 has runs of the stream that the map lacks. A record without a run in the map is never trimmed.
 
+A schema needs no such read, because it only becomes wider: a stream that has a wider one than the leader's state of
+group 0 keeps it. Clients check rows by the schema in group 0, so no append waits for that of a stream.
+
 A seal needs no such read either, because a stream that is closing stays so. A leader whose state of group 0 is old
 seals it later, and until then the stream gets records, which are ordered.
 """
@@ -60,6 +63,7 @@ from viewstamp.node.placement_queries import SealedStreamQuery, SpreadTopic, Spr
 from viewstamp.node.sink_part_queries import HasSealedPartsQuery
 from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
+from viewstamp.wire.row_schema import is_successor
 from viewstamp.wire.sealing import encode_seal
 
 __all__ = ["StreamTopics"]
@@ -68,6 +72,7 @@ _REPEAT_SECONDS = 0.5
 _DONE = {
     Kind.CREATE_TOPIC: "created",
     Kind.CONFIGURE_TOPIC: "configured",
+    Kind.CONFIGURE_SCHEMA: "given its schema",
     Kind.TRIM_TOPIC: "trimmed",
     Kind.SEAL_STREAM: "sealed",
 }
@@ -79,6 +84,7 @@ class StreamTopics:
     Invariants:
       * a stream is proposed only while it is in the applied state of group 0, and missing in that of its group
       * a stream is configured only after a linearizable read of group 0 in the present term of its leader
+      * a stream gets a schema only if it is that of its topic in the applied state of group 0, and wider than its own
       * a stream is sealed only if the applied state of group 0 has it as closing
       * a stream is trimmed only up to the end of its map, and keeps all records from the topic's first position on
       * a stream has at most one record without an answer
@@ -125,6 +131,9 @@ class StreamTopics:
                     self._propose(group, stream, encode_seal(stream))
             elif _differs(settings, topic) and self._configuring is None:
                 self._configuring = asyncio.get_running_loop().create_task(self._configure())
+            elif topic.schema and is_successor(settings.get("schema", ""), topic.schema):
+                record = msgpack.packb({"name": stream, "schema": topic.schema})
+                self._propose(group, stream, build_batch([record], kind=Kind.CONFIGURE_SCHEMA))
             elif topic.first_position > 1:
                 self._trim(group, topic, stream, settings["first_position"])
 

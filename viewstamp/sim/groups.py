@@ -11,8 +11,9 @@ a client may create a topic whose records are spread over streams of these group
 | GroupsAgree | ... and the same state as the other members of the group |
 | StreamsAreCreated | at the end each member has the spread topic, with the groups that were acknowledged, and each \
 member of a group has exactly the streams of that group |
-| StreamsFollow | at the end each of these streams has the retention of the topic, which a client has changed, and \
-begins at the record to which a client has trimmed the topic. If a client has ended it, it is sealed on all members |
+| StreamsFollow | at the end each of these streams has the retention and the schema of the topic, which a client has \
+changed, and begins at the record to which a client has trimmed the topic. If a client has ended it, it is sealed on \
+all members |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -471,7 +472,7 @@ class GroupPlacer:
                         break
 
     async def _configure(self, client: Client) -> None:
-        """Change the retention of the topic some times, to limits that no stream reaches."""
+        """Change the retention and the schema of the topic some times, to limits that no stream reaches."""
         entropy = self._cluster.loop.entropy("spread-changes")
         for _ in range(entropy.randrange(3)):
             wanted = _RETAIN_BYTES + entropy.randrange(4)
@@ -479,6 +480,13 @@ class GroupPlacer:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 with contextlib.suppress(*PASSING):
                     self.spread = await client.configure_spread_topic(_SPREAD, retain_bytes=wanted)
+        for fields in range(1, self._cluster.loop.entropy("spread-schemas").randrange(1, 4)):
+            schema = ", ".join(f"f{number}: int64?" for number in range(fields))
+            while self.spread is None or self.spread.schema != schema:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                with contextlib.suppress(*PASSING):
+                    await client.set_schema(_SPREAD, schema)
+                    self.spread = await client.describe_spread_topic(_SPREAD)
 
     async def _end_streams(self, client: Client) -> None:
         """End some streams of the topic, never all; some without their groups, which live all the same."""
@@ -547,6 +555,9 @@ class GroupPlacer:
                 kept = [each.retain_bytes for each in member.machine.query(SpreadTopicsQuery())]
                 if self.spread is not None and kept[:1] != [self.spread.retain_bytes]:
                     raise Violation("StreamsFollow", f"{member.name} keeps {kept}, acknowledged was {self.spread}")
+                schemas = [each.schema for each in member.machine.query(SpreadTopicsQuery())]
+                if self.spread is not None and schemas[:1] != [self.spread.schema]:
+                    raise Violation("StreamsFollow", f"{member.name} has {schemas}, acknowledged was {self.spread}")
                 if self.spread is not None:
                     first = member.machine.query(SpreadTopicQuery(_SPREAD)).first_position
                     known = self.spread.first_position
@@ -615,10 +626,12 @@ class GroupPlacer:
                 if hosted is None:
                     continue
                 spread = member.machine.query(SpreadTopicQuery(_SPREAD))
-                if not (spread.configured or spread.first_position > 1):
+                if not (spread.configured or spread.first_position > 1 or spread.schema):
                     continue
                 topic = hosted.machine.query(TopicQuery(stream.name))
-                if topic["retain_bytes"] != spread.retain_bytes:
+                if topic.get("schema", "") != spread.schema:
+                    return f"{member.name} has a schema of {stream} that is not {spread.schema!r}: {topic}"
+                if spread.configured and topic["retain_bytes"] != spread.retain_bytes:
                     return f"{member.name} keeps {topic['retain_bytes']} bytes of {stream}, not {spread.retain_bytes}"
                 if topic["first_position"] != hosted.machine.query(FirstFromQuery(stream.name, spread.first_position)):
                     return f"{stream} begins at {topic['first_position']} on {member.name}, not at {spread}"

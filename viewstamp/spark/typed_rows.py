@@ -44,7 +44,7 @@ from viewstamp.archive.row_columns import Stray, arrow_type, row_arrays
 from viewstamp.archive.run_file import BASE_COLUMNS, RunReader
 from viewstamp.archive.run_rows import FieldCondition, TypedColumn, TypedGroup, is_needed, usable_column
 from viewstamp.client.aio import Client
-from viewstamp.errors import ConfigError, FrameError, RequestError, UnknownTopicError
+from viewstamp.errors import ConfigError, FrameError, RequestError
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import arrow_schema, from_run, spark_schema
@@ -90,18 +90,8 @@ def row_columns(options: SourceOptions) -> StructType:
 
 
 async def topic_schema(client: Client, topic: str) -> RowSchema:
-    """Return the schema of a topic. Raises RequestError: it has none, or it has streams; UnknownTopicError."""
-    try:
-        return await client.get_schema(topic)
-    except UnknownTopicError as error:
-        try:
-            await client.describe_spread_topic(topic)
-        except UnknownTopicError:
-            raise error from None  # Its remedy is that of most users.
-        raise RequestError(
-            f"topic {topic} has streams, and topics with streams have no schema yet",
-            remedy="leave rows out: the column value has the bytes of each record",
-        ) from None
+    """Return the schema of a topic. Raises RequestError: it has none; UnknownTopicError."""
+    return await client.get_schema(topic)
 
 
 def _chosen(options: SourceOptions, schema: RowSchema) -> list[RowField]:

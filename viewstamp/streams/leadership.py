@@ -127,6 +127,7 @@ class Leadership:
                 | Kind.CANCEL_GROUP
                 | Kind.SPREAD_TOPIC
                 | Kind.CONFIGURE_SPREAD
+                | Kind.CONFIGURE_SPREAD_SCHEMA
                 | Kind.TRIM_SPREAD
                 | Kind.CLOSE_STREAM
                 | Kind.SEALED_STREAM

@@ -58,6 +58,7 @@ class Ledger:
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
+            Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
             **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
             Kind.SEAL_STREAM: self._seal,
             Kind.ORDER: self._order,
@@ -222,6 +223,15 @@ class Ledger:
                 state.access.note(batch, "topic trim", f"{topic.name} to global position {topic.first_position}")
         seconds = round(topic.retain_seconds * 1e6)
         state.note(batch.kind, topic.id, topic.configured, topic.retain_bytes, seconds, topic.first_position)
+        return {"topic": topic.describe()}
+
+    def _spread_schema(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, changed = state.spread.changed(batch, state.order)
+        if changed is not None:
+            state.spread.topics[topic.name] = topic = changed
+            state.access.note(batch, "topic configure", f"{topic.name}: schema {topic.schema}")
+        state.note(batch.kind, topic.id, crc32c(topic.schema.encode()))
         return {"topic": topic.describe()}
 
     def _end_stream(self, batch: Batch) -> Answer:

@@ -10,6 +10,8 @@ caller has named the groups | the same topic exists | it has other settings, or 
 named; a topic of group 0 has the name; a group is not established; a stream of this name exists; there are too many |
 | CONFIGURE_SPREAD | name, retain_bytes, retain_seconds: None = unchanged, since: index | the topic has this retention \
 | there is no such topic; or it was configured after ``since`` |
+| CONFIGURE_SPREAD_SCHEMA | name, schema | the topic has this schema | there is no such topic; it is no schema; rows \
+of the one before are not rows of it |
 | TRIM_SPREAD | name, position: the first global position to keep | it was trimmed to this position or a higher one | \
 there is no such topic; or the position is beyond the ordered end of the topic |
 
@@ -47,9 +49,11 @@ from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
 from viewstamp.streams.sealing import closed_image, closed_topic, decode_sealed, lost_topic, read_closed, sealed_topic
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
+from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.spreading import stream_name
 from viewstamp.wire.staged import decode_fields, decode_known
 
@@ -62,7 +66,7 @@ ALL_STREAMS_MAX = 4096
 SLOTS_MAX = 65_536
 SPREAD_CHANGES = frozenset(
     {
-        *(Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD),
+        *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD),
         *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
     }
 )
@@ -70,6 +74,8 @@ SPREAD_CHANGES = frozenset(
 _CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
+_SCHEMA = "schema"
+_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA})
 _FIELDS = {
     Kind.SPREAD_TOPIC: frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"}),
     Kind.CONFIGURE_SPREAD: frozenset({"name", "retain_bytes", "retain_seconds", "since", "by"}),
@@ -126,6 +132,11 @@ class SpreadTopics:
     def is_changed(self) -> bool:
         """Return whether any topic was configured or trimmed, which releases before cannot read."""
         return any(_changes_of(topic) for topic in self.topics.values())
+
+    @property
+    def has_schema(self) -> bool:
+        """Return whether any topic has a schema, which releases before cannot read."""
+        return any(topic.schema for topic in self.topics.values())
 
     @property
     def has_closed(self) -> bool:
@@ -239,6 +250,11 @@ class SpreadTopics:
                 return self._configured(batch)
             case Kind.TRIM_SPREAD:
                 return self._trimmed(batch, order)
+            case Kind.CONFIGURE_SPREAD_SCHEMA:
+                name, schema = decode_schema(batch)
+                topic = self._named(name)
+                text = successor(topic.schema, schema)
+                return topic, replace(topic, schema=text) if text != topic.schema else None
             case Kind.CLOSE_STREAM:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 return topic, closed_topic(batch, topic)
@@ -384,6 +400,8 @@ def _changes_of(topic: SpreadTopic) -> dict[str, object]:
         changes[_FIRST_POSITION] = int(topic.first_position)
     if topic.closed:
         changes[_CLOSED] = closed_image(topic)
+    if topic.schema:
+        changes[_SCHEMA] = topic.schema
     return changes
 
 
@@ -391,11 +409,13 @@ def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> 
     """Return a topic with the changes of an image. Raises ValueError or TypeError."""
     if changes is None:
         return topic
-    if type(changes) is not dict or not changes or not changes.keys() <= {_CONFIGURED, _FIRST_POSITION, _CLOSED}:
+    if type(changes) is not dict or not changes or not changes.keys() <= _CHANGES:
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if _CLOSED in changes:
         topic = read_closed(topic, changes[_CLOSED])
-        changes = {name: value for name, value in changes.items() if name != _CLOSED}
+    if _SCHEMA in changes:
+        topic = replace(topic, schema=RowSchema.parse(changes[_SCHEMA]).text)
+    changes = {name: value for name, value in changes.items() if name not in (_CLOSED, _SCHEMA)}
     if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:

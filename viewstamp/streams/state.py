@@ -271,8 +271,8 @@ class State:
             if name in self.spread.topics:
                 raise UnknownTopicError(
                     f"topic {name!r} is spread over streams, and this request is for a topic of one log",
-                    remedy="read and append with a client of this release; an archive, a view by key and a schema need"
-                    " a topic without streams",
+                    remedy="read and append with a client of this release; an archive and a view by key need a topic"
+                    " without streams",
                 )
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic

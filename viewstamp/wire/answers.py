@@ -265,6 +265,8 @@ def _is_spread(value: object) -> bool:
     if not _has(value, {"name": _is_text, "retain_seconds": _is_number, **numbers, **lists}):
         return False
     assert isinstance(value, dict)
+    if not _is_text(value.get("schema", "")):
+        return False
     ranges, streams = value["ranges"], len(value["groups"])
     starts = [first for first, _ in ranges]
     is_whole = starts[:1] == [0] and starts == sorted(set(starts)) and starts[-1] < value["slots"]
@@ -394,6 +396,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.SPREAD_TOPIC: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
+    FrameKind.CONFIGURE_SPREAD_SCHEMA: {"topic": _is_spread},
     FrameKind.SEAL_STREAM: {"topic": _is_spread},
     FrameKind.LOSE_STREAM: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {

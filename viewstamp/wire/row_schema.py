@@ -35,7 +35,7 @@ import msgpack
 from viewstamp.errors import FrameError, RequestError
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["SCHEMA_BYTES_MAX", "RowField", "RowSchema", "is_wider", "unpack_row"]
+__all__ = ["SCHEMA_BYTES_MAX", "RowField", "RowSchema", "is_successor", "is_wider", "unpack_row"]
 
 SCHEMA_BYTES_MAX: Final = 16 * 1024
 """The most bytes of the text of a schema; it is in the state of each member."""
@@ -203,6 +203,18 @@ class RowSchema(NamedTuple):
         for new in after.values():
             if not new.is_nullable:
                 raise _unfit(f"the new field {new.name} is not nullable", f"write {new.name}: {new.type}?")
+
+
+def is_successor(before: str, after: str) -> bool:
+    """Return whether the text of a schema may replace another one; ``before`` "" = none. The same text may not."""
+    if before == after:
+        return False
+    try:
+        if before:
+            RowSchema.parse(before).check_successor(RowSchema.parse(after))
+    except RequestError:
+        return False
+    return True
 
 
 def is_wider(before: str, after: str) -> bool:

@@ -39,8 +39,8 @@ class CreateSpreadTopic(RequestBody):
     has changed its retention last, 0 = none), first_position (the first global position that was not trimmed by a
     TrimSpreadTopic), closed (a list of [stream, the stream that gets its slots, the end of the sealed stream; 0 = it is
     closing], left out if no stream was ended), lost (a list of [stream, the next global position of the topic when it
-    was given up], left out if none was)}. Stream *n* is the topic ``name.n`` on a
-    connection to its group.
+    was given up], left out if none was), schema (the text of the schema of its rows, left out if it has none)}.
+    Stream *n* is the topic ``name.n`` on a connection to its group.
     """
 
     name: str

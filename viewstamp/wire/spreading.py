@@ -17,6 +17,7 @@ __all__ = [
     "SLOTS",
     "encode_configure_spread",
     "encode_spread",
+    "encode_spread_schema",
     "encode_trim_spread",
     "slot_of",
     "slot_ranges",
@@ -103,3 +104,9 @@ def encode_trim_spread(name: str, position: int, *, by: str = "") -> Batch:
     """Return the record that trims a spread topic to the first global position to keep; ``by`` as above."""
     fields: dict[str, object] = {"name": name, "position": position}
     return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.TRIM_SPREAD)
+
+
+def encode_spread_schema(name: str, schema: str, *, by: str = "") -> Batch:
+    """Return the record that sets the schema of a spread topic, or replaces it by a wider one; ``by`` as above."""
+    fields: dict[str, object] = {"name": name, "schema": schema}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CONFIGURE_SPREAD_SCHEMA)
