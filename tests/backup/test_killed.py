@@ -163,25 +163,23 @@ def test_a_stopped_cluster_with_groups_is_restored_with_its_records_at_the_same_
         ):
             assert main.run([*command, "--dir", str(old)]) == 0
         before = shown(old, 3000)
-        refused = run(capfd, "backup", "create", str(target), "--dir", str(old), code=5)
-        assert "a backup would lack their records" in refused["message"]
+        create = ("backup", "create", str(target), "--dir", str(old))
+        assert "would lack their records" in run(capfd, *create, "--stale", code=5)["message"]
+        assert kill_when(start(*create, "--rate", "1MB"), lambda: count(target, "log/*.batches") >= 1)
+        assert run(capfd, "backup", "list", str(target))["backups"] == []
+        online = run(capfd, *create, "--rate", "1GB")
+        assert len(online["groups"]) == 2
         assert main.run(["cluster", "stop", "--dir", str(old)]) == 0
-    create = (
-        "backup",
-        "create",
-        str(target),
-        *(part for name in ("n1", "n2", "n3") for part in ("--from", str(old / name))),
-    )
-    process = start(*create, "--rate", "1MB")
-    assert kill_when(process, lambda: count(target, "log/*.batches") >= 1)
-    assert run(capfd, "backup", "list", str(target))["backups"] == []
-    found = run(capfd, *create, "--rate", "1GB")
-    assert len(found["groups"]) == 2
+    directories = [part for name in ("n1", "n2", "n3") for part in ("--from", str(old / name))]
+    found = run(capfd, "backup", "create", str(target), *directories, "--rate", "1GB")
+    assert found["previous"] == online["backup"]
+    assert found["groups"].keys() == online["groups"].keys()
     drilled = run(capfd, "backup", "verify", str(target), "--start")["drill"]
     assert (drilled["differences"], drilled["records"]) == ([], {"orders": 3000})
     cut = run(capfd, "backup", "restore", str(target), "--dir", str(new), "--until", "9", code=5)
     assert "cuts group 0 only" in cut["message"]
-    assert run(capfd, "backup", "restore", str(target), "--dir", str(new), "--nodes", "2")["old"] == found["cluster"]
+    restore = ("backup", "restore", str(target), "--dir", str(new), "--nodes", "2", "--backup", online["backup"])
+    assert run(capfd, *restore)["backup"] == online["backup"]
     with none_left(new):
         assert main.run(["cluster", "start", "--dir", str(new)]) == 0
         assert shown(new, 3000) == before

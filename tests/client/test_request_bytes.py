@@ -146,6 +146,7 @@ async def use_everything(cluster: Cluster) -> None:
         client.find_global_position("parts", Receipt(Position(3), Term(1), Index(1), 1, stream=1), timeout=0.1),
         client.describe_log("n1", timeout=0.1),
         client.describe_log("n1", stale=True, timeout=0.1),
+        client.describe_log("n1", with_groups=True, timeout=0.1),
         client.copy_log("n1", 1, 9, bytes_max=1000, timeout=0.1),
         client.copy_snapshot("n1", 9, 2, offset=0, bytes_max=1000, timeout=0.1),
     ):

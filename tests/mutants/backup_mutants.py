@@ -11,6 +11,7 @@ from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.backup import prune as pruning
 from viewstamp.backup import restore
 from viewstamp.backup.catalogue import BackupCatalogue
+from viewstamp.backup.create import BackupTaker
 from viewstamp.backup.log_copier import LogCopier
 from viewstamp.backup.manifest import LogCopy, Manifest, manifest_name
 from viewstamp.backup.objects import LogPiece, StoredObject
@@ -18,6 +19,7 @@ from viewstamp.backup.source import ClusterSource, LogPoint
 from viewstamp.backup.store import BackupStore, DirectoryStore
 from viewstamp.backup.verify import BackupReader
 from viewstamp.node import copying, group
+from viewstamp.node.order_queries import HomeCut
 from viewstamp.streams import joint_cut
 from viewstamp.wire.batch import Batch, Kind
 
@@ -148,30 +150,55 @@ def restore_group_0_alone() -> AbstractContextManager[None]:
 
 def backup_cuts_nothing() -> AbstractContextManager[None]:
     """The logs of groups are taken to their ends, with positions that the order of the backup gives again."""
-
-    def is_above(batch: Batch, version: int) -> bool:
-        return False
-
-    return everywhere(joint_cut.is_above, is_above)
+    return patched(joint_cut, _is_beyond=lambda batch, home: False)
 
 
 def backup_cuts_at_the_version() -> AbstractContextManager[None]:
     """A CONTEXT of the version of the order is left out, although group 0 may have forgotten its runs."""
-    original = joint_cut.is_above
+    original = joint_cut._is_beyond
 
-    def is_above(batch: Batch, version: int) -> bool:
-        return original(batch, version - 1)
+    def is_beyond(batch: Batch, home: HomeCut) -> bool:
+        return original(batch, replace(home, version=home.version - 1) if batch.kind is Kind.CONTEXT else home)
 
-    return everywhere(joint_cut.is_above, is_above)
+    return patched(joint_cut, _is_beyond=is_beyond)
 
 
 def backup_cuts_at_any_context() -> AbstractContextManager[None]:
     """Records are left out that the order names."""
 
-    def is_above(batch: Batch, version: int) -> bool:
+    def ends_before(batch: Batch, home: HomeCut, floor: int) -> bool:
         return batch.kind is Kind.CONTEXT
 
-    return everywhere(joint_cut.is_above, is_above)
+    return everywhere(joint_cut.ends_before, ends_before)
+
+
+def backup_cuts_without(kind: Kind) -> AbstractContextManager[None]:
+    """Records of one kind never end the cut of a group."""
+    original = joint_cut._is_beyond
+
+    def is_beyond(batch: Batch, home: HomeCut) -> bool:
+        return batch.kind is not kind and original(batch, home)
+
+    return patched(joint_cut, _is_beyond=is_beyond)
+
+
+def backup_cuts_below_the_floor() -> AbstractContextManager[None]:
+    """A record that was committed before the backup began is left out."""
+    original = joint_cut.ends_before
+
+    def ends_before(batch: Batch, home: HomeCut, floor: int) -> bool:
+        return original(batch, home, 0)
+
+    return everywhere(joint_cut.ends_before, ends_before)
+
+
+def backup_ignores_the_placement() -> AbstractContextManager[None]:
+    """Streams that were created or ended during the backup are not noticed."""
+
+    async def check(self: BackupTaker, point: LogPoint) -> None:
+        return None
+
+    return patched(BackupTaker, _check_placement=check)
 
 
 BACKUP_MUTANTS = {
@@ -265,6 +292,36 @@ BACKUP_MUTANTS = {
             "backup-cuts-at-any-context",
             "the log of a group is cut at its first CONTEXT",
             backup_cuts_at_any_context,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-keeps-new-parts",
+            "a new attempt of a sink finds the part of another one",
+            lambda: backup_cuts_without(Kind.BEGIN_PART),
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-keeps-placed-parts",
+            "a part of a batch that is not committed is visible",
+            lambda: backup_cuts_without(Kind.COMMIT),
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-keeps-dropped-parts",
+            "a committed batch lacks a part",
+            lambda: backup_cuts_without(Kind.FORGET_SINK),
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-cuts-below-the-floor",
+            "a backup lacks a record that was acknowledged before",
+            backup_cuts_below_the_floor,
+            rule="backup of groups",
+        ),
+        Mutant(
+            "backup-ignores-the-placement",
+            "a group has streams that group 0 lacks",
+            backup_ignores_the_placement,
             rule="backup of groups",
         ),
     )

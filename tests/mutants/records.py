@@ -1224,6 +1224,32 @@ RECORDS: tuple[Record, ...] = (
         "backup-cuts-at-any-context",
         Case("tests/streams/test_joint_cut.py::test_the_cut_of_a_backup_at_any_moment_contradicts_nothing"),
     ),
+    Record(
+        "backup-keeps-new-parts",
+        Case(
+            "tests/streams/test_joint_cut.py::test_the_records_of_parts_are_beyond_the_end_of_group_0_or_before_its_decision"
+        ),
+    ),
+    Record(
+        "backup-keeps-placed-parts",
+        Case(
+            "tests/streams/test_joint_cut.py::test_the_records_of_parts_are_beyond_the_end_of_group_0_or_before_its_decision"
+        ),
+    ),
+    Record(
+        "backup-keeps-dropped-parts",
+        Case(
+            "tests/streams/test_joint_cut.py::test_the_records_of_parts_are_beyond_the_end_of_group_0_or_before_its_decision"
+        ),
+    ),
+    Record(
+        "backup-cuts-below-the-floor",
+        Case("tests/streams/test_joint_cut.py::test_what_was_committed_before_group_0_was_cut_is_not_left_out"),
+    ),
+    Record(
+        "backup-ignores-the-placement",
+        Case("tests/sim/test_group_backups.py::test_a_topic_that_is_created_during_a_backup_begins_it_again"),
+    ),
     Record("peer-without-a-name", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
     Record("client-as-peer", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),
     Record("member-as-another", Case("tests/wire/test_certificate_names.py::test_another_certificate_is_refused")),

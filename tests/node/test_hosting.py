@@ -109,7 +109,7 @@ async def test_founders_open_a_placed_group_and_open_it_again_at_each_start(tmp_
         state = group.states(placed)[0]
         assert state is not None
         assert state.is_established
-        with pytest.raises(RequestError, match=f"also has the groups {placed}, and a backup would lack their records"):
+        with pytest.raises(RequestError, match=f"also has the groups {placed}, and a backup of group 0 alone"):
             group.nodes[N1].group.describe_log()
         for name, node in group.nodes.items():
             assert node.groups[placed].incarnation == state.incarnations[name] != node.group.incarnation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -52,6 +53,15 @@ class Groups:
             log = self.logs[group] = Log(Streams(), first_index=1)
             log.run(create_topic(self.streams[group].name))
             self.stagers[group] = Stager(log)
+
+    def replayed(self, zero: Sequence[Batch], logs: Mapping[int, Sequence[Batch]]) -> Groups:
+        """Return the same groups with other logs, whose leaders have a newer term."""
+        again = Groups()
+        again.zero = continued(zero)
+        again.ids, again.streams = self.ids, self.streams
+        again.logs = {group: continued(batches) for group, batches in logs.items()}
+        again.stagers = {group: Stager(log) for group, log in again.logs.items()}
+        return again
 
     def begin(self, sink: str = "s", batch: int = 0, **fields: object) -> int:
         result = self.zero.run(begin(sink, batch, **fields))
@@ -114,6 +124,15 @@ class Groups:
         """Called after each record that a leader has proposed."""
 
 
+def continued(batches: Sequence[Batch]) -> Log:
+    """Return a log that goes on behind these batches."""
+    machine = Streams()
+    for batch in batches:
+        with suppress(RequestError):
+            machine.apply(batch)
+    return Log(machine, first_index=batches[-1].end, term=9)
+
+
 class History(Groups):
     """A random history. Leaders may act on old states of group 0, and report old states of both."""
 
@@ -134,6 +153,20 @@ class History(Groups):
         return self.entropy.choice([present, *self.old[group][-3:]])
 
     def run(self, count: int) -> None:
+        self.steps(count)
+        self.settle()
+        self.check()
+        ends = self.ordered_ends()
+        for parts in self.decided.values():
+            for part in parts:
+                assert self.places[part.group, part.attempt][1] <= ends[self.streams[part.group]], "it stands still"
+        left = self.zero.machine.query(PartFatesQuery(GroupId(1), tuple(self.attempts))).over
+        for log in self.logs.values():
+            assert {part.attempt for part in log.machine.query(GroupPartsQuery())}.isdisjoint(left)
+        assert not self.zero.machine.query(HasPartsCommitsQuery())
+
+    def steps(self, count: int) -> None:
+        """Let somebody do something, ``count`` times."""
         for _ in range(count):
             group = self.entropy.choice(self.ids)
             step = self.entropy.choices(
@@ -152,16 +185,6 @@ class History(Groups):
             )[0]
             step(group)
             self.check()
-        self.settle()
-        self.check()
-        ends = self.ordered_ends()
-        for parts in self.decided.values():
-            for part in parts:
-                assert self.places[part.group, part.attempt][1] <= ends[self.streams[part.group]], "it stands still"
-        left = self.zero.machine.query(PartFatesQuery(GroupId(1), tuple(self.attempts))).over
-        for log in self.logs.values():
-            assert {part.attempt for part in log.machine.query(GroupPartsQuery())}.isdisjoint(left)
-        assert not self.zero.machine.query(HasPartsCommitsQuery())
 
     def keep(self, group: int) -> None:
         """Keep the present state of a group, or of group 0, for leaders that lag; and go on with a snapshot of it."""

@@ -4,8 +4,8 @@ Promises
     * A backup holds the state of the cluster at one index: all topics, sinks and actors. Every record that was
       acknowledged before the backup began is in it, unless it was deleted since. No record is in it that the cluster
       did not commit.
-    * A backup of a stopped cluster with other groups has the logs of all of them, which do not contradict each other:
-      each record that the order of a topic with streams names is there, and each position has one home.
+    * A backup of a cluster with other groups has the logs of all of them, which do not contradict each other: each
+      record that the order of a topic with streams names is there, and each position has one home.
     * Writes go on meanwhile. A backup reads from a follower if there is one, at a bounded rate.
     * Later backups into the same target copy only the records since the last one, and the newest snapshot. A piece of
       the log is immutable, and several backups share it.

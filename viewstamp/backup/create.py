@@ -71,6 +71,8 @@ class BackupTaker:
         self._on_bytes = on_bytes
         self._copiers: dict[int, LogCopier] = {}
         """By group."""
+        self._node: str | None = None
+        """The node that is read."""
 
     async def take(self) -> Manifest:
         """Take the backup, and return its manifest, which is durable. If cancelled, the target has no new backup.
@@ -87,18 +89,18 @@ class BackupTaker:
         for attempt in range(self._options.attempts):
             if attempt:
                 await asyncio.sleep(_PAUSE_SECONDS)
-            node = None
+            self._node = None
             try:
                 point = await self._source.describe()
-                node = point.node
+                self._node = point.node
                 catalogue.check_cluster(point.cluster)
                 return await self._copy(catalogue, writer, point)
             except (TrimmedError, UnavailableError, FrameError, CorruptionError) as reason:
                 if reason is writer.final:
                     raise
                 error = reason
-            if node is not None:
-                self._source.failed(node)
+            if self._node is not None:
+                self._source.failed(self._node)
         assert error is not None, "every attempt returns or fails"
         raise UnavailableError(
             f"no backup was taken in {self._options.attempts} attempts: {error.message}",
@@ -110,7 +112,8 @@ class BackupTaker:
         groups = []
         for group in point.groups:
             found = await self._source.describe_group(group)
-            groups.append(await self._copier(group, catalogue, writer).copy(found, point.version))
+            self._node = found.node
+            groups.append(await self._copier(group, catalogue, writer).copy(found, point.cut, point.floors.get(group)))
         if point.groups:
             await self._check_placement(point)
         newest = catalogue.newest
@@ -154,8 +157,7 @@ class BackupTaker:
         Raises:
           UnavailableError: the placement has changed: a group may have what group 0 lacks, so the backup begins again.
         """
-        again = await self._source.describe()
-        if again.placement != point.placement:
+        if await self._source.placement() != point.placement:
             raise UnavailableError(
                 "groups, topics with streams or actors of groups were created or changed during the backup",
                 remedy="run it again; the earlier backups are unchanged",

@@ -69,6 +69,10 @@ class FilesSource:
         """Describe the log of another group; as ``BackupSource``."""
         return await in_thread(self._logs[group].describe)
 
+    async def placement(self) -> object:
+        """Return nothing, because nothing changes in files; as ``BackupSource``."""
+        return None
+
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
         """Return batches; as ``BackupSource``."""
         return await in_thread(self._logs[point.group].read, start, bytes_max)

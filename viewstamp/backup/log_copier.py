@@ -34,8 +34,9 @@ from viewstamp.errors import CorruptionError, FrameError, UnavailableError, View
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock
 from viewstamp.ids import Index
+from viewstamp.node.order_queries import HomeCut
 from viewstamp.node.snapshots.file import SnapshotScanner
-from viewstamp.streams.joint_cut import is_above
+from viewstamp.streams.joint_cut import ends_before
 from viewstamp.wire.batch import Batch, Buffer
 
 __all__ = ["LogCopier", "ObjectWriter"]
@@ -125,12 +126,13 @@ class LogCopier:
     def _copy_in(self, manifest: Manifest) -> LogCopy | None:
         return next((log for log in manifest.logs if log.group == self._group), None)
 
-    async def copy(self, point: LogPoint, version: int | None = None) -> LogCopy:
+    async def copy(self, point: LogPoint, home: HomeCut | None = None, floor: LogPoint | None = None) -> LogCopy:
         """Copy the log up to the point, and the newest snapshot up to there.
 
         Args:
           point: a node, and the end of its log.
-          version: of the order; the copy ends before the first record with a run above it. None = no run is.
+          home: the cut of group 0, by which the log of another group is cut; None = at the point.
+          floor: with ``home``: the log of the group before group 0 was cut.
 
         Raises:
           CorruptionError: the source and the target contradict each other, or the source is damaged.
@@ -139,9 +141,10 @@ class LogCopier:
         """
         self._check_joins(point)
         offer = self._choose_snapshot(point)
-        cut = await self._copy_log(point, version)
+        cut = await self._copy_log(point, home, floor)
         if cut.end < point.end:
-            offer = self._snapshot_below(cut)
+            assert floor is not None, "only the log of another group is cut"
+            offer = self._snapshot_below(cut, floor)
         snapshot = await self._copy_snapshot(cut, offer) if isinstance(offer, OfferedSnapshot) else offer
         return LogCopy(
             group=self._group,
@@ -223,12 +226,23 @@ class LogCopier:
             remedy="take one first: viewstamp snapshot create",
         )
 
-    def _snapshot_below(self, cut: LogPoint) -> OfferedSnapshot | SnapshotCopy | None:
+    def _snapshot_below(self, cut: LogPoint, floor: LogPoint) -> OfferedSnapshot | SnapshotCopy | None:
         """Return the snapshot for a log that was cut: one from whose end on the copied log is complete.
 
+        The state at the cut has records that the node's newer state may have released. Those of them that the state at
+        the floor had are in the log that the node had then; the others are behind the floor.
+
         Raises:
-          UnavailableError: there is none, because the node has taken its snapshots above the cut.
+          UnavailableError: there is none, because the node has taken its snapshots above the cut; or the node has
+            deleted log since the floor.
         """
+        begin = self._pieces[0].start if self._pieces else cut.first_index
+        if begin > floor.first_index:
+            raise UnavailableError(
+                f"{cut.node} has deleted its log of group {self._group} below index {begin} during the backup, and the"
+                f" state at the cut may need it from index {floor.first_index} on",
+                remedy="run it again; the earlier backups are unchanged",
+            )
         pieces = list(self._pieces)
         with suppress(UnavailableError):
             offer = self._choose_snapshot(cut)
@@ -243,7 +257,7 @@ class LogCopier:
 
     # -- Copying --------------------------------------------------------------------------------------------
 
-    async def _copy_log(self, point: LogPoint, version: int | None) -> LogPoint:
+    async def _copy_log(self, point: LogPoint, home: HomeCut | None, floor: LogPoint | None) -> LogPoint:
         """Copy the log, and return the point at which the copy ends."""
         last = self._pieces[-1] if self._pieces else None
         start = last.end if last is not None else point.first_index
@@ -256,7 +270,7 @@ class LogCopier:
             if empty > _EMPTY_MAX:
                 raise UnavailableError(f"{point.node} does not send the records from index {piece.end} on")
             for batch in batches:
-                if version is not None and is_above(batch, version):
+                if home is not None and floor is not None and ends_before(batch, home, floor.end):
                     point = _cut_before(batch, point, piece)
                     break
                 piece.add(batch, point)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from viewstamp.client.aio import Client
 from viewstamp.consensus.term_history import TermHistory
 from viewstamp.errors import FrameError, PeerError, RequestError, UnavailableError
+from viewstamp.ids import Index
+from viewstamp.node.order_queries import HomeCut
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.brief_repr import brief_repr
 
@@ -32,8 +34,8 @@ class LogPoint:
     ``actors`` see :class:`viewstamp.backup.manifest.Manifest`.
 
     The rest is about a cluster with other groups, and only in a point of group 0. ``groups`` are the ids of the other
-    established groups. ``version`` is that of the order: the logs of the others are cut before the first record with a
-    run above it; None = their logs never contradict this one. ``placement`` has what must not change until the end of
+    established groups. The logs of these groups are cut by ``cut``, and have at least what they had in ``floors``, by
+    group; None and {} = their logs never contradict this one. ``placement`` has what must not change until the end of
     the backup: the groups, their streams, and the actors of groups.
     """
 
@@ -52,7 +54,8 @@ class LogPoint:
     actors: tuple[Mapping[str, Any], ...] = ()
     group: int = 0
     groups: tuple[int, ...] = ()
-    version: int | None = None
+    cut: HomeCut | None = None
+    floors: Mapping[int, LogPoint] = field(default_factory=dict)
     placement: object = None
 
 
@@ -69,6 +72,10 @@ class BackupSource(Protocol):
 
     async def describe_group(self, group: int) -> LogPoint:
         """Describe the log of another group, as :meth:`describe` does."""
+        ...
+
+    async def placement(self) -> object:
+        """Return what must not change during a backup: see :class:`LogPoint`."""
         ...
 
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
@@ -108,25 +115,64 @@ class ClusterSource:
         self._stale = stale
         self._timeout = timeout
         self._failed: list[str] = []
+        self._hosts: dict[int, list[str]] = {}
+        """The founders of each other established group."""
 
     async def describe(self) -> LogPoint:
-        """Choose a node, and describe its log; as :class:`BackupSource`."""
-        return _point(await self._client.describe_log(await self._choose(), stale=self._stale, timeout=self._timeout))
+        """Choose a node, and describe its log of group 0; as :class:`BackupSource`."""
+        node = await self._choose()
+        try:
+            return _point(await self._client.describe_log(node, stale=self._stale, timeout=self._timeout))
+        except RequestError:
+            groups = await self._client.list_groups(timeout=self._timeout)
+            self._hosts = {int(each.id): sorted(each.founders) for each in groups if each.is_established}
+            if not self._hosts or self._stale:
+                raise
+        # Both before the description of group 0. The placement is compared after it: so it is that of its state, too.
+        placement = await self.placement()
+        floors = {group: await self.describe_group(group) for group in self._hosts}
+        point = _point(await self._client.describe_log(node, with_groups=True, timeout=self._timeout))
+        if point.cut is None or {*point.groups} != self._hosts.keys():
+            raise UnavailableError("a group was established meanwhile; no backup was taken", remedy="run it again")
+        return replace(point, floors=floors, placement=placement)
+
+    async def placement(self) -> object:
+        """Return the groups, their streams, and the actors of groups, linearizably; as :class:`BackupSource`."""
+        groups = await self._client.list_groups(timeout=self._timeout)
+        topics = await self._client.list_spread_topics(timeout=self._timeout)
+        actors = await self._client.list_spread_actors(timeout=self._timeout)
+        return (
+            sorted(each.id for each in groups if each.is_established),
+            [(each.id, each.groups, each.closed) for each in topics],
+            actors,
+        )
 
     async def describe_group(self, group: int) -> LogPoint:
-        """Never called, because a node refuses to describe group 0 while there are other groups."""
-        raise AssertionError(f"group {group} of a running cluster")
+        """Choose a founder of a group, and describe the log of the group; as :class:`BackupSource`."""
+        hosts = self._hosts[group]
+        turn = group % len(hosts)  # So that one node is not asked for all groups.
+        node = self._node if self._node in hosts else min(hosts[turn:] + hosts[:turn], key=self._failed.count)
+        fields = await self._client.describe_log(node, group=group, timeout=self._timeout)
+        return replace(_point(fields), group=group)
 
     async def read_log(self, point: LogPoint, start: int, bytes_max: int) -> list[Batch]:
         """Return batches; as :class:`BackupSource`."""
-        return await self._client.copy_log(point.node, start, point.end, bytes_max=bytes_max, timeout=self._timeout)
+        return await self._client.copy_log(
+            point.node, start, point.end, bytes_max=bytes_max, group=point.group, timeout=self._timeout
+        )
 
     async def read_snapshot(
         self, point: LogPoint, snapshot: OfferedSnapshot, offset: int, bytes_max: int
     ) -> tuple[int, int, bytes]:
         """Return a piece of a snapshot; as :class:`BackupSource`."""
         return await self._client.copy_snapshot(
-            point.node, snapshot.end, snapshot.term, offset=offset, bytes_max=bytes_max, timeout=self._timeout
+            point.node,
+            snapshot.end,
+            snapshot.term,
+            offset=offset,
+            bytes_max=bytes_max,
+            group=point.group,
+            timeout=self._timeout,
         )
 
     def failed(self, node: str) -> None:
@@ -178,4 +224,15 @@ def _point(fields: Mapping[str, Any]) -> LogPoint:
         topics=tuple(lists["topics"]),
         sinks=tuple(lists["sinks"]),
         actors=tuple(lists["actors"]),
+        groups=tuple(fields.get("groups", ())),
+        cut=_cut(fields) if "version" in fields else None,
+    )
+
+
+def _cut(fields: Mapping[str, Any]) -> HomeCut:
+    return HomeCut(
+        end=Index(fields["end"]),
+        version=fields["version"],
+        open_attempts=frozenset(fields["open_attempts"]),
+        pending_attempts=frozenset(fields["pending_attempts"]),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from viewstamp.client.checks import as_text, as_whole
 from viewstamp.client.results import (
@@ -17,8 +16,6 @@ from viewstamp.client.results import (
 from viewstamp.client.router import Router
 from viewstamp.errors import NoQuorumError, OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.host.address import parse_address
-from viewstamp.wire.batch import Batch
-from viewstamp.wire.copy_requests import CopyLog, CopySnapshot, DescribeLog
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.group_requests import CancelGroup, ListGroups, PlaceGroup
 from viewstamp.wire.requests import (
@@ -73,48 +70,6 @@ class Admin:
         wait = seconds if is_slow else 0.0
         _, frame = await router.ask_any(request, seconds=seconds, wait=wait, node=node, is_read=not is_slow)
         return frame
-
-    # Copies for a backup.
-
-    async def describe_log(self, node: str, *, stale: bool = False, timeout: float | None = None) -> dict[str, Any]:
-        """Return a member's description of its applied log and state; the keys are those of ``DescribeLog``.
-
-        By default it includes every record that was acknowledged before the call. With ``stale`` the member answers
-        without a leader, and its newest records may be missing.
-
-        Raises:
-          UnavailableError: the member did not answer in time, or has no leader.
-          RequestError: no such member, or it runs a release without this request.
-        """
-        return dict((await self._router.ask(DescribeLog(stale=stale), timeout, node=node)).body["log"])
-
-    async def copy_log(
-        self, node: str, start: int, end: int, *, bytes_max: int, timeout: float | None = None
-    ) -> list[Batch]:
-        """Return committed batches of a member from index ``start`` on, about ``bytes_max`` bytes, none beyond ``end``.
-
-        Their checksums have been verified, their indices have not. Empty: they are not durable on that member yet.
-
-        Raises:
-          TrimmedError: the log of the member begins above ``start``.
-          UnavailableError: the member did not answer in time, or does not know them to be committed.
-          FrameError: the member sent bytes that are no batches.
-        """
-        request = CopyLog(start=start, end=end, bytes_max=bytes_max)
-        return Batch.decode_all((await self._router.ask(request, timeout, node=node)).payload)
-
-    async def copy_snapshot(
-        self, node: str, end: int, term: int, *, offset: int, bytes_max: int, timeout: float | None = None
-    ) -> tuple[int, int, bytes]:
-        """Return size and identity of a member's snapshot, and bytes of it from ``offset`` on, not verified.
-
-        Raises:
-          TrimmedError: the member does not keep the snapshot any more.
-          UnavailableError: the member did not answer in time.
-        """
-        request = CopySnapshot(end=end, term=term, offset=offset, bytes_max=bytes_max)
-        frame = await self._router.ask(request, timeout, node=node)
-        return int(frame.body["size"]), int(frame.body["identity"]), bytes(frame.payload)
 
     # Members.
 

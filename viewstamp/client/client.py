@@ -17,6 +17,7 @@ from viewstamp.client.group import GroupParts
 from viewstamp.client.groups import Groups
 from viewstamp.client.keyed import KeyedCalls
 from viewstamp.client.links import Links
+from viewstamp.client.log_copies import LogCopies
 from viewstamp.client.lost_streams import LostStreamCalls
 from viewstamp.client.named_reader import NamedReader
 from viewstamp.client.options import ClientOptions
@@ -136,6 +137,7 @@ class BaseClient:
         self._actors = ActorCalls(runtime, options, self._groups)
         self._sinks = Sinks(runtime, options, self._groups, self._routes, entropy)
         self._admin = Admin(self._router)
+        self._copies = LogCopies(self._groups)
         self._topics = TopicCalls(self._router, self._admin)
         self._tokens = TokenCalls(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
@@ -257,9 +259,9 @@ class BaseClient:
     find_time = _By("_topics", TopicCalls.find_time)
     create_snapshot = _By("_admin", Admin.create_snapshot)
     list_snapshots = _By("_admin", Admin.list_snapshots)
-    describe_log = _By("_admin", Admin.describe_log)
-    copy_log = _By("_admin", Admin.copy_log)
-    copy_snapshot = _By("_admin", Admin.copy_snapshot)
+    describe_log = _By("_copies", LogCopies.describe_log)
+    copy_log = _By("_copies", LogCopies.copy_log)
+    copy_snapshot = _By("_copies", LogCopies.copy_snapshot)
     list_members = _By("_admin", Admin.list_members)
     add_member = _By("_admin", Admin.add_member)
     remove_member = _By("_admin", Admin.remove_member)

@@ -27,6 +27,7 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Disk
 from viewstamp.node.archive_queries import ArchiveQuery, note_archived
 from viewstamp.node.options import NodeOptions
+from viewstamp.node.order_queries import HomeCutQuery
 from viewstamp.node.parts import Parts
 from viewstamp.node.placement_queries import GroupsQuery
 from viewstamp.node.snapshots.file import (
@@ -48,24 +49,26 @@ __all__ = ["ConcealedSnapshot", "conceal_batch", "copy_snapshot", "describe_log"
 _ROUNDS: Final = 1000
 
 
-def describe_log(options: NodeOptions, parts: Parts) -> dict[str, object]:
+def describe_log(options: NodeOptions, parts: Parts, *, with_groups: bool = False) -> dict[str, object]:
     """Return the fields of the answer to DescribeLog. Never awaits, so that all of them belong to one index.
 
-    ``end`` is the applied end and not the committed one, because the checksums of the state are known only there.
+    ``with_groups``: the caller copies the logs of the other groups, too. ``end`` is the applied end and not the
+    committed one, because the checksums of the state are known only there.
 
     Raises:
-      RequestError: the cluster has other groups, whose records a backup would not contain.
+      RequestError: the cluster has other groups, whose records a backup of group 0 alone would not contain.
     """
     applier, machine = parts.applier, parts.applier.machine
-    if groups := [each.id for each in machine.query(GroupsQuery()) if each.is_established]:
+    groups = [each.id for each in machine.query(GroupsQuery()) if each.is_established]
+    if groups and not with_groups:
         raise RequestError(
-            f"the cluster also has the groups {', '.join(map(str, groups))}, and a backup would lack their"
-            " records; nothing was written",
-            remedy="stop all nodes, and take the backup from their files: viewstamp backup create TARGET --from DIR,"
-            " with the data directory of each node",
+            f"the cluster also has the groups {', '.join(map(str, groups))}, and a backup of group 0 alone would lack"
+            " their records; nothing was written",
+            remedy="take the backup with the release that the nodes run, and without --stale",
         )
     end = applier.applied_end
     return {
+        **(_home(machine, groups) if groups else {}),
         "cluster": options.cluster,
         "node": options.node,
         "first_index": parts.wal.first_index,
@@ -79,6 +82,17 @@ def describe_log(options: NodeOptions, parts: Parts) -> dict[str, object]:
         "sinks": machine.query(SinksQuery()),
         "actors": machine.query(ActorsQuery()),
         "snapshots": [stored.as_dict() for stored in parts.snapshotter.store.stored if stored.end <= end],
+    }
+
+
+def _home(machine: StateMachine, groups: Sequence[int]) -> dict[str, object]:
+    """Return the fields of group 0 of a cluster with other groups."""
+    cut = machine.query(HomeCutQuery())
+    return {
+        "groups": groups,
+        "version": cut.version,
+        "open_attempts": sorted(cut.open_attempts),
+        "pending_attempts": sorted(cut.pending_attempts),
     }
 
 

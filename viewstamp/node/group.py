@@ -361,9 +361,9 @@ class Group:
             raise self.not_ready()
         return await in_thread(self.repairer.salvaged.read, start, end, bytes_max)
 
-    def describe_log(self) -> dict[str, object]:
+    def describe_log(self, *, with_groups: bool = False) -> dict[str, object]:
         """Describe the applied log and the state there, for a backup. Raises UnavailableError until it is replayed."""
-        return describe_log(self.options, self._running)
+        return describe_log(self.options, self._running, with_groups=with_groups)
 
     async def copy_log(self, start: int, end: int, bytes_max: int) -> list[Batch]:
         """Return committed batches without incarnations; raises as ``LogReader.read_committed``."""

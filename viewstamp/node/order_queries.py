@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from viewstamp.ids import GlobalPosition, GroupId, Position, Stream, TopicId
+from viewstamp.ids import GlobalPosition, GroupId, Index, Position, Stream, TopicId
 from viewstamp.node.state_machine import Query
 from viewstamp.value_class import value_class
 from viewstamp.wire.ordering import GlobalRun, StreamReport
@@ -20,6 +20,8 @@ __all__ = [
     "FirstFromQuery",
     "GlobalPositionQuery",
     "GlobalRecordQuery",
+    "HomeCut",
+    "HomeCutQuery",
     "MissingRunsQuery",
     "MovedStreamsQuery",
     "OrderStatusQuery",
@@ -142,6 +144,28 @@ class MovedStreamsQuery(Query[list[StreamReport]]):
     """Those of the reports, rising by stream, that would change the order in the state of group 0."""
 
     reports: Iterable[StreamReport]
+
+
+@value_class
+class HomeCut:
+    """The state of group 0 where a backup cuts its log, as far as the cuts of the other logs depend on it.
+
+    Attributes:
+      end: the index after its last record.
+      version: that of the order.
+      open_attempts: the attempts of sinks that are not committed and not over.
+      pending_attempts: those that are committed and not released.
+    """
+
+    end: Index
+    version: int
+    open_attempts: frozenset[int]
+    pending_attempts: frozenset[int]
+
+
+@value_class(kw_only=False)
+class HomeCutQuery(Query[HomeCut]):
+    """What the cuts of the logs of other groups depend on, in the state of group 0."""
 
 
 @value_class(kw_only=False)

@@ -174,7 +174,7 @@ class GroupService(Appending, Membered, Protocol):
         """Return committed batches, for a member that repairs its log."""
         ...
 
-    def describe_log(self) -> dict[str, object]:
+    def describe_log(self, *, with_groups: bool = False) -> dict[str, object]:
         """Return the description of the applied log, and of the state there."""
         ...
 
@@ -630,7 +630,7 @@ async def _describe_log(caller: Caller, request: int, asked: DescribeLog) -> Non
     if not asked.stale:
         await caller.group.reading.query(TopicsQuery(), stale=False)  # For the wait, not for the answer.
     caller.check(asked)
-    caller.ok(request, {"log": caller.group.describe_log()})
+    caller.ok(request, {"log": caller.group.describe_log(with_groups=asked.groups)})
 
 
 @in_a_task(CopyLog)

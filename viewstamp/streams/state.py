@@ -33,6 +33,8 @@ from viewstamp.node.order_queries import (
     FirstFromQuery,
     GlobalPositionQuery,
     GlobalRecordQuery,
+    HomeCut,
+    HomeCutQuery,
     MissingRunsQuery,
     MovedStreamsQuery,
     OrderedRunsQuery,
@@ -396,6 +398,13 @@ class State:
                 return name in self.sealed.names
             case MovedStreamsQuery(reports):
                 return self.order.moved(reports, self.spread.by_stream)
+            case HomeCutQuery():
+                return HomeCut(
+                    end=self.end,
+                    version=self.order.version,
+                    open_attempts=frozenset(self.staging.attempts),
+                    pending_attempts=frozenset(self.commits.attempts()),
+                )
             case OrderStatusQuery():
                 return self.order.streams()
             case GlobalPositionQuery(stream, local):

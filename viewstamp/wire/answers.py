@@ -215,7 +215,9 @@ def _is_log(value: object) -> bool:
         isinstance(value, dict)
         and _has(value, {"cluster": _is_text, "node": _is_text, **dict.fromkeys(numbers, _is_int)})
         and all(_is_list_of(value.get(key), check) for key, check in lists.items())
-        and _is_list_of(value.get("snapshots"), _is_snapshot)
+        and all(_is_list_of(value.get(key, []), _is_int) for key in ("groups", "open_attempts", "pending_attempts"))
+        and _is_int(value.get("version", 0))
+        and ("version" in value) == ("open_attempts" in value) == ("pending_attempts" in value)
     )
 
 

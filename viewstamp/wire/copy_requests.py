@@ -27,9 +27,14 @@ class DescribeLog(RequestBody):
     OK: ``log`` = {cluster, node, first_index, end (exclusive), term and log_time of the last record, history (pairs of
     term and first index), chain and lineage (checksums of the state), topics, sinks, actors and snapshots (as the
     requests that list them answer)}.
+
+    A cluster with other established groups refuses it, unless the caller sets ``groups``: it then copies the logs of
+    all groups. The answer of group 0 also has, for their cuts: groups (their ids), version (that of the order),
+    open_attempts and pending_attempts (those of sinks: not committed, and committed but not released).
     """
 
     stale: bool
+    groups: bool = False
 
 
 @request(FrameKind.COPY_LOG, needs=_ADMINISTER)
