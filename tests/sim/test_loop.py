@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -54,6 +55,19 @@ def test_run_for_leaves_later_timers_alone(loop: SimulatedLoop) -> None:
     loop.call_later(1.1, fired.append, "later")
     loop.run_for(1.0)
     assert fired == ["now"]
+
+
+@pytest.mark.parametrize(("every", "looks"), [(0.0, 32), (1.0, 5), (60.0, 2)])
+def test_a_condition_is_checked_at_its_interval_and_at_the_end(loop: SimulatedLoop, every: float, looks: int) -> None:
+    """Thirty events at intervals of 0.125 s, and nothing after them."""
+    for number in range(1, 31):
+        loop.call_at(number / 8, int)
+    seen: list[float] = []
+    assert not loop.run_until(lambda: seen.append(loop.time()) is not None, seconds=5.0, every=every)
+    assert seen[0] == 0.0
+    assert seen[-1] == loop.time() == 5.0
+    assert len(seen) == looks
+    assert all(after - before >= every for before, after in pairwise(seen[:-1]))
 
 
 def test_a_cancelled_timer_neither_fires_nor_moves_time(loop: SimulatedLoop) -> None:

@@ -284,12 +284,20 @@ class SimulatedLoop(_AbstractEventLoop):  # type: ignore[misc]
                 pass
         self._now = end
 
-    def run_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
-        """Run for at most ``seconds`` until ``condition``, checked after every event, holds; return whether it does."""
+    def run_until(self, condition: Callable[[], bool], *, seconds: float, every: float = 0.0) -> bool:
+        """Run for at most ``seconds`` until ``condition`` holds; return whether it does.
+
+        It is checked after every event; with ``every``, only after an event at least so many seconds after the last
+        check, because a condition that asks each member costs more than an event.
+        """
         end = self._now + seconds
         with self._entered():
             while not condition():
-                if not self._run_one(end):
+                checked = self._now
+                while self._run_one(end):
+                    if self._now - checked >= every:
+                        break
+                else:
                     self._now = end
                     return condition()
         return True
