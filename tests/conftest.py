@@ -62,8 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Run two workers on each processor, because most of a test's time is waiting for an election, a process or a disk.
 
-    All tests need about 900 s of processor time, measured beside other work. Three workers on two processors took ten
-    minutes, so both processors together were idle for a quarter of the time.
+    With three workers on two processors, both together were idle for a quarter of the time; with four they are busy.
     """
     return 2 * (os.cpu_count() or 1)
 

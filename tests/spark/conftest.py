@@ -4,7 +4,9 @@ A JVM takes ten seconds to start and a gigabyte of memory, so all tests share on
 as for a user, with additional settings. A test that stops nodes takes ``running_cluster``; the others share one cluster
 and have a topic each.
 
-Each JVM has the options of ``tests/quick_java.py``, also in other processes that tests start.
+Each JVM has the options of ``tests/quick_java.py``, also in other processes that tests start. The shared session's
+Python workers come from ``tests/spark/daemon.py``, so they have imported what they need. The other sessions have
+Spark's daemon, as users have.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ def spark(event_log: Path) -> Iterator[SparkSession]:
     from viewstamp.spark import session
 
     conf = {
+        "spark.python.daemon.module": "tests.spark.daemon",
         "spark.master": "local[2,4]",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": event_log.as_uri(),
