@@ -71,6 +71,12 @@ def test_no_fault_of_the_store_or_of_a_node_loses_an_archived_record(seed: int, 
     assert sum(count for kind, count in verdict.faults.items() if kind.startswith("store ")) >= 3
 
 
+def test_an_object_that_is_damaged_behind_its_reader_was_read_as_a_whole() -> None:
+    """A fault changes a part of the object of run 54 that n2 has read already; then n2 deletes its log."""
+    verdict = run_seed(2871808683)
+    assert verdict.invariant == "", verdict.detail
+
+
 @pytest.mark.parametrize(
     ("mutant", "invariant"),
     [
