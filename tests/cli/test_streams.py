@@ -209,6 +209,13 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     )
     ended = run("topic", "describe", "bills")["streams"]
     assert [(each["phase"], each.get("into")) for each in ended] == [("open", None), ("sealed", 1)]
+    assert run("stream", "add", "bills", "--group", "s1") == {"stream": 3, "group": first}
+    moved = run("stream", "move", "bills", "1", "--group", f"{first}")
+    assert (moved["phase"], moved["into"]) == ("sealed", 3)
+    assert run("stream", "move", "bills", "1", "--group", "s1") == moved
+    assert run("append", "bills", str(keyed_file), "--keyed")["streams"] == [3]
+    assert "in group" in run("stream", "move", "bills", "3", "--group", "s1", code=5)["message"]
+    assert "names 2 groups" in run("stream", "add", "bills", "--group", f"{first},{second}", code=2)["message"]
     no_archive = run("archive", "run", "bills", code=5)
     assert "need a topic without streams" in no_archive["remedy"]
     capfd.readouterr()

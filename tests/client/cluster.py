@@ -84,6 +84,7 @@ FOR_THE_LEADER = (
     FrameKind.SPREAD_ACTOR,
     FrameKind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD,
+    FrameKind.ADD_STREAM,
     FrameKind.SEAL_STREAM,
     FrameKind.LOSE_STREAM,
     FrameKind.ARCHIVE_TOPIC,
@@ -119,6 +120,7 @@ COMMANDS = {
     FrameKind.SPREAD_ACTOR: Kind.SPREAD_ACTOR,
     FrameKind.CONFIGURE_SPREAD: Kind.CONFIGURE_SPREAD,
     FrameKind.TRIM_SPREAD: Kind.TRIM_SPREAD,
+    FrameKind.ADD_STREAM: Kind.ADD_STREAM,
     FrameKind.SEAL_STREAM: Kind.CLOSE_STREAM,
     FrameKind.LOSE_STREAM: Kind.LOSE_STREAM,
     FrameKind.CREATE_TOKEN: Kind.CREATE_TOKEN,
@@ -419,7 +421,7 @@ class Peer:
                 groups, streams = fields["groups"], fields.pop("streams")
                 fields |= {"groups": [groups[n % len(groups)] for n in range(streams)], "slots": SLOTS}
                 fields["are_named"] = True
-            if frame.kind in (FrameKind.SEAL_STREAM, FrameKind.LOSE_STREAM):
+            if frame.kind in (FrameKind.ADD_STREAM, FrameKind.SEAL_STREAM, FrameKind.LOSE_STREAM):
                 fields["is_named"] = True
             if frame.kind == FrameKind.SPREAD_ACTOR:
                 fields |= {"slots": SLOTS, "are_named": True}

@@ -60,8 +60,8 @@ def names() -> dict[str, Any]:
 
 
 async def established(client: viewstamp.Client) -> bool:
-    """Return whether the one group is established."""
-    return (await client.list_groups())[0].is_established
+    """Return whether all groups are established."""
+    return all(group.is_established for group in await client.list_groups())
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "ReplicatedActor"])
@@ -82,9 +82,12 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
             await client.place_group("s1")
             await eventually(lambda: established(client))
-        used = ("describe_stream", "configure_spread_topic")
+        used = ("describe_stream", "configure_spread_topic", "add_stream", "move_stream")
         if any(each in EXAMPLES[name] for each in used) or name == "SpreadRecord":
             await client.create_spread_topic("parcels", 4)
+        if "move_stream" in EXAMPLES[name]:
+            await client.place_group("s2")
+            await eventually(lambda: established(client))
         source = EXAMPLES[name]
         for printed, real in (
             ('"127.0.0.1:7001,127.0.0.1:7002"', repr(cluster.address("n1"))),

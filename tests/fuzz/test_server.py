@@ -93,6 +93,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CONFIGURE_SPREAD: {"name": "orders", "retain_bytes": 7, "retain_seconds": None, "since": 0},
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"name": "orders", "schema": "id: int64"},
     FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},
+    FrameKind.ADD_STREAM: {"name": "orders", "stream": 3, "group": 7},
     FrameKind.SEAL_STREAM: {"name": "orders", "stream": 1, "into": 0},
     FrameKind.LOSE_STREAM: {"name": "orders", "stream": 1, "into": 0},
     FrameKind.DESCRIBE_SPREAD: {"name": "orders", "stale": True},

@@ -57,6 +57,8 @@ COMMANDS = {
     "members replace": "n1 n9 127.0.0.1:1 --no-wait",
     "group list": "",
     "stream balance": "",
+    "stream add": "t --timeout 1s",
+    "stream move": "t 1 --group 7 --timeout 1s",
     "stream seal": "t 1 --timeout 1s",
     "group place": "s --no-wait --timeout 1s",
     "group cancel": "1",
@@ -117,7 +119,9 @@ CHANGES = (
     "members remove",
     "group place",
     "group cancel",
+    "stream add",
     "stream balance",
+    "stream move",
     "stream seal",
 )
 """Those that change a cluster, and so are tried on each kind of copy."""

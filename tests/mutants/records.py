@@ -1431,6 +1431,40 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "add-a-stream-with-slots",
+        Case("tests/streams/test_added_streams.py::test_an_added_stream_has_no_slots_and_changes_no_route"),
+    ),
+    Record(
+        "add-a-stream-again",
+        Case(
+            "tests/streams/test_added_streams.py::test_a_copy_finds_the_stream_by_its_number_and_one_in_another_group_is_refused"
+        ),
+    ),
+    Record(
+        "added-streams-in-no-snapshot",
+        Case("tests/streams/test_added_streams.py::test_a_snapshot_has_the_added_streams_and_is_as_before_without_one"),
+    ),
+    Record(
+        "added-streams-in-an-old-snapshot",
+        Case("tests/streams/test_added_streams.py::test_a_snapshot_has_the_added_streams_and_is_as_before_without_one"),
+    ),
+    Record(
+        "add-a-stream-unprobed",
+        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
+    ),
+    Record(
+        "read-the-known-streams-only",
+        Case(
+            "tests/sim/test_added_streams.py::test_an_added_stream_is_used_and_read_by_clients_that_knew_the_topic_before"
+        ),
+    ),
+    Record(
+        "append-to-the-known-streams-only",
+        Case(
+            "tests/sim/test_added_streams.py::test_an_added_stream_is_used_and_read_by_clients_that_knew_the_topic_before"
+        ),
+    ),
+    Record(
         "lose-a-position-early",
         Case("tests/streams/test_sealing.py::test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied"),
     ),

@@ -218,6 +218,7 @@ async def test_a_client_creates_no_topic_in_another_group_than_0(tmp_path: Path)
                 (FrameKind.LIST_SPREADS, {"stale": False}),
                 (FrameKind.CONFIGURE_SCHEMA, {"name": "orders.1", "schema": "id: int64"}),
                 (FrameKind.CONFIGURE_SPREAD_SCHEMA, {"name": "orders", "schema": "id: int64"}),
+                (FrameKind.ADD_STREAM, {"name": "orders", "stream": 2, "group": 0}),
                 (FrameKind.SPREAD_ACTOR, {"name": "account", "groups": []}),
                 (FrameKind.LIST_SPREAD_ACTORS, {"stale": False}),
             ):
@@ -267,6 +268,12 @@ async def test_a_member_of_an_older_release_is_named_before_anything_is_written(
             ):
                 await client.set_schema("orders", "id: int64")
             assert (await client.describe_spread_topic("orders")).schema == ""
+            with (
+                patched(server, Kind=[Kind.CONFIGURE_SPREAD_SCHEMA]),
+                pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 70"),
+            ):
+                await client.add_stream("orders")
+            assert (await client.describe_spread_topic("orders")).streams == 2
 
 
 async def test_a_node_that_hosts_a_group_stays_a_member_of_group_0(tmp_path: Path) -> None:

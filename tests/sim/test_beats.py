@@ -18,7 +18,7 @@ from viewstamp.node.group import Group
 from viewstamp.node.health.digests import Digests
 from viewstamp.node.replica import Replica
 from viewstamp.sim.cluster import Member
-from viewstamp.sim.groups import GroupWriters
+from viewstamp.sim.group_writers import GroupWriters
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.world import World
 from viewstamp.wire.frame import Frame

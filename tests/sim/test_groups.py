@@ -17,7 +17,8 @@ from viewstamp.node.state_machine import StateMachine
 from viewstamp.sim.checkers.liveness import check_liveness
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.faults import Faults
-from viewstamp.sim.groups import GroupWriters, PlacedGroups
+from viewstamp.sim.group_writers import GroupWriters
+from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import ReadFrom
 from viewstamp.sim.run import run_seed
 from viewstamp.sim.swarm import Swarm

@@ -169,6 +169,23 @@ def test_a_position_that_does_not_exist_yet_and_an_unknown_topic_are_named(sprea
         stream(spread, orders).latestOffset({"v": 1, orders: 77}, ALL)
 
 
+def test_a_stream_that_is_added_is_read_from_its_first_record_on(spread: RunningCluster, orders: str) -> None:
+    source = stream(spread, orders)
+    at = source.initialOffset()
+    middle = source.latestOffset(at, ALL)
+    assert places(source, at, middle) == list(range(1, 51))
+
+    async def add(client: Client) -> None:
+        topic = await client.add_stream(orders)
+        await client.append_many(orders, [b"x"] * 5, stream=topic.streams, ordered=True)
+        await client.append_many(orders, [b"y"] * 5, stream=1, ordered=True)
+
+    spread.run(add)
+    end = source.latestOffset(middle, ALL)
+    assert places(source, middle, end) == list(range(51, 61))
+    assert places(batch(spread, orders)) == list(range(1, 61))
+
+
 def test_rows_of_a_topic_with_streams_are_columns_and_are_written_by_its_schema(
     spread: RunningCluster, spark: SparkSession
 ) -> None:

@@ -15,6 +15,7 @@ from viewstamp.wire.schema import BodyField
 from viewstamp.wire.schema_requests import ConfigureSchema, ConfigureSpreadSchema
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
 from viewstamp.wire.spread_requests import (
+    AddStream,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     LoseStream,
@@ -24,7 +25,8 @@ from viewstamp.wire.spread_requests import (
 from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
-    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic, SealStream, LoseStream),
+    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic),
+    *(AddStream, SealStream, LoseStream),
     *(ConfigureArchive, ConfigureSchema, ConfigureSpreadSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tests.mutants.aims import AIMS
 from tests.traces.recorder import Recorder, Step
 from viewstamp.sim.faults import Faults
-from viewstamp.sim.groups import GroupWriters
+from viewstamp.sim.group_writers import GroupWriters
 from viewstamp.sim.network import LinkOptions
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.workload import Workload

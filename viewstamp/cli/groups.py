@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
-from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
+from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids
 from viewstamp.errors import UnavailableError
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import cluster_flag, program
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import GroupInfo
 
-__all__ = ["app"]
+__all__ = ["app", "group_ids"]
 
 LOOK_SECONDS: Final = 0.2
 COLUMN_WIDTH: Final = 20
@@ -31,6 +32,15 @@ app = typer.Typer(
     help="Place groups beside group 0, which every cluster has. Topics with streams use them.",
     no_args_is_help=True,
 )
+
+
+async def group_ids(client: Client, groups: str, timeout: float) -> list[int]:
+    """Return the ids of groups that are given by id or by name. Raises typer.BadParameter."""
+    if not groups or re.fullmatch(r"[0-9, ]*", groups):
+        return parse_ids(groups)
+    ids = {name: each.id for each in await client.list_groups(timeout=timeout) for name in each.streams}
+    given = [each.strip() for each in groups.split(",") if each.strip()]
+    return parse_ids(",".join(str(ids.get(each, each)) for each in given))
 
 
 @app.command()

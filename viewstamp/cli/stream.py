@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from viewstamp.cli.group import CommandGroup
+from viewstamp.cli.groups import group_ids
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption
 from viewstamp.errors import ConfigError, UnavailableError
 from viewstamp.local.find import find_cluster
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.ended_stream import EndedStream
     from viewstamp.client.lost_streams import StreamLoss
+    from viewstamp.client.results import SpreadTopicInfo
 
 __all__ = ["app"]
 
@@ -30,6 +32,78 @@ _LOOK_SECONDS = 0.1
 app = typer.Typer(
     cls=CommandGroup, help="Operate the streams of topics, and the groups that have them.", no_args_is_help=True
 )
+
+
+_Group = Annotated[
+    str, typer.Option("--group", metavar="GROUP", help="The id or a name of an established group.", show_default=False)
+]
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    group: Annotated[
+        str,
+        typer.Option(
+            "--group", metavar="GROUP", help="The id or a name of an established group. [default: fewest streams]"
+        ),
+    ] = "",
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Add a stream to a topic with streams, permanently.
+
+    It gets records without a key. The keys of all records stay in their streams, until one of these ends into the new
+    stream: see `stream move`.
+    """
+
+    async def extend(client: Client) -> SpreadTopicInfo:
+        deadline = time.monotonic() + timeout
+        topic = await client.add_stream(name, group=await _group_id(client, group, timeout), timeout=timeout)
+        await client.describe_stream(name, topic.streams, timeout=max(deadline - time.monotonic(), _LOOK_SECONDS))
+        return topic
+
+    topic = find_cluster(directory, cluster).ask(extend)
+    if output is Output.JSON:
+        print_json({"stream": topic.streams, "group": topic.groups[-1]})
+    else:
+        print(f"topic {name} has stream {topic.streams}, in group {topic.groups[-1]}")
+
+
+async def _group_id(client: Client, group: str, timeout: float) -> int | None:
+    """Return the id of a group that is given by id or by name; None = none is given. Raises typer.BadParameter."""
+    ids = await group_ids(client, group, timeout)
+    if len(ids) > 1:
+        raise typer.BadParameter(f"{group!r} names {len(ids)} groups; name one")
+    return ids[0] if ids else None
+
+
+@app.command()
+def move(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    stream: Annotated[int, typer.Argument(metavar="STREAM", help="The number of the stream.", min=1)],
+    group: _Group,
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move the keys of a stream to another group, permanently: to a new stream there. Safe to repeat.
+
+    No append fails, and the records of each key keep their order. The records of the old stream stay where they are.
+    """
+
+    async def relocate(client: Client) -> EndedStream:
+        deadline = time.monotonic() + timeout
+        chosen = await _group_id(client, group, timeout)
+        if chosen is None:
+            raise typer.BadParameter("--group names no group; name one")
+        topic = await client.move_stream(name, stream, chosen, timeout=timeout)
+        return await _wait_sealed(client, topic, stream, deadline)
+
+    _print_ended(name, stream, find_cluster(directory, cluster).ask(relocate), output)
 
 
 @app.command()
@@ -77,13 +151,22 @@ def seal(
             topic = await client.lose_stream(name, stream, into=into, timeout=timeout)
         else:
             topic = await client.seal_stream(name, stream, into=into, timeout=timeout)
-        while stream not in topic.sealed_streams and time.monotonic() < deadline:
-            await asyncio.sleep(_LOOK_SECONDS)
-            with suppress(UnavailableError):
-                topic = await client.describe_spread_topic(name, timeout=max(deadline - time.monotonic(), 0.1))
-        return next(each for each in topic.closed if each.stream == stream)
+        return await _wait_sealed(client, topic, stream, deadline)
 
-    ended = found.ask(end)
+    _print_ended(name, stream, found.ask(end), output)
+
+
+async def _wait_sealed(client: Client, topic: SpreadTopicInfo, stream: int, deadline: float) -> EndedStream:
+    """Wait until a stream that ends is sealed, or the deadline has passed; return its end."""
+    while stream not in topic.sealed_streams and time.monotonic() < deadline:
+        await asyncio.sleep(_LOOK_SECONDS)
+        with suppress(UnavailableError):
+            topic = await client.describe_spread_topic(topic.name, timeout=max(deadline - time.monotonic(), 0.1))
+    return next(each for each in topic.closed if each.stream == stream)
+
+
+def _print_ended(name: str, stream: int, ended: EndedStream, output: Output) -> None:
+    """Print the end of a stream. Raises typer.Exit if it is not sealed yet."""
     last = ended.end - 1 if ended.end else None
     if output is Output.JSON:
         lost = {"lost_at": ended.lost_at} if ended.lost_at else {}

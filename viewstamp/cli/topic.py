@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from viewstamp.cli.group import CommandGroup
+from viewstamp.cli.groups import group_ids
 from viewstamp.cli.options import (
     ClusterOption,
     DirOption,
@@ -20,7 +20,6 @@ from viewstamp.cli.options import (
     TimeoutOption,
     age,
     listed_ids,
-    parse_ids,
     size,
 )
 from viewstamp.cli.topic_archive import (
@@ -429,7 +428,7 @@ async def _create_spread(
 ) -> SpreadTopicInfo:
     """Create a spread topic, and wait until each stream exists. Raises UnavailableError if one does not in time."""
     deadline = time.monotonic() + timeout
-    named = await _group_ids(client, groups, timeout)
+    named = await group_ids(client, groups, timeout)
     topic = await client.create_spread_topic(name, streams, groups=named, timeout=timeout, **settings)
     if schema is not None:
         await client.set_schema(name, schema, timeout=timeout)
@@ -444,15 +443,6 @@ async def _create_spread(
                 remedy="give the same command again: it waits again",
             ) from error
     return topic
-
-
-async def _group_ids(client: Client, groups: str, timeout: float) -> list[int]:
-    """Return the ids of groups that are given by id or by name. Raises typer.BadParameter."""
-    if not groups or re.fullmatch(r"[0-9, ]*", groups):
-        return parse_ids(groups)
-    ids = {name: each.id for each in await client.list_groups(timeout=timeout) for name in each.streams}
-    given = [each.strip() for each in groups.split(",") if each.strip()]
-    return parse_ids(",".join(str(ids.get(each, each)) for each in given))
 
 
 async def _configure(

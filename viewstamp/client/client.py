@@ -31,6 +31,7 @@ from viewstamp.client.spread_actors import SpreadActorCalls
 from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.stream_moves import StreamMoves
+from viewstamp.client.stream_relocation import RelocationCalls
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
 from viewstamp.client.token_calls import TokenCalls
@@ -142,6 +143,7 @@ class BaseClient:
         self._tokens = TokenCalls(self._router, entropy)
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
         self._lost_streams = LostStreamCalls(runtime, self._router, self._admin, self._groups, self._streams)
+        self._relocation = RelocationCalls(self._router, self._spread_topics, self._streams)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._router, self._admin, self._topics, self._spread_topics, self._appends)
@@ -273,7 +275,9 @@ class BaseClient:
     create_spread_topic = _By("_spread_topics", SpreadTopicCalls.create_spread_topic)
     configure_spread_topic = _By("_spread_topics", SpreadTopicCalls.configure_spread_topic)
     trim_spread_topic = _By("_spread_topics", SpreadTopicCalls.trim_spread_topic)
+    add_stream = _By("_spread_topics", SpreadTopicCalls.add_stream)
     seal_stream = _By("_spread_topics", SpreadTopicCalls.seal_stream)
+    move_stream = _By("_relocation", RelocationCalls.move_stream)
     lose_stream = _By("_lost_streams", LostStreamCalls.lose_stream)
     describe_loss = _By("_lost_streams", LostStreamCalls.describe_loss)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)

@@ -112,7 +112,7 @@ class GlobalPositions:
         router = self._groups.group_0.router
         router.start()
         deadline = router.deadline(timeout)
-        found = await self._streams.find(check_topic(topic), router.left(deadline))
+        found = await self._streams.find(check_topic(topic), router.left(deadline), stream=receipt.stream)
         stream = Stream(GroupId(found.group_of(receipt.stream)), found.topic_of(receipt.stream))
         seconds = router.left(deadline)
         try:

@@ -10,6 +10,7 @@ the stream has no other records. The positions of a topic have no gaps, so the n
 | no piece has *p*, and a lane is covered to *p* or less | is not known yet: the reader waits |
 | no piece has *p*, all lanes are covered beyond it, and a stream was trimmed above it | was trimmed |
 | the same, and no stream was trimmed above it | contradicts the order: an error, and nothing is skipped |
+| both, and the topic has got a stream since | is of that stream, which gets a lane |
 | two lanes have *p* | contradicts the order as well |
 
 **Memory.** A lane whose stream stands still keeps the others from being taken. So a lane asks for no more while it
@@ -207,6 +208,15 @@ class Merge(Generic[ItemT]):
         lane.covered_to = _NEVER
         lane.kept_from = max(lane.kept_from, kept_from)
 
+    def add(self, streams: int) -> bool:
+        """Add a lane for each stream that was added to the topic, which has ``streams`` now; return whether any was.
+
+        A new stream has no record below ``position``, because each position has one stream, and those below were taken.
+        """
+        new = range(len(self.lanes) + 1, streams + 1)
+        self.lanes.update({stream: Lane[ItemT](self.position) for stream in new})
+        return bool(new)
+
     @property
     def missing(self) -> list[int]:
         """The streams of which the reader does not know whether they have the next position; [] = none has it."""
@@ -219,6 +229,11 @@ class Merge(Generic[ItemT]):
         """The first position from which on no stream was trimmed, as far as the answers say."""
         return max(lane.kept_from for lane in self.lanes.values())
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether no known stream has the next position."""
+        return not (self.is_over or self.missing or (self._heads and self._heads[0][0] <= self.position))
+
     def check(self) -> None:
         """Check that the next position can still be read, when nothing was taken.
 
@@ -226,7 +241,7 @@ class Merge(Generic[ItemT]):
           TrimmedError: it was trimmed; ``first`` is the position from which on everything is kept.
           PeerError: no stream has it, and none was trimmed.
         """
-        if self.is_over or self.missing or (self._heads and self._heads[0][0] <= self.position):
+        if not self.is_blocked:
             return
         first = self.kept_from
         if first <= self.position:

@@ -8,6 +8,7 @@ position |
 stream. Then the reader raises UnavailableError with the stream, after its timeout |
 | such a stream is lost (``lose_stream``) | it is passed once all its records are trimmed, or are below the reader. A \
 reader that waits for one looks at the state of group 0 again |
+| a stream is added | no known stream has its first position, so the reader reads the topic again, and goes on |
 | a group, or group 0, has no majority | no new record gets a position, and the reader waits. What has a position can \
 be read from any node that has it |
 | a node lags | it sends less, or refuses; nothing is skipped |
@@ -176,6 +177,7 @@ class SpreadReader:
         """Pass the lost streams that have nothing more for this reader; return whether there was one."""
         found = self._found
         assert found is not None, "it has begun"
+        merge.add(found.streams)
         passed = [
             stream
             for stream in found.lost_streams
@@ -194,6 +196,18 @@ class SpreadReader:
             return False
         self._found = spread_topic_info(frame.body["topic"])
         return self._pass_lost(merge)
+
+    async def _look_for_added(self, merge: Merge[StreamPart]) -> bool:
+        """Read the topic again, because no known stream has the next position; return whether it has further streams.
+
+        Raises UnavailableError: the state of group 0 cannot be read linearizably.
+        """
+        if not merge.is_blocked:
+            return False
+        router = self._groups.group_0.router
+        frame = await router.ask(DescribeSpreadTopic(name=self._topic, stale=False), self._options.timeout)
+        self._found = spread_topic_info(frame.body["topic"])
+        return merge.add(self._found.streams)
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records of the range, in order."""
@@ -222,6 +236,8 @@ class SpreadReader:
             self._ask_all(merge)
             if taken:
                 return [piece.item for _, piece in taken]
+            if await self._look_for_added(merge):
+                continue
             try:
                 merge.check()
             except TrimmedError as error:

@@ -10,6 +10,7 @@ from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.router import Router
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.spread_requests import (
+    AddStream,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     DescribeSpreadTopic,
@@ -154,6 +155,40 @@ class SpreadTopicCalls:
             name=check_topic(name), stream=as_whole(stream, "a stream"), into=as_whole(into or 0, "a stream")
         )
         frame = await self._admin.ask_leader(request, "the stream is not ended", timeout=timeout)
+        return spread_topic_info(frame.body["topic"])
+
+    async def add_stream(
+        self, name: str, *, stream: int | None = None, group: int | None = None, timeout: float | None = None
+    ) -> SpreadTopicInfo:
+        """Add a stream to a spread topic. Returns when the record of it is committed.
+
+        The leader of the group then creates the stream. It has no slots, so the keys of all records stay in their
+        streams: it gets records without a key, those of appends that name it, and the slots of a stream that ends into
+        it (:meth:`seal_stream`). Readers that run go on, and read it too. Cancelled: it may be added all the same.
+
+        Example::
+
+            topic = await client.add_stream("parcels")
+            await client.seal_stream("parcels", 2, into=topic.streams)
+
+        Args:
+          name: the topic.
+          stream: the number of the new stream, one more than the topic has, so that the same call again finds it;
+            None = the next one, so that the same call again may add another one.
+          group: the id of its group; None = the established one with the fewest streams.
+          timeout: seconds from now; None = the client's default.
+
+        Raises:
+          UnknownTopicError: no spread topic has this name.
+          RequestError: the group is not established, the number is not the next one, the stream is in another group
+            than ``group``, there are too many streams, or a member runs a release without such changes.
+          UnavailableError, OutcomeUnknownError: as for :meth:`configure_spread_topic`.
+        """
+        deadline = self._router.deadline(timeout)
+        if stream is None:
+            stream = (await self.describe_spread_topic(name, timeout=self._router.left(deadline))).streams + 1
+        request = AddStream(name=check_topic(name), stream=as_whole(stream, "a stream"), group=group or 0)
+        frame = await self._admin.ask_leader(request, "no stream is added", deadline=deadline)
         return spread_topic_info(frame.body["topic"])
 
     async def describe_spread_topic(

@@ -15,6 +15,7 @@ that were divided by record would be small |
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from viewstamp.client.results import SpreadTopicInfo
 from viewstamp.client.send_queue import Ticket
@@ -121,6 +122,13 @@ class StreamChoice:
         if len(topic.sealed_streams) > len(self.topic.sealed_streams):
             self.topic = topic
             self._open = topic.open_streams
+
+    def extend(self, topic: SpreadTopicInfo) -> None:
+        """Take the streams that were added to the topic. Its slots stay: only :meth:`update` changes where keys go."""
+        new = range(self.topic.streams + 1, topic.streams + 1)
+        if new:
+            self.topic = replace(self.topic, groups=topic.groups)
+            self._open = [*self._open, *(stream for stream in new if stream in topic.open_streams)]
 
     def leave(self, stream: int) -> None:
         """Give a stream no more records without a key, because it has answered "sealed"."""

@@ -287,7 +287,7 @@ class StreamRanges:
           UnavailableError: no node of the stream's group has answered in time.
           PeerError: a node has sent other records than those of the plan.
         """
-        found = await self._calls.find(topic, self._options.timeout)
+        found = await self._calls.find(topic, self._options.timeout, stream=part.stream)
         position, expected, kept_from = part.start, part.first, part.start
         ahead = self._spawn(self._fetch(found, part.stream, position))
         try:
@@ -338,10 +338,12 @@ class StreamRanges:
 
     async def _all(self, found: SpreadTopicInfo, position: int) -> list[Place]:
         """Return the places of all streams at a position."""
-        known = self._places.get((found.name, position))
-        if known is not None:
-            return known
-        places = await _together(self._find(found, stream, position) for stream in range(1, found.streams + 1))
+        known = self._places.get((found.name, position), [])
+        if len(known) >= found.streams:
+            return known[: found.streams]
+        # Streams that were added since are looked for.
+        further = range(len(known) + 1, found.streams + 1)
+        places = [*known, *await _together(self._find(found, stream, position) for stream in further)]
         self._remember(found.name, position, places)
         return places
 

@@ -6,6 +6,8 @@
 | no such topic, and any node knows a spread topic of this name | its route is stored. A node that lags lacks it, or \
 has it without the end of some streams: then their groups answer "sealed" (``stream_moves.py``) |
 | that node does not know one either | a linearizable read decides, because the node may lag |
+| the route is known, and the caller names a stream behind its last one | a linearizable read finds the streams that \
+were added; the slots of the others stay as they are |
 | neither exists; or the nodes are of a release without spread topics | UnknownTopicError |
 | group 0 has no majority | a route is read from the applied state of any node. A topic of group 0, and the absence of \
 a topic, need the majority: the caller waits until its timeout |
@@ -125,9 +127,12 @@ class StreamRoutes:
         self._waiting: dict[str, dict[Held, int]] = {}
         """By the name of the topic, in the order of the calls. A task asks for each of the names."""
 
-    def knows(self, topic: str) -> bool:
-        """Return whether appends to this topic need not wait."""
-        return topic in self._home.sender.queue.topics or topic in self.spread
+    def knows(self, topic: str, stream: int | None = None) -> bool:
+        """Return whether appends to this topic, or to a stream of it that the caller names, need not wait."""
+        choice = self.spread.get(topic)
+        if choice is not None:
+            return stream is None or stream <= choice.topic.streams
+        return topic in self._home.sender.queue.topics
 
     async def begin(self, topic: str, begin: Callable[[], Begun | Held], seconds: float) -> Begun | Held:
         """Call ``begin`` when the route of ``topic`` is known; return or raise what it does.
@@ -222,12 +227,16 @@ class StreamRoutes:
 
     async def _find_spread(self, topic: str, *, is_stale: bool) -> bool:
         """Store the route of a spread topic; return whether there is one. Raises UnavailableError, PeerError."""
-        request = DescribeSpreadTopic(name=topic, stale=is_stale)
+        known = self.spread.get(topic)
+        request = DescribeSpreadTopic(name=topic, stale=is_stale and known is None)
         try:
             _, frame = await self._home.router.ask_any(request, seconds=self._seconds)
         except RequestError:  # There is none; or the node is of a release that knows none.
             return False
         found = spread_topic_info(frame.body["topic"])
+        if known is not None:
+            known.extend(found)
+            return True
         first = self._entropy.randrange(found.streams) + 1
         self.spread[topic] = StreamChoice(found, first, self._batch_bytes)
         return True

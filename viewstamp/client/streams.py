@@ -47,15 +47,15 @@ class StreamCalls:
         """
         router = self._groups.group_0.router
         deadline = router.deadline(timeout)
-        found = await self.find(topic, router.left(deadline))
-        name = found.topic_of(as_whole(stream, "a stream"))
+        found = await self.find(topic, router.left(deadline), stream=as_whole(stream, "a stream"))
+        name = found.topic_of(stream)
         with self._groups.call(found.group_of(stream)) as parts:
             request = DescribeTopic(name=name, stale=False)
             _, frame = await self.ask(parts, request, seconds=router.left(deadline))
         return topic_info(frame.body["topic"], frame.body["age"])
 
-    async def find(self, topic: str, seconds: float) -> SpreadTopicInfo:
-        """Return a spread topic as any node has it, or as all have it if that one does not know it yet.
+    async def find(self, topic: str, seconds: float, *, stream: int = 1) -> SpreadTopicInfo:
+        """Return a spread topic as any node has it, or as all have it if that one does not know it or ``stream`` yet.
 
         Raises:
           UnknownTopicError: no spread topic has this name.
@@ -65,9 +65,13 @@ class StreamCalls:
         deadline = router.deadline(seconds)
         try:
             frame = await router.ask(DescribeSpreadTopic(name=check_topic(topic), stale=True), deadline=deadline)
+            found = spread_topic_info(frame.body["topic"])
         except UnknownTopicError:
+            found = None
+        if found is None or stream > found.streams:
             frame = await router.ask(DescribeSpreadTopic(name=topic, stale=False), deadline=deadline)
-        return spread_topic_info(frame.body["topic"])
+            found = spread_topic_info(frame.body["topic"])
+        return found
 
     async def ask(
         self, parts: GroupParts, request: RequestBody, *, seconds: float, wait: float = 0.0, node: str | None = None
@@ -124,7 +128,7 @@ class TopicStreamReader(TopicReader):
     async def begin(self) -> None:
         """Find the group of the stream, and begin as :meth:`TopicReader.begin`. Idempotent."""
         if self._found is None:
-            found = await self._calls.find(self._topic, self._options.timeout)
+            found = await self._calls.find(self._topic, self._options.timeout, stream=self._stream)
             self._topic = found.topic_of(self._stream)
             self._found = found
         await super().begin()

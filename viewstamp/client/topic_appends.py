@@ -228,7 +228,7 @@ class TopicAppends:
 
         seconds = self._home.router.seconds(timeout)
         deadline = runtime.time() + seconds
-        if self._routes.knows(topic):
+        if self._routes.knows(topic, stream):
             found = begin(timeout)
         else:
             found = await self._routes.begin(topic, again, seconds)

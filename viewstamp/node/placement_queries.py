@@ -131,6 +131,7 @@ class SpreadTopic:
       first_position: the first global position that no TRIM_SPREAD has trimmed.
       closed: the streams that were ended, or are about to be, in the order in which this began.
       schema: the text of the schema of its rows; "" = it has none.
+      added: the number of streams, the last ones, that were added later. They were created without slots.
     """
 
     id: Index
@@ -143,6 +144,7 @@ class SpreadTopic:
     first_position: GlobalPosition = _FIRST
     closed: tuple[ClosedStream, ...] = ()
     schema: str = ""
+    added: int = 0
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -165,7 +167,12 @@ class SpreadTopic:
     @property
     def _ranges(self) -> list[tuple[int, int]]:
         """The ranges of slots as they were at the creation."""
-        return slot_ranges(self.slots, len(self.groups))
+        return slot_ranges(self.slots, self.created_streams)
+
+    @property
+    def created_streams(self) -> int:
+        """The number of its streams at the creation."""
+        return len(self.groups) - self.added
 
     def successor_of(self, stream: int) -> int:
         """Return the stream that has the slots with which a stream was created: itself, until it is sealed."""
@@ -196,13 +203,16 @@ class SpreadTopic:
         """Return whether a record of this kind has changed the topic. Then all members can read such records."""
         if kind <= Kind.LOSE_STREAM and any(each.lost_at for each in self.closed):
             return True  # The probe before that record asked for the highest kind; nodes that are lost answer none.
-        if self.schema:
+        if (kind <= Kind.CONFIGURE_SPREAD_SCHEMA and self.schema) or self.added:
             return True  # For the first reason too.
-        if kind is Kind.CLOSE_STREAM:
-            return bool(self.closed)
-        if kind is Kind.CONFIGURE_SPREAD_SCHEMA:
-            return False
-        return self.first_position > 1 if kind is Kind.TRIM_SPREAD else self.configured > 0
+        match kind:
+            case Kind.CLOSE_STREAM:
+                return bool(self.closed)
+            case Kind.TRIM_SPREAD:
+                return self.first_position > 1
+            case Kind.CONFIGURE_SPREAD:
+                return self.configured > 0
+        return False
 
     def streams_of(self, group: GroupId) -> list[str]:
         """Return the names of its streams in a group."""

@@ -72,6 +72,7 @@ from viewstamp.wire.sink_parts import encode_begin_part
 from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import (
+    AddStream,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     DescribeSpreadTopic,
@@ -81,6 +82,7 @@ from viewstamp.wire.spread_requests import (
     TrimSpreadTopic,
 )
 from viewstamp.wire.spreading import (
+    encode_add_stream,
     encode_configure_spread,
     encode_spread,
     encode_spread_schema,
@@ -191,6 +193,14 @@ class Placer:
             return record, Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
 
         return await self._when_fit(change, _NO_CHANGE, may_be_silent=may_be_silent)
+
+    async def prepare_stream(self, asked: AddStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, which adds a stream, or the topic if it has it. Raises as prepare_change."""
+        self._check_leading()
+        group = asked.group or self._group.machine.query(FreeGroupsQuery(1))[0]
+        name = check_new_topic(asked.name)
+        record = encode_add_stream(name, asked.stream, group, is_named=bool(asked.group), by=by)
+        return await self.prepare_change(record)
 
     async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, which ends a stream, or the topic if it is ended. Raises as prepare_change."""
@@ -438,6 +448,13 @@ async def _trim_spread_topic(caller: Caller, request: int, asked: TrimSpreadTopi
     check_group_0(caller)
     record = encode_trim_spread(check_new_topic(asked.name), asked.position, by=name_of_caller(caller))
     prepared = await caller.service.placer.prepare_change(record)
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(AddStream)
+async def _add_stream(caller: Caller, request: int, asked: AddStream) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_stream(asked, by=name_of_caller(caller))
     _propose_or_answer(caller, request, asked, "topic", prepared)
 
 

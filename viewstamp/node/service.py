@@ -59,7 +59,7 @@ from viewstamp.wire.sink_requests import (
     StageBatch,
 )
 from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
-from viewstamp.wire.spread_requests import CreateSpreadTopic, LoseStream, SealStream
+from viewstamp.wire.spread_requests import AddStream, CreateSpreadTopic, LoseStream, SealStream
 from viewstamp.wire.token_requests import CreateToken, RevokeToken, RotateToken
 
 __all__ = [
@@ -219,6 +219,10 @@ class PlacingService(Protocol):
 
     async def prepare_change(self, record: Batch) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic if it changes nothing. Raises as ``Placer.prepare_change``."""
+        ...
+
+    async def prepare_stream(self, asked: AddStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic if it has the stream. Raises as ``Placer.prepare_stream``."""
         ...
 
     async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:

@@ -13,7 +13,7 @@ a client may create a topic whose records are spread over streams of these group
 member of a group has exactly the streams of that group |
 | StreamsFollow | at the end each of these streams has the retention and the schema of the topic, which a client has \
 changed, and begins at the record to which a client has trimmed the topic. If a client has ended it, it is sealed on \
-all members |
+all members; it may end into a stream that was added |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -27,17 +27,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import itertools
 from collections.abc import Callable
-
-import msgpack
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
 from viewstamp.client.results import SpreadTopicInfo
-from viewstamp.errors import FrameError, OutcomeUnknownError, RequestError, StorageError, ViewstampError
+from viewstamp.errors import FrameError, RequestError, StorageError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
-from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery
 from viewstamp.node.placement_queries import (
     GroupsQuery,
@@ -46,11 +42,10 @@ from viewstamp.node.placement_queries import (
     SpreadTopicQuery,
     SpreadTopicsQuery,
 )
-from viewstamp.node.state_machine import Result, TopicQuery, TopicsQuery
-from viewstamp.sim.checkers.linearizability import Answer, Log, judge
+from viewstamp.node.state_machine import TopicQuery
 from viewstamp.sim.cluster import Cluster, Member, is_settled
 from viewstamp.sim.disk import UNLIMITED_BYTES
-from viewstamp.sim.history import Append, Operation, ReadFrom, Recorder
+from viewstamp.sim.group_writers import SPREAD, GroupWriters, topic_names
 from viewstamp.sim.keyed_appends import KeyedAppends
 from viewstamp.sim.loop import SimulatedProcess
 from viewstamp.sim.order_readers import OrderReaders
@@ -60,21 +55,16 @@ from viewstamp.sim.tokens import with_token
 from viewstamp.sim.topics import PASSING
 from viewstamp.sim.violation import Violation
 from viewstamp.sim.world import World
-from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.frame import FrameDecoder, FrameKind, encode_frame
 from viewstamp.wire.spread_requests import LoseStream
 from viewstamp.wire.spreading import stream_name, topic_of
 
-__all__ = ["GroupPlacer", "GroupWriters", "PlacedGroups"]
+__all__ = ["GroupPlacer", "PlacedGroups"]
 
 _PAUSE_SECONDS = 0.05
-_READ_SECONDS = 0.3
-"""The mean time between two reads of a group."""
 _LOOK_SECONDS = 0.01
 _ANSWER_SECONDS = 2.0
-_SPREAD = "spread"
-"""The name of the spread topic."""
-_APART = f"{_SPREAD}.apart"
+_APART = f"{SPREAD}.apart"
 """The name of a second one, with one stream, because each topic has global positions of its own."""
 _ORDERED_SECONDS = 0.5
 """The mean time between two ordered appends to a stream."""
@@ -87,6 +77,7 @@ _TRIM_MAX = 40
 _ENDS_MAX = 3
 _END_SECONDS = 1.0
 _LOST_CHANCE = 0.3
+_ADD_CHANCE = 0.5
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -189,135 +180,6 @@ class PlacedGroups:
         return [member for member in self._world.members if member.name in founders]
 
 
-class GroupWriters:
-    """One writer and one reader for each group but group 0."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.acknowledged: dict[GroupId, list[str]] = {}
-        """The names of the topics whose creation was acknowledged, by group."""
-        ticks = itertools.count(1)
-        self.history = Recorder(lambda: next(ticks))
-        """The creations and the lists of topics; each group is a partition."""
-        self._cluster = cluster
-        self._process = cluster.loop.process("group-writers")
-        self._entropy = cluster.loop.entropy("group-writers")
-        self._tasks: list[asyncio.Task[None]] = []
-        self._is_over = False
-
-    def start(self) -> None:
-        """Begin to write to the groups of the cluster."""
-        for group in self._cluster.groups[1:]:
-            self.write_to(group)
-
-    def write_to(self, group: GroupId) -> None:
-        """Begin to write to a group, and to read it."""
-        self.acknowledged[group] = []
-        self._tasks += self._process.spawn(self._write(group)), self._process.spawn(self._read(group))
-
-    def stop(self) -> None:
-        """Write nothing more, once each group has acknowledged something."""
-        self._is_over = True
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing more is written."""
-        return all(task.done() for task in self._tasks)
-
-    async def _write(self, group: GroupId) -> None:
-        number = 0
-        while not self._is_over or not self.acknowledged[group]:
-            await asyncio.sleep(_PAUSE_SECONDS)
-            leader = next((each for each in self._hosts(group) if each.replica and each.replica.is_leading), None)
-            if leader is None:
-                continue
-            number += 1
-            name = f"g{group}-{number}"
-            operation = self.history.call(_partition(group), Append((name,)))
-            try:
-                await self._create(leader, name)
-            except (TimeoutError, OutcomeUnknownError):
-                continue
-            except ViewstampError:
-                self.history.never(operation)
-                continue
-            self.history.answered(operation, 0)  # The end of the run gives the position: see :meth:`_judge`.
-            self.acknowledged[group].append(name)
-
-    def _hosts(self, group: GroupId) -> list[Group]:
-        return [hosted for member in self._cluster.members if (hosted := member.group(group)) is not None]
-
-    async def _create(self, leader: Group, name: str) -> None:
-        """Create a topic. Raises ViewstampError, and TimeoutError if the outcome is unknown."""
-        answered: asyncio.Future[Result | ViewstampError] = asyncio.get_running_loop().create_future()
-
-        def answer(result: Result | ViewstampError) -> None:
-            if not answered.done():
-                answered.set_result(result)
-
-        record = msgpack.packb({"name": name, "retain_bytes": 0, "retain_seconds": 0.0})
-        leader.propose(build_batch([record], kind=Kind.CREATE_TOPIC), answer)
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            result = await answered
-        if isinstance(result, ViewstampError):
-            raise result
-
-    async def _read(self, group: GroupId) -> None:
-        while not self._is_over:
-            await asyncio.sleep(self._entropy.expovariate(1 / _READ_SECONDS))
-            hosts = self._hosts(group)
-            if hosts:
-                operation = self.history.call(_partition(group), ReadFrom(1, is_whole=True))
-                try:
-                    names = await self._list(self._entropy.choice(hosts))
-                except (TimeoutError, ViewstampError):
-                    continue
-                self.history.answered(operation, tuple(names))
-
-    async def _list(self, hosted: Group) -> list[str]:
-        """Return the names of the topics linearizably. Raises ViewstampError or TimeoutError."""
-        answered: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-
-        def read(error: ViewstampError | None) -> None:
-            if answered.done():
-                return
-            if error is None:
-                answered.set_result(_names(hosted))
-            else:
-                answered.set_exception(error)
-
-        hosted.reading.join(read)
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await answered
-
-    def check(self) -> None:
-        """Compare the states of the members, which have settled, and judge the history. Raises Violation."""
-        for group, acknowledged in self.acknowledged.items():
-            hosts = self._hosts(group)
-            for hosted in hosts:
-                names = _names(hosted)
-                if lost := set(acknowledged).difference(names):
-                    raise Violation("GroupsKeepWhatTheyAcknowledged", f"{hosted.me} lacks {sorted(lost)} of {group}")
-                if foreign := [name for name in names if not name.startswith(f"g{group}-")]:
-                    raise Violation("GroupsAreApart", f"{hosted.me} has {foreign} in {group}")
-            if len({hosted.machine.digest() for hosted in hosts}) > 1:
-                raise Violation("GroupsAgree", f"the members of group {group} have different states")
-            self._judge(group, _names(hosts[0]))
-
-    def _judge(self, group: GroupId, names: list[str]) -> None:
-        """Judge the history of a group that has these topics in the end."""
-        partition = _partition(group)
-        operations = [each for each in self.history.operations if each.partition == partition]
-        positions = {name: position for position, name in enumerate(names, 1)}
-        for operation in operations:
-            if isinstance(operation.request, Append) and not operation.is_open:
-                operation.answer = positions[str(operation.request.values[0])]
-        now = self.history.now
-        operations.append(Operation(partition, ReadFrom(1, is_whole=True), now(), tuple(names), now()))
-        judgement = judge(operations, Log())
-        if judgement.answer is Answer.VIOLATED:
-            raise Violation("Linearizable", f"{partition}: {judgement.detail}")
-
-
 def check_status(member: Member) -> None:
     """Check that a client can decode the status of a running member. Raises Violation."""
     assert member.node is not None, f"{member.name} is down"
@@ -326,22 +188,6 @@ def check_status(member: Member) -> None:
         list(FrameDecoder().feed(frame))
     except FrameError as error:
         raise Violation("StatusIsReadable", f"{member.name}: {error}") from error
-
-
-def _partition(group: GroupId) -> str:
-    return f"group {group}"
-
-
-def _names(hosted: Group) -> list[str]:
-    """Return the names of the topics that writers created in a group, in this order, as a member has applied them."""
-    return [name for name in _topics(hosted) if not name.startswith(f"{_SPREAD}.")]
-
-
-def _topics(hosted: Group) -> list[str]:
-    """Return the names of all topics of a group in the order of their creation, as a member has applied them."""
-    topics = hosted.machine.query(TopicsQuery())
-    assert isinstance(topics, list), "the answer is a list of topics"
-    return [topic["name"] for topic in topics]
 
 
 class GroupPlacer:
@@ -459,7 +305,7 @@ class GroupPlacer:
                 # A RequestError until a group is established.
                 with contextlib.suppress(*PASSING, RequestError):
                     if self.spread is None:
-                        self.spread = await client.create_spread_topic(_SPREAD, self._streams)
+                        self.spread = await client.create_spread_topic(SPREAD, self._streams)
                     self.apart = await client.create_spread_topic(_APART, 1)
             if self._changes and self.spread is not None:
                 await self._configure(client)
@@ -468,7 +314,7 @@ class GroupPlacer:
                 while True:  # A trim may have an outcome that is not known.
                     await asyncio.sleep(_PAUSE_SECONDS)
                     with contextlib.suppress(*PASSING):
-                        self.spread = await client.describe_spread_topic(_SPREAD)
+                        self._take(await client.describe_spread_topic(SPREAD))
                         break
 
     async def _configure(self, client: Client) -> None:
@@ -479,31 +325,47 @@ class GroupPlacer:
             while self.spread is None or self.spread.retain_bytes != wanted:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 with contextlib.suppress(*PASSING):
-                    self.spread = await client.configure_spread_topic(_SPREAD, retain_bytes=wanted)
+                    self._take(await client.configure_spread_topic(SPREAD, retain_bytes=wanted))
         for fields in range(1, self._cluster.loop.entropy("spread-schemas").randrange(1, 4)):
             schema = ", ".join(f"f{number}: int64?" for number in range(fields))
             while self.spread is None or self.spread.schema != schema:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 with contextlib.suppress(*PASSING):
-                    await client.set_schema(_SPREAD, schema)
-                    self.spread = await client.describe_spread_topic(_SPREAD)
+                    await client.set_schema(SPREAD, schema)
+                    self._take(await client.describe_spread_topic(SPREAD))
 
     async def _end_streams(self, client: Client) -> None:
         """End some streams of the topic, never all; some without their groups, which live all the same."""
-        entropy = self._cluster.loop.entropy("spread-ends")
+        entropy, adds = self._cluster.loop.entropy("spread-ends"), self._cluster.loop.entropy("spread-adds")
         for stream in entropy.sample(range(1, self._streams + 1), entropy.randrange(min(self._streams, _ENDS_MAX))):
             await asyncio.sleep(entropy.expovariate(1 / _END_SECONDS))
             is_lost = entropy.random() < _LOST_CHANCE
+            if adds.random() < _ADD_CHANCE:
+                await self._add_stream(client)
             while True:
                 with contextlib.suppress(*PASSING):
                     if is_lost:  # Not by the call of the client, which refuses a group that has a majority.
-                        request = LoseStream(name=_SPREAD, stream=stream, into=0)
+                        request = LoseStream(name=SPREAD, stream=stream, into=0)
                         await client._admin.ask_leader(request, "the stream is not ended")
                     else:
-                        await client.seal_stream(_SPREAD, stream)
+                        await client.seal_stream(SPREAD, stream)
                     break
                 await asyncio.sleep(_PAUSE_SECONDS)
             self.ended.add(stream)
+
+    async def _add_stream(self, client: Client) -> None:
+        """Add a stream, into which the next one ends that names no other, because it has no slots."""
+        assert self.spread is not None, "the topic exists"
+        wanted = self.spread.streams + 1
+        while self.spread.streams < wanted:
+            await asyncio.sleep(_PAUSE_SECONDS)
+            with contextlib.suppress(*PASSING):
+                self._take(await client.add_stream(SPREAD, stream=wanted))
+
+    def _take(self, topic: SpreadTopicInfo) -> None:
+        """Take an answer about the topic, unless it is older than one that had a further stream."""
+        if self.spread is None or topic.streams >= self.spread.streams:
+            self.spread = topic
 
     async def _trim(self, client: Client) -> None:
         """Trim the topic to a global position, as soon as there are so many records."""
@@ -512,7 +374,7 @@ class GroupPlacer:
             await asyncio.sleep(_TRIM_SECONDS)
             position = entropy.randrange(1, _TRIM_MAX)
             try:
-                self.spread = await client.trim_spread_topic(_SPREAD, position)
+                self._take(await client.trim_spread_topic(SPREAD, position))
                 self._unanswered_trims.clear()
             except RequestError:  # There are fewer records.
                 continue
@@ -559,7 +421,7 @@ class GroupPlacer:
                 if self.spread is not None and schemas[:1] != [self.spread.schema]:
                     raise Violation("StreamsFollow", f"{member.name} has {schemas}, acknowledged was {self.spread}")
                 if self.spread is not None:
-                    first = member.machine.query(SpreadTopicQuery(_SPREAD)).first_position
+                    first = member.machine.query(SpreadTopicQuery(SPREAD)).first_position
                     known = self.spread.first_position
                     if first != known and not (first > known and first in self._unanswered_trims):
                         raise Violation("StreamsFollow", f"{member.name} begins at {first}, acknowledged was {known}")
@@ -589,7 +451,7 @@ class GroupPlacer:
             wanted = {stream.name for stream in self.streams if stream.group == group}
             for member in self._cluster.members:
                 hosted = member.group(group)
-                found = {name for name in _topics(hosted) if name.startswith(f"{_SPREAD}.")} if hosted else wanted
+                found = {name for name in topic_names(hosted) if name.startswith(f"{SPREAD}.")} if hosted else wanted
                 if found != wanted:
                     return f"{member.name} has the streams {sorted(found)} in group {group}, not {sorted(wanted)}"
         return ""
@@ -600,7 +462,7 @@ class GroupPlacer:
             for member in self._cluster.members:
                 if not member.is_up or member.node is None:
                     continue
-                closed = member.machine.query(SpreadTopicQuery(_SPREAD)).closed_stream(number)
+                closed = member.machine.query(SpreadTopicQuery(SPREAD)).closed_stream(number)
                 hosted = member.group(spread.group_of(number))
                 is_sealed = hosted is None or hosted.machine.query(SealedStreamQuery(spread.topic_of(number)))
                 if closed is None or not closed.end or not is_sealed:
@@ -619,13 +481,13 @@ class GroupPlacer:
         if wrong := self._unsealed_stream(acknowledged):
             return wrong
         for stream in self.streams:
-            if topic_of(stream.name) != _SPREAD:
+            if topic_of(stream.name) != SPREAD:
                 continue
             for member in self._cluster.members:
                 hosted = member.group(stream.group)
                 if hosted is None:
                     continue
-                spread = member.machine.query(SpreadTopicQuery(_SPREAD))
+                spread = member.machine.query(SpreadTopicQuery(SPREAD))
                 if not (spread.configured or spread.first_position > 1 or spread.schema):
                     continue
                 topic = hosted.machine.query(TopicQuery(stream.name))

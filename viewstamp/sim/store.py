@@ -439,7 +439,7 @@ class _Runs(RunObjects):
         yield from super().check(run)
         if name in self._seen.damaged and self._seen.changes.get(name, 0) == before:
             self._fail("DamageIsFound", f"verifies run {run.id}, which is damaged")
-        # If it was damaged meanwhile, then each part was intact when it was read, because the digest is that of the run.
+        # If it was damaged meanwhile, each part was intact when it was read, because the digest is that of the run.
         if run.state == "committed":  # The leader's look at what it wrote was before.
             self._seen.whole_reads.add((self._member.name, self._start, int(run.id)))
 

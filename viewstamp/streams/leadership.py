@@ -129,6 +129,7 @@ class Leadership:
                 | Kind.CONFIGURE_SPREAD
                 | Kind.CONFIGURE_SPREAD_SCHEMA
                 | Kind.TRIM_SPREAD
+                | Kind.ADD_STREAM
                 | Kind.CLOSE_STREAM
                 | Kind.SEALED_STREAM
                 | Kind.LOSE_STREAM

@@ -59,6 +59,7 @@ class Ledger:
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
             Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
+            Kind.ADD_STREAM: self._add_stream,
             **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
             Kind.SEAL_STREAM: self._seal,
             Kind.ORDER: self._order,
@@ -213,9 +214,9 @@ class Ledger:
 
     def _change_spread(self, batch: Batch) -> Answer:
         state = self.state
-        topic, changed = state.spread.changed(batch, state.order)
+        topic, changed = state.spread.changed(batch, state.order, state.placements)
         if changed is not None:
-            state.spread.topics[topic.name] = topic = changed
+            state.spread.change(topic := changed, state.placements)
             if batch.kind is Kind.CONFIGURE_SPREAD:
                 kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}"
                 state.access.note(batch, "topic configure", f"{topic.name}: {kept}")
@@ -227,19 +228,30 @@ class Ledger:
 
     def _spread_schema(self, batch: Batch) -> Answer:
         state = self.state
-        topic, changed = state.spread.changed(batch, state.order)
+        topic, changed = state.spread.changed(batch, state.order, state.placements)
         if changed is not None:
-            state.spread.topics[topic.name] = topic = changed
+            state.spread.change(topic := changed, state.placements)
             state.access.note(batch, "topic configure", f"{topic.name}: schema {topic.schema}")
         state.note(batch.kind, topic.id, crc32c(topic.schema.encode()))
         return {"topic": topic.describe()}
 
+    def _add_stream(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, changed = state.spread.changed(batch, state.order, state.placements)
+        if changed is not None:
+            state.spread.change(topic := changed, state.placements)
+            state.access.note(
+                batch, "stream add", f"{topic.name}: stream {len(topic.groups)} in group {topic.groups[-1]}"
+            )
+        state.note(batch.kind, topic.id, topic.added, *topic.groups)
+        return {"topic": topic.describe()}
+
     def _end_stream(self, batch: Batch) -> Answer:
         state = self.state
-        before, changed = state.spread.changed(batch, state.order)
+        before, changed = state.spread.changed(batch, state.order, state.placements)
         topic = changed or before
         if changed is not None:
-            state.spread.topics[topic.name] = topic
+            state.spread.change(topic, state.placements)
             state.order.seal(state.spread.sealed_streams())
             if batch.kind is Kind.CLOSE_STREAM:
                 last = topic.closed[-1]

@@ -12,13 +12,19 @@ named; a topic of group 0 has the name; a group is not established; a stream of 
 | there is no such topic; or it was configured after ``since`` |
 | CONFIGURE_SPREAD_SCHEMA | name, schema | the topic has this schema | there is no such topic; it is no schema; rows \
 of the one before are not rows of it |
+| ADD_STREAM | name, stream: its number, group, is_named: whether the caller has named the group | the topic has a \
+stream of this number | ... in another group than the caller has named; there is no such topic; the number is not the \
+next one; the group is not established; a stream of this name exists; there are too many |
 | TRIM_SPREAD | name, position: the first global position to keep | it was trimmed to this position or a higher one | \
 there is no such topic; or the position is beyond the ordered end of the topic |
 
 ``sealing.py`` has the records that end a stream.
 
 The name identifies a request: a second copy finds the topic that the first one has created, whatever groups its leader
-has chosen. There is no removal, so a copy that arrives late changes nothing. The groups of a topic never change.
+has chosen. There is no removal, so a copy that arrives late changes nothing. The group of a stream never changes.
+
+A stream that is added has no slots, so the keys of all records stay in their streams. It gets slots only when another
+stream ends into it. A second copy of ADD_STREAM finds the stream by its number.
 
 Retention is that of each stream, so a topic of *n* streams keeps up to *n* times ``retain_bytes``. If each stream had a
 share of a total, records of a stream with many of them would be deleted while others are nearly empty. A
@@ -67,19 +73,21 @@ SLOTS_MAX = 65_536
 SPREAD_CHANGES = frozenset(
     {
         *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD),
-        *(Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
+        *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
     }
 )
 """The records that change a spread topic, see :meth:`SpreadTopics.changed`."""
+_ADDED = "added"
 _CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
 _SCHEMA = "schema"
-_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA})
+_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA, _ADDED})
 _FIELDS = {
     Kind.SPREAD_TOPIC: frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"}),
     Kind.CONFIGURE_SPREAD: frozenset({"name", "retain_bytes", "retain_seconds", "since", "by"}),
     Kind.TRIM_SPREAD: frozenset({"name", "position", "by"}),
+    Kind.ADD_STREAM: frozenset({"name", "stream", "group", "is_named", "by"}),
 }
 
 
@@ -137,6 +145,11 @@ class SpreadTopics:
     def has_schema(self) -> bool:
         """Return whether any topic has a schema, which releases before cannot read."""
         return any(topic.schema for topic in self.topics.values())
+
+    @property
+    def has_added(self) -> bool:
+        """Return whether any topic got a further stream, which releases before cannot read."""
+        return any(topic.added for topic in self.topics.values())
 
     @property
     def has_closed(self) -> bool:
@@ -204,9 +217,9 @@ class SpreadTopics:
             self._check_new(wanted, placements, names)
             return None
         for what, own, other in (
-            ("streams", len(topic.groups), len(wanted.groups)),
+            ("streams", topic.created_streams, len(wanted.groups)),
             ("slots", topic.slots, wanted.slots),
-            *([("groups", list(topic.groups), list(wanted.groups))] if are_named else []),
+            *([("groups", list(topic.groups[: topic.created_streams]), list(wanted.groups))] if are_named else []),
         ):
             if own != other:
                 raise TopicExistsError(
@@ -236,10 +249,10 @@ class SpreadTopics:
         self._add(topic, placements)
         return topic
 
-    def changed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
+    def changed(self, batch: Batch, order: Order, placements: Placements) -> tuple[SpreadTopic, SpreadTopic | None]:
         """Return the topic of a record that changes one, and as it would be; None = unchanged.
 
-        The kinds are ``SPREAD_CHANGES``.
+        The kinds are ``SPREAD_CHANGES``. :meth:`change` takes the result.
 
         Raises:
           UnknownTopicError, RequestError: the record would be refused.
@@ -255,6 +268,8 @@ class SpreadTopics:
                 topic = self._named(name)
                 text = successor(topic.schema, schema)
                 return topic, replace(topic, schema=text) if text != topic.schema else None
+            case Kind.ADD_STREAM:
+                return self._extended(batch, placements)
             case Kind.CLOSE_STREAM:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 return topic, closed_topic(batch, topic)
@@ -267,6 +282,40 @@ class SpreadTopics:
         streams = self.streams_of(name)
         ordered_end = order.ordered_end(streams[number - 1]) if 1 <= number <= len(streams) else Position(1)
         return topic, sealed_topic(topic, number, end, ordered_end)
+
+    def change(self, topic: SpreadTopic, placements: Placements) -> None:
+        """Replace a topic by what :meth:`changed` has returned. Streams that were added belong to their groups then."""
+        known = len(self.topics[topic.name].groups)
+        self.topics[topic.name] = topic
+        self._add_streams(topic, placements, known)
+
+    def _extended(self, batch: Batch, placements: Placements) -> tuple[SpreadTopic, SpreadTopic | None]:
+        """Return the topic of an ADD_STREAM, and as it would be; None = unchanged. Raises as the record."""
+        name, number, group, is_named = decode_known(batch, _FIELDS, name=str, stream=int, group=int, is_named=bool)
+        topic = self._named(name)
+        if 1 <= number <= len(topic.groups):
+            if is_named and topic.groups[number - 1] != group:
+                raise RequestError(
+                    f"stream {number} of topic {name!r} is in group {topic.groups[number - 1]}, not {group}; nothing"
+                    " was changed",
+                    remedy="another call has added it: look with `viewstamp topic describe`, and add another stream",
+                )
+            return topic, None
+        streams = len(topic.groups) + 1
+        if number != streams:
+            raise RequestError(
+                f"topic {name!r} has {streams - 1} streams, so the next one is {streams}, not {number}; no stream was"
+                " added",
+                remedy=f"add stream {streams}",
+            )
+        if streams > min(SPREAD_STREAMS_MAX, topic.slots):
+            raise RequestError(
+                f"topic {name!r} has {streams - 1} streams already, which is the limit; no stream was added",
+                remedy="end streams into others: `viewstamp stream seal`",
+            )
+        wanted = replace(topic, groups=(*topic.groups, GroupId(group)), added=topic.added + 1)
+        self._check_streams(wanted, placements, known=streams - 1, failed="no stream was added")
+        return topic, wanted
 
     def _trimmed(self, batch: Batch, order: Order) -> tuple[SpreadTopic, SpreadTopic | None]:
         name, position = decode_known(batch, _FIELDS, name=str, position=int)
@@ -322,31 +371,38 @@ class SpreadTopics:
             raise TopicExistsError(
                 f"topic {topic.name!r} exists, and has no streams; it was not changed", remedy="take another name"
             )
-        for group in topic.groups:
+        self._check_streams(topic, placements, known=0, failed="no topic was created")
+
+    def _check_streams(self, topic: SpreadTopic, placements: Placements, *, known: int, failed: str) -> None:
+        """Check the streams of a topic behind the first ``known``, which it has already. Raises RequestError."""
+        for group in topic.groups[known:]:
             placed = placements.groups.get(group)
             if placed is None or not placed.is_established:
                 raise RequestError(
                     f"group {group} {'was never placed' if placed is None else 'is not established yet'}, so it cannot"
-                    f" have a stream of topic {topic.name!r}; no topic was created",
+                    f" have a stream of topic {topic.name!r}; {failed}",
                     remedy="name groups that are established: `viewstamp group list`",
                 )
-        for number in range(1, len(topic.groups) + 1):
+        for number in range(known + 1, len(topic.groups) + 1):
             stream = stream_name(topic.name, number)
             if (owner := placements.group_of(stream)) is not None:
                 raise RequestError(
-                    f"stream {stream!r} belongs to group {owner} already; topic {topic.name!r} was not created",
-                    remedy="take another name",
+                    f"stream {stream!r} of topic {topic.name!r} belongs to group {owner} already; {failed}",
+                    remedy="take another name for the topic",
                 )
-        if sum(len(each.groups) for each in self.topics.values()) + len(topic.groups) > ALL_STREAMS_MAX:
+        if sum(len(each.groups) for each in self.topics.values()) + len(topic.groups) - known > ALL_STREAMS_MAX:
             raise RequestError(
                 f"topic {topic.name!r} with {len(topic.groups)} streams would exceed the limit of {ALL_STREAMS_MAX}"
-                " streams; it was not created",
+                f" streams; {failed}",
                 remedy="use fewer streams: about as many as there are groups",
             )
 
     def _add(self, topic: SpreadTopic, placements: Placements) -> None:
         self.topics[topic.name] = topic
-        for number, group in enumerate(topic.groups, 1):
+        self._add_streams(topic, placements, 0)
+
+    def _add_streams(self, topic: SpreadTopic, placements: Placements, known: int) -> None:
+        for number, group in enumerate(topic.groups[known:], known + 1):
             stream = Stream(group, stream_name(topic.name, number))
             placements.add_stream(stream.name, group)
             self.by_stream[stream] = topic.name
@@ -357,7 +413,8 @@ class SpreadTopics:
         """Return the topics as plain values."""
         return [
             [
-                *(each.id, each.name, each.retain_bytes, each.retain_seconds, each.slots, list(each.groups)),
+                *(each.id, each.name, each.retain_bytes, each.retain_seconds, each.slots),
+                list(each.groups[: each.created_streams]),
                 *([changes] if (changes := _changes_of(each)) else []),
             ]
             for each in self.topics.values()
@@ -402,6 +459,8 @@ def _changes_of(topic: SpreadTopic) -> dict[str, object]:
         changes[_CLOSED] = closed_image(topic)
     if topic.schema:
         changes[_SCHEMA] = topic.schema
+    if topic.added:
+        changes[_ADDED] = list(topic.groups[topic.created_streams :])
     return changes
 
 
@@ -411,11 +470,16 @@ def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> 
         return topic
     if type(changes) is not dict or not changes or not changes.keys() <= _CHANGES:
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
+    if _ADDED in changes:
+        added = changes[_ADDED]
+        if type(added) is not list or not added:
+            raise ValueError(f"spread topic {topic.id} has the added streams {brief_repr(added)}")
+        topic = replace(topic, groups=(*topic.groups, *added), added=len(added))
     if _CLOSED in changes:
         topic = read_closed(topic, changes[_CLOSED])
     if _SCHEMA in changes:
         topic = replace(topic, schema=RowSchema.parse(changes[_SCHEMA]).text)
-    changes = {name: value for name, value in changes.items() if name not in (_CLOSED, _SCHEMA)}
+    changes = {name: value for name, value in changes.items() if name not in (_ADDED, _CLOSED, _SCHEMA)}
     if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:

@@ -360,7 +360,7 @@ class State:
             case IsKeyedUsedQuery():
                 return self.keys.is_used
             case SpreadingQuery(record) if record.kind is not Kind.SPREAD_TOPIC:
-                topic, changed = self.spread.changed(record, self.order)
+                topic, changed = self.spread.changed(record, self.order, self.placements)
                 return topic if changed is None else None
             case FirstFromQuery(name, position):
                 return self.maps.first_from(name, position)
@@ -442,7 +442,7 @@ class State:
             self.check_sealable(batch)
             return {} if self.sealed.is_settled(batch, self.names) else None
         if batch.kind in SPREAD_CHANGES:
-            present, changed = self.spread.changed(batch, self.order)
+            present, changed = self.spread.changed(batch, self.order, self.placements)
             return {"topic": present.describe()} if changed is None else None
         if batch.kind is Kind.SPREAD_TOPIC:
             topic = self.spread.find_settled(batch, self.placements, self.names)

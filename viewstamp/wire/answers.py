@@ -399,6 +399,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"topic": _is_spread},
+    FrameKind.ADD_STREAM: {"topic": _is_spread},
     FrameKind.SEAL_STREAM: {"topic": _is_spread},
     FrameKind.LOSE_STREAM: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {

@@ -10,6 +10,7 @@ from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
 
 __all__ = [
+    "AddStream",
     "ConfigureSpreadTopic",
     "CreateSpreadTopic",
     "DescribeSpreadTopic",
@@ -103,6 +104,22 @@ class LoseStream(RequestBody):
     stream: Annotated[int, _STREAMS]
     into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
     """The stream that gets its slots; 0 = that of its seal if it is closing, else the open one that has the fewest."""
+
+
+@request(FrameKind.ADD_STREAM, needs=_ADMINISTER, record=Kind.ADD_STREAM)
+class AddStream(RequestBody):
+    """Add a stream to a spread topic. OK: as CreateSpreadTopic.
+
+    The stream has no slots, so it gets records without a key, and those of appends that name it. It gets the slots of a
+    stream that ends into it. It changes nothing if the topic has a stream of this number. The leader of the group
+    creates the stream afterwards.
+    """
+
+    name: str
+    stream: Annotated[int, _STREAMS]
+    """The number of the new stream: one more than the topic has."""
+    group: int
+    """The id of its group; 0 = the established one that has the fewest streams."""
 
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))

@@ -15,6 +15,7 @@ from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "SLOTS",
+    "encode_add_stream",
     "encode_configure_spread",
     "encode_spread",
     "encode_spread_schema",
@@ -110,3 +111,17 @@ def encode_spread_schema(name: str, schema: str, *, by: str = "") -> Batch:
     """Return the record that sets the schema of a spread topic, or replaces it by a wider one; ``by`` as above."""
     fields: dict[str, object] = {"name": name, "schema": schema}
     return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CONFIGURE_SPREAD_SCHEMA)
+
+
+def encode_add_stream(name: str, stream: int, group: int, *, is_named: bool = False, by: str = "") -> Batch:
+    """Return the record that adds a stream without slots to a spread topic.
+
+    Args:
+      name: the name of the topic.
+      stream: the number of the new stream.
+      group: the id of its group.
+      is_named: whether the caller has named the group, so that a stream in another one is not what it wants.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields: dict[str, object] = {"name": name, "stream": stream, "group": group, "is_named": is_named}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.ADD_STREAM)
