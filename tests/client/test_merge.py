@@ -69,6 +69,19 @@ def test_a_position_that_no_stream_has_was_trimmed_or_contradicts_the_order() ->
         merged.check()
 
 
+def test_a_trimmed_position_names_the_first_from_which_on_all_is_kept() -> None:
+    """An answer repeats the position from which on it was asked, if nothing from there on was trimmed."""
+    merged = merge(exists_to=90)
+    put(merged, 1, [], 75, kept_from=24)
+    put(merged, 1, [(82, 2)], 87, kept_from=75)
+    put(merged, 2, [(35, 40)], 75, kept_from=32)
+    with pytest.raises(TrimmedError, match="all records from position 32 on are kept") as trimmed:
+        merged.check()
+    assert trimmed.value.first == 32
+    merged.skip_to(GlobalPosition(35))
+    assert taken(merged) == [(35, 2)]
+
+
 def test_a_position_of_two_streams_is_an_error_and_is_not_read_twice() -> None:
     merged = merge()
     put(merged, 1, [(1, 2)], 3)

@@ -67,6 +67,17 @@ def take_late_answers() -> AbstractContextManager[None]:
     return patched(Merge, put=put)
 
 
+def skip_what_is_kept() -> AbstractContextManager[None]:
+    """A lane that was asked from a position on takes the records below it for trimmed."""
+    original = Merge.put
+
+    def put(self: Merge[object], stream: int, *answer: Any, kept_from: GlobalPosition, **more: Any) -> None:
+        original(self, stream, *answer, kept_from=kept_from, **more)
+        self.lanes[stream].kept_from = max(self.lanes[stream].kept_from, kept_from)
+
+    return patched(Merge, put=put)
+
+
 def _covering(change_tail: bool, change_topic: bool) -> AbstractContextManager[None]:
     def covered(
         topic: Topic, found: StreamMap | None, tail: OrderTail, position: GlobalPosition, runs_max: int
@@ -161,6 +172,7 @@ READER_MUTANTS = {
             read_pending_as_trimmed,
         ),
         ("hold-without-a-share", "a slow stream makes a reader hold all records of the others", hold_without_a_share),
+        ("skip-what-is-kept", "a reader goes on behind records that are kept", skip_what_is_kept),
         ("take-late-answers", "an answer from before a skip hides records behind it", take_late_answers),
         (
             "cover-without-forgotten-runs",

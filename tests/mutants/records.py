@@ -1569,6 +1569,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/client/test_merge.py::test_a_lane_holds_its_share_while_another_stream_stands_still"),
     ),
     Record(
+        "skip-what-is-kept",
+        Case("tests/client/test_merge.py::test_a_trimmed_position_names_the_first_from_which_on_all_is_kept"),
+    ),
+    Record(
         "take-late-answers", Case("tests/client/test_merge.py::test_an_answer_that_was_asked_before_a_skip_is_dropped")
     ),
     Record(

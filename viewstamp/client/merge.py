@@ -129,7 +129,7 @@ class Merge(Generic[ItemT]):
           begin: the position from which on the stream was asked for its records.
           pieces: its next records, rising.
           known_to: all its records below it are in ``pieces``, or before them, or were trimmed.
-          kept_from: its records below this position may have been trimmed.
+          kept_from: its records from ``begin`` on and below this position may have been trimmed; ``begin`` = none was.
           has_more: it has further records now.
 
         Raises:
@@ -147,7 +147,8 @@ class Merge(Generic[ItemT]):
             expected = piece.end
         if known_to < expected:
             raise PeerError(f"stream {stream} was sent with the end {known_to}, before {expected}")
-        lane.kept_from = max(lane.kept_from, kept_from)
+        if kept_from > begin:  # Otherwise nothing from ``begin`` on was trimmed, and nothing is said of what is below.
+            lane.kept_from = max(lane.kept_from, kept_from)
         lane.is_withheld = has_more and not pieces
         lane.covered_to = known_to
         self._exists_to = max(self._exists_to, known_to)

@@ -293,7 +293,8 @@ class StreamRanges:
         try:
             while expected < part.last_end:
                 chunk, known_to, kept = await ahead
-                kept_from = max(kept_from, kept)
+                if kept > position:  # Otherwise nothing from there on was trimmed.
+                    kept_from = max(kept_from, kept)
                 if known_to < part.end:
                     ahead = self._spawn(self._fetch(found, part.stream, known_to))
                 chunk = [_cut(each, part.end) for each in chunk if each.position < part.end]
