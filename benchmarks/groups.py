@@ -15,7 +15,7 @@ import argparse
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -76,6 +76,7 @@ async def measure(directory: Path, count: int, seconds: float) -> dict[str, Any]
         before = [usage(pid) for pid in pids]
         await asyncio.sleep(seconds)
         used = [usage(pid).since(earlier) for pid, earlier in zip(pids, before, strict=True)]
+        found = await _wait_served(local, count)
         return {
             "groups": count,
             "cpu_percent": round(100 * mean(map(_processor, used)) / seconds, 2),
@@ -84,7 +85,19 @@ async def measure(directory: Path, count: int, seconds: float) -> dict[str, Any]
             "rss_megabytes": round(mean(_field(pid, "smaps_rollup", "Rss") for pid in pids) / 1000, 1),
             "threads": mean(_field(pid, "status", "Threads") for pid in pids),
             "sockets": mean(map(_sockets, pids)),
+            "led_by_each_node": sorted(map(_led, found["nodes"]), reverse=True),
         }
+
+
+async def _wait_served(local: LocalCluster, count: int) -> Mapping[str, Any]:
+    return await local.wait_until(
+        lambda found: all(_serves(node, count) for node in found["nodes"]), WAIT_SECONDS, "groups have no leader"
+    )
+
+
+def _led(status: dict[str, Any]) -> int:
+    """Return how many placed groups the node leads."""
+    return sum(each["role"] == "leader" for each in status.get("hosted") or [])
 
 
 def _serves(status: dict[str, Any], count: int) -> bool:
@@ -150,9 +163,10 @@ def main() -> None:
         return
     print(__doc__)
     print_table(
-        "each of three nodes: % of a core, context switches a second, MB of memory (PSS, RSS), threads, sockets",
-        ["idle groups", "CPU %", "switches/s", "PSS", "RSS", "threads", "sockets"],
-        [list(each.values()) for each in results],
+        "each of three nodes: % of a core, context switches a second, MB of memory (PSS, RSS), threads, sockets;\n"
+        "and how many placed groups each node led at the end",
+        ["idle groups", "CPU %", "switches/s", "PSS", "RSS", "threads", "sockets", "led"],
+        [[*list(each.values())[:-1], ", ".join(map(str, each["led_by_each_node"]))] for each in results],
     )
     by_count = {each["groups"]: each for each in results}
     if {0, 16} <= by_count.keys():
