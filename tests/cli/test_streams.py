@@ -140,8 +140,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     run("topic", "create", "plain")
     assert "--groups needs --streams" in run("topic", "create", "more", "--groups", "7", code=2)["message"]
     assert (
-        "'7x' are no ids of groups"
-        in run("topic", "create", "more", "--streams", "1", "--groups", "7x", code=2)["message"]
+        "'7x': no such group" in run("topic", "create", "more", "--streams", "1", "--groups", "7x", code=2)["message"]
     )
     listed = run("topic", "list")
     assert [each["name"] for each in listed["topics"]] == ["plain"]

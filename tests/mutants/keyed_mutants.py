@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
+from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.archive import key_file, key_rows, key_store
 from viewstamp.archive.key_columns import KeyColumns
 from viewstamp.archive.key_rows import GroupRows, KeyFilter, KeyRunReader
@@ -14,11 +15,11 @@ from viewstamp.ids import Position, RunId, TopicId
 from viewstamp.node import keyed_reads
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.keyed_archivist import KeyArchivist, WrittenKeys
-from viewstamp.node.keyed_queries import KeyedView
+from viewstamp.node.keyed_queries import DueKeys, DueKeysQuery, KeyedView
 from viewstamp.node.keyed_reads import KeyedReads
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.node.keyed_table import KeyTable
-from viewstamp.streams import key_runs
+from viewstamp.streams import key_plan, key_runs
 from viewstamp.streams.key_runs import KeyCatalogue, KeyedTopic, KeyRule, KeyRun
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Buffer, Kind
@@ -124,6 +125,21 @@ def read_every_run() -> AbstractContextManager[None]:
     return patched(KeyFilter, passes=lambda self, key: True)
 
 
+def dumps_first() -> AbstractContextManager[None]:
+    """A dump that is due comes before each merge."""
+    return patched(key_plan, _OVERDUE=1 << 30)
+
+
+def merge_in_a_full_log() -> AbstractContextManager[None]:
+    """An overdue merge comes before a dump also if the log is nearly full."""
+    original = key_plan.due_keys
+
+    def due_keys(topic: Topic, keys: KeyCatalogue, query: DueKeysQuery) -> DueKeys | None:
+        return original(topic, keys, replace(query, is_pressed=False)) or original(topic, keys, query)
+
+    return everywhere(original, due_keys)
+
+
 def group_unverified() -> AbstractContextManager[None]:
     """Rows of a group are returned without a look at its checksum."""
 
@@ -227,6 +243,8 @@ KEYED_MUTANTS = {
     mutant.name: mutant
     for mutant in (
         Mutant("keys-oldest-wins", "a merge keeps the oldest record of a key", oldest_wins, rule="B4 1"),
+        Mutant("keys-dumps-first", "a topic with steady writes is never merged", dumps_first, rule="§10"),
+        Mutant("keys-merge-in-a-full-log", "a full log waits for a merge", merge_in_a_full_log, rule="§10"),
         Mutant("keys-deletions-vanish", "a merge drops deletions of older keys", deletions_vanish, rule="B4 1"),
         Mutant("keys-tail-unread", "a get does not see the log", tail_unread, rule="§5a"),
         Mutant("keys-read-stale", "a get sees the log as an earlier one did", read_stale, rule="§5a"),

@@ -2040,6 +2040,18 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),
     Record(
+        "keys-dumps-first",
+        Case(
+            "tests/streams/test_keyed.py::test_a_topic_that_is_written_faster_than_it_is_dumped_is_merged_all_the_same"
+        ),
+    ),
+    Record(
+        "keys-merge-in-a-full-log",
+        Case(
+            "tests/streams/test_keyed.py::test_a_topic_that_is_written_faster_than_it_is_dumped_is_merged_all_the_same"
+        ),
+    ),
+    Record(
         "keys-deletions-vanish",
         Case("tests/archive/test_key_store.py::test_dumps_and_merges_hold_the_last_record_of_each_key"),
     ),

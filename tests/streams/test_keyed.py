@@ -347,6 +347,22 @@ def test_a_dump_is_due_when_there_is_enough_of_it_or_the_log_is_full() -> None:
     assert (merge.first, merge.end, merge.merged) == (1, 41, b"")
 
 
+def test_a_topic_that_is_written_faster_than_it_is_dumped_is_merged_all_the_same() -> None:
+    """A dump is due for its size all the time. It waits for a merge of eight slices, unless the log cannot hold it."""
+    log = Keyed()
+    merges = 0
+    for _ in range(60):
+        log.append(TOPIC, log.session(), 1, count=20)
+        [due] = log.machine.query(DueKeysQuery(0, 1, is_pressed=False))
+        [pressed] = log.machine.query(DueKeysQuery(0, 1, is_pressed=True))
+        assert (pressed.merged, pressed.first) == (None, log.keys.topics[TOPIC].end), "the log needs the room"
+        slices = [len(each.runs) for each in log.view.ranges]
+        assert (due.merged is None) == (max(slices) < 8)
+        merges += due.merged is not None
+        log.committed(due.first, due.end, due.merged)
+    assert merges > 4
+
+
 def test_views_that_are_ahead_of_their_topics_are_damage() -> None:
     log, longer = Keyed(), Keyed()
     longer.append(TOPIC, longer.session(), 1, count=100)

@@ -133,8 +133,7 @@ def parse_ids(text: str) -> list[int]:
         return [int(each) for each in text.split(",") if each]
     except ValueError:
         raise typer.BadParameter(
-            f"--groups {text!r} are no ids of groups: give ids or names with commas between them, as `viewstamp group"
-            " list` has them"
+            f"{text!r}: no such group; give ids or names, with commas between them, as `viewstamp group list` has them"
         ) from None
 
 
