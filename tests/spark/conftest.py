@@ -5,7 +5,7 @@ as for a user, with additional settings. A test that stops nodes takes ``running
 and have a topic each.
 
 Each JVM has the options of ``tests/quick_java.py``, also in other processes that tests start. The shared session's
-Python workers come from ``tests/spark/daemon.py``, so they have imported what they need. The other sessions have
+tasks run in Python workers from ``tests/spark/daemon.py``, which have imported what they need. The other sessions have
 Spark's daemon, as users have.
 """
 

@@ -3,8 +3,8 @@
 A worker of a small query spends most of its time on imports. Spark's own daemon imports nothing, because some packages
 start threads, which a fork does not copy. This one keeps them from that, and refuses to fork otherwise.
 
-Only the session that the tests share uses it. The demo, the standalone cluster and the jobs in processes of their own
-have Spark's daemon, as users have.
+Only the tasks of the session that the tests share use it. The workers that plan have Spark's daemon, because Spark lets
+nobody choose theirs. So have the demo, the standalone cluster and the jobs in processes of their own, as users do.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ from pyspark.daemon import manager
 MODULES = (
     "pandas",
     "pyarrow",
-    "pyspark.sql.worker.commit_data_source_write",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.python_streaming_sink_runner",
-    "pyspark.sql.worker.write_into_data_source",
     "pyspark.worker",
     "viewstamp.spark.data_source",
     "viewstamp.spark.sink",
