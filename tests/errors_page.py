@@ -117,7 +117,7 @@ def findings() -> dict[str, list[tuple[str, str]]]:
     """Return (sentence, remedy) of each finding of the doctor, by its code."""
     found: dict[str, list[tuple[str, str]]] = {code: [] for code in CODES}
     module = tree(PACKAGE / "doctor" / "findings.py")
-    others = [tree(PACKAGE / "doctor" / f"{name}.py") for name in ("archive", "clocks", "security", "status")]
+    others = [tree(PACKAGE / "doctor" / f"{name}.py") for name in ("archive", "clocks", "groups", "security", "status")]
     functions = {
         node.name: node for each in (module, *others) for node in each.body if isinstance(node, ast.FunctionDef)
     }
@@ -134,7 +134,9 @@ def findings() -> dict[str, list[tuple[str, str]]]:
                     sentences = texts_of(fields["sentence"], local) or texts_in_tuples(function)
                     remedies = texts_of(fields["remedy"], local)
                     found[str(code.value)] += [(each, " / ".join(remedies)) for each in sentences]
-    for code, name in (("no_leader", "_why_no_leader"), ("clock", "clock_trouble"), ("log_time", "log_time_trouble")):
+    told = {"no_leader": "_why_no_leader", "group_no_leader": "_why_nobody_leads"}
+    told |= {"clock": "clock_trouble", "log_time": "log_time_trouble"}
+    for code, name in told.items():
         for node in ast.walk(functions[name]):
             if isinstance(node, ast.Return | ast.Yield) and isinstance(node.value, ast.Tuple):
                 *_, sentence, remedy = node.value.elts

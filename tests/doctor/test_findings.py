@@ -456,6 +456,72 @@ def test_runs_that_cannot_be_read_are_reported() -> None:
     only(look(without), "no_archive")  # The files may be intact.
 
 
+FOUNDERS = {name: ADDRESSES[name] for name in NAMES}
+VOTERS = {"generation": 1, "voters": FOUNDERS, "learners": {}}
+
+
+def placed(**fields: Any) -> dict[str, Any]:
+    group = {"id": 7, "members": FOUNDERS, "streams": ["east"], "hosted": list(NAMES), "is_established": True}
+    return {**group, "failure": "", **fields}
+
+
+def part(role: str, member: str, **fields: Any) -> dict[str, Any]:
+    return {"group": 7, "failure": "", "role": role, "member_id": member, "membership": VOTERS, **fields}
+
+
+def founder(name: str, role: str = "follower", **fields: Any) -> dict[str, Any]:
+    return node(name, placed=[placed()], hosted=[part(role, name, **fields)])
+
+
+def test_a_group_without_a_leader_is_reported_with_the_voters_that_do_not_run() -> None:
+    assert look(founder("n1"), founder("n2", "leader"), founder("n3")) == []
+    down, group = sorted(look(founder("n1"), founder("n2"), away("n3")), key=lambda each: each.code)
+    assert (down.code, group.code, group.severity) == ("down", "group_no_leader", "error")
+    assert group.sentence == (
+        "group 7 (east) has no leader, so its streams take no appends: a majority of its voters runs it"
+    )
+    lost = part("candidate", "n2~1f")
+    finding = only(look(founder("n1"), node("n2", placed=[placed()], hosted=[lost]), node("n3")), "group_no_leader")
+    assert finding.sentence.endswith(": of its voters n1, n2 and n3, n2 and n3 do not run")
+    assert "`viewstamp stream seal TOPIC STREAM --lost`" in finding.remedy
+    passing = [founder("n1"), founder("n2", "leader"), founder("n3")]
+    assert look(founder("n1"), founder("n2"), founder("n3"), earlier=passing) == []
+
+
+def test_a_group_in_which_a_node_takes_no_part_is_reported_with_the_reason() -> None:
+    refused = node("n3", placed=[placed(failure="no control file"), placed(id=9, failure="full")])
+    others = founder("n1"), founder("n2", "leader")
+    nine = node("n1", placed=[placed(id=9)], hosted=[part("leader", "n1", group=9), *founder("n1")["hosted"]])
+    finding = only(look(nine, others[1], refused), "group_failed")
+    assert finding.sentence == "n3 takes no part in group 7 (and 1 more): no control file"
+    failed = founder("n3", failure="StorageError('cannot write')")
+    assert only(look(*others, failed), "group_failed").sentence.endswith("in group 7: StorageError('cannot write')")
+
+
+def test_a_group_that_waits_for_a_founder_is_reported() -> None:
+    waiting = [node(name, placed=[placed(hosted=["n1"], is_established=False)]) for name in NAMES]
+    finding = only(look(*waiting), "group_waiting")
+    assert finding.sentence == ("group 7 (east) is placed, and not established: n2 and n3 did not create a directory")
+    assert "`viewstamp group cancel 7`" in finding.remedy
+
+
+def test_a_directory_of_a_group_that_a_node_does_not_use_is_reported() -> None:
+    kept = node("n2", kept_directories=[{"group": 7, "reason": "it has records"}, {"group": 9, "reason": "too"}])
+    finding = only(look(kept), "kept_directory")
+    assert finding.sentence == ("n2 keeps the directory of group 7 (and 1 more), which it does not use: it has records")
+
+
+def test_troubles_of_a_group_with_its_files_name_the_group() -> None:
+    others = founder("n1", "leader"), founder("n2")
+    full = founder("n3", full=["no space", "free space"])
+    assert only(look(*others, full), "full").sentence == "n3 in group 7 rejects appends: no space"
+    damaged = founder("n3", scrub={"damaged": ["/g/7/1.segment"]}, damaged_snapshots=["/s/1"], stuck_files={"/a": "b"})
+    sentences = {each.code: each.sentence for each in look(*others, damaged)}
+    assert sentences["damaged_snapshot"].startswith("a snapshot of n3 in group 7 is damaged")
+    assert sentences["damaged_file"].startswith("n3 in group 7 found damage")
+    assert sentences["stuck_files"].startswith("n3 in group 7 cannot delete")
+
+
 def test_damaged_snapshot_is_reported() -> None:
     assert only(look(node("n2", damaged_snapshots=["/s/1"])), "damaged_snapshot").sentence.endswith(": /s/1")
 

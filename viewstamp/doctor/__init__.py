@@ -2,5 +2,5 @@
 
 The pieces: ``status.py`` combines the nodes' statuses; ``report.py`` has the values; ``findings.py`` turns them into
 sentences with remedies; ``clocks.py`` does so for clocks and log time, ``security.py`` for certificates,
-``archive.py`` for the store of archived records.
+``archive.py`` for the store of archived records, ``groups.py`` for the groups beside group 0.
 """

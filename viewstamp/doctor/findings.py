@@ -6,14 +6,15 @@ cluster. Every code has a row in ``docs/operating.md`` and a test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.standing import majority, wins
 from viewstamp.doctor.archive import archive_trouble
 from viewstamp.doctor.clocks import clock_trouble, log_time_trouble
-from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, leader_of, node_name
+from viewstamp.doctor.groups import group_trouble
+from viewstamp.doctor.report import CODES, Finding, ProcessReport, Report, and_list, leader_of, node_name
 from viewstamp.doctor.security import security_trouble
 from viewstamp.doctor.status import FULL, divergences, is_rejected, member_id
 from viewstamp.ids import NodeId, name_of
@@ -71,10 +72,10 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         able = [name for name in voters if name not in unable]
         needed = majority(len(voters))
         if len(able) < needed:
-            only = f"only {_and(able)} can vote" if able else "none can vote"
-            reasons = _and(f"{name} {_why_no_vote(report, name)}" for name in unable)
+            only = f"only {and_list(able)} can vote" if able else "none can vote"
+            reasons = and_list(f"{name} {_why_no_vote(report, name)}" for name in unable)
             return (
-                f"{needed} of the {kind} {_and(voters)} are needed, and {only}: {reasons}",
+                f"{needed} of the {kind} {and_list(voters)} are needed, and {only}: {reasons}",
                 _to_have_votes(report, unable, needed - len(able)),
             )
         links = {
@@ -82,7 +83,7 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         }
         if all(len(others) < needed for others in links.values()):
             lines = [
-                f"{name} is connected to {_and(other for other in others if other != name) or 'none'}"
+                f"{name} is connected to {and_list(other for other in others if other != name) or 'none'}"
                 for name, others in links.items()
             ]
             return (
@@ -93,7 +94,7 @@ def _why_no_leader(report: Report) -> tuple[str, str]:
         full = [name for name in able if (report.node(name) or {}).get("full")]
         if len(able) - len(full) < needed:
             return (
-                f"{_and(full)} {_have(full)} no disk space for the records that a leader writes",
+                f"{and_list(full)} {_have(full)} no disk space for the records that a leader writes",
                 "free space on the disks of their data directories; the nodes continue by themselves",
             )
     return (
@@ -117,7 +118,7 @@ def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
     nodes = {name: report.node(name) or {"reachable": False} for name in unable}
     if any(node.get("lost_power") for node in nodes.values()):
         unreachable = [name for name, node in nodes.items() if not node["reachable"]]
-        start = f"bring back {_and(unreachable)}: {_start(report)}" if unreachable else "wait"
+        start = f"bring back {and_list(unreachable)}: {_start(report)}" if unreachable else "wait"
         return (
             f"{start}; if there is no leader within [wal] interval_wait_all_seconds, the others continue, and"
             " acknowledged records may be lost"
@@ -132,11 +133,14 @@ def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
         and (node.get("repair") or node["lifecycle"] == "bootstrapping")
     ]
     if len(recovering) >= missing:
-        return f"wait: {_and(recovering)} will vote again when {'it is' if len(recovering) == 1 else 'they are'} ready"
+        return (
+            f"wait: {and_list(recovering)} will vote again when {'it is' if len(recovering) == 1 else 'they are'} ready"
+        )
     if len(recovering) + len(unreachable) >= missing:
-        return f"bring back {missing - len(recovering)} of {_and(unreachable)}: {_start(report)}"
+        return f"bring back {missing - len(recovering)} of {and_list(unreachable)}: {_start(report)}"
     if unreachable and len(recovering) + len(unreachable) + len(stuck) >= missing:
-        return f"bring back {_and(unreachable)}, which may hold the records that {_and(stuck)} lost: {_start(report)}"
+        lost = and_list(stuck)
+        return f"bring back {and_list(unreachable)}, which may hold the records that {lost} lost: {_start(report)}"
     return _LOST_ON_ALL
 
 
@@ -155,9 +159,10 @@ def _change_stuck(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="change_stuck",
                 node="",
-                sentence=f"a change of members cannot complete: it needs a majority of the {kind} {_and(voters)}, and "
-                f"{_and(f'{name} {_why_no_vote(report, name)}' for name in missing)}",
-                remedy=f"bring back one of {_and(missing)}: {_start(report)}; the change then continues by itself",
+                sentence="a change of members cannot complete: it needs a majority of the "
+                f"{kind} {and_list(voters)}, and "
+                f"{and_list(f'{name} {_why_no_vote(report, name)}' for name in missing)}",
+                remedy=f"bring back one of {and_list(missing)}: {_start(report)}; the change then continues by itself",
             )
 
 
@@ -273,7 +278,7 @@ def _refused(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="refused",
                 node=node_name(node),
-                sentence=f"{node_name(node)} is refused by {_and(peers)}: {reason}",
+                sentence=f"{node_name(node)} is refused by {and_list(peers)}: {reason}",
                 remedy="a member with a new disk returns as a learner under a new name, by itself or by "
                 f"{report.command(f'members replace {node_name(node)}')}; if its directory was moved, put it back",
             )
@@ -327,7 +332,7 @@ def _for_a_repair(report: Report, node: Mapping[str, Any]) -> str:
     if not _is_stuck(node):
         return "wait; it continues by itself"
     if unreachable:
-        return f"bring back {_and(unreachable)}, which may hold the records: {_start(report)}"
+        return f"bring back {and_list(unreachable)}, which may hold the records: {_start(report)}"
     return _LOST_ON_ALL
 
 
@@ -352,8 +357,8 @@ def _disconnected(report: Report) -> Iterator[Finding]:
         # A pair is reported once: for the node that has lost more connections.
         reported = [other for other in both if (-len(lost[name]), name) < (-len(lost[other]), other)]
         sides = (
-            (reported, f"{name} and {_and(reported)} run, but cannot reach each other"),
-            (one_way, f"messages from {name} do not reach {_and(one_way)}; those in the other direction arrive"),
+            (reported, f"{name} and {and_list(reported)} run, but cannot reach each other"),
+            (one_way, f"messages from {name} do not reach {and_list(one_way)}; those in the other direction arrive"),
         )
         for others_cut, sentence in sides:
             if others_cut:
@@ -361,7 +366,8 @@ def _disconnected(report: Report) -> Iterator[Finding]:
                     code="unheard",
                     node=name,
                     sentence=sentence,
-                    remedy=_heal(report, "partition") or f"repair the network between {name} and {_and(others_cut)}",
+                    remedy=_heal(report, "partition")
+                    or f"repair the network between {name} and {and_list(others_cut)}",
                 )
 
 
@@ -425,7 +431,7 @@ def _no_member(report: Report) -> Iterator[Finding]:
             yield Finding(
                 code="no_member",
                 node=name,
-                sentence=f"{name} runs and is no member of the group; the members are {_and(sorted(names))}",
+                sentence=f"{name} runs and is no member of the group; the members are {and_list(sorted(names))}",
                 remedy=f"{report.command(f'members remove {name}')} stops it"
                 if report.is_local
                 else f"stop it, or add it: {report.command(f'members add {name} ADDRESS')}",
@@ -436,20 +442,21 @@ def _no_member(report: Report) -> Iterator[Finding]:
 
 
 def _room(report: Report) -> Iterator[Finding]:
-    for node in report.up:
-        name, used, total = node_name(node), node.get("log_bytes") or 0, node.get("log_bytes_max") or 0
-        left, segment = node.get("log_bytes_left"), node.get("segment_bytes") or 0
-        if node.get("full"):
-            reason, remedy = node["full"]
+    for node, status, place in report.parts:
+        name, used, total = node_name(node), status.get("log_bytes") or 0, status.get("log_bytes_max") or 0
+        left, segment = status.get("log_bytes_left"), status.get("segment_bytes") or 0
+        if status.get("full"):
+            reason, remedy = status["full"]
             remedy = _heal(report, "fill-disk", node) or remedy
-            if node is report.leader and any(not other.get("full") for other in report.up):
+            if status is report.leader and any(not other.get("full") for other in report.up):
                 remedy = f"run {report.command('leader transfer')}, so that a member with space leads; {remedy}"
-            yield Finding(code="full", node=name, sentence=f"{name} rejects appends: {reason}", remedy=remedy)
+            yield Finding(code="full", node=name, sentence=f"{place} rejects appends: {reason}", remedy=remedy)
         elif total and used > FULL * total:
             yield Finding(
                 code="nearly_full",
                 node=name,
-                sentence=f"the log of {name} is {used / total:.0%} full: {rounded_size(used)} of {rounded_size(total)}",
+                sentence=f"the log of {place} is {used / total:.0%} full:"
+                f" {rounded_size(used)} of {rounded_size(total)}",
                 remedy=f"{report.command('snapshot create')} frees the space of commands, `viewstamp topic trim` that "
                 "of records; or raise [wal] bytes_max",
             )
@@ -496,31 +503,31 @@ def _log_stream(report: Report) -> Iterator[Finding]:
 
 
 def _self_reported(report: Report) -> Iterator[Finding]:
-    for node in report.up:
-        for path in node.get("damaged_snapshots") or ():
+    for node, status, place in report.parts:
+        for path in status.get("damaged_snapshots") or ():
             yield Finding(
                 code="damaged_snapshot",
                 node=node_name(node),
-                sentence=f"a snapshot of {node_name(node)} is damaged, and an older one was used instead: {path}",
+                sentence=f"a snapshot of {place} is damaged, and an older one was used instead: {path}",
                 remedy=f"check that disk; {report.command('snapshot create')} takes a new snapshot",
             )
-        stuck = node.get("stuck_files") or {}
+        stuck = status.get("stuck_files") or {}
         if stuck:
             path, reason = next(iter(stuck.items()))
             others = f", and {len(stuck) - 1} more" if len(stuck) > 1 else ""
             yield Finding(
                 code="stuck_files",
                 node=node_name(node),
-                sentence=f"{node_name(node)} cannot delete files that it does not need: {reason}{others}",
+                sentence=f"{place} cannot delete files that it does not need: {reason}{others}",
                 remedy=f"find the process that uses {path}, or delete it by hand; the node tries again by itself",
             )
-        scrubbed = (node.get("scrub") or {}).get("damaged") or ()
+        scrubbed = (status.get("scrub") or {}).get("damaged") or ()
         damaged = [path for path in scrubbed if not path.endswith(".snapshot")]  # Damaged snapshots were replaced.
         if damaged:
             yield Finding(
                 code="damaged_file",
                 node=node_name(node),
-                sentence=f"{node_name(node)} found damage in its own files at its last check: {_and(damaged)}",
+                sentence=f"{place} found damage in its own files at its last check: {and_list(damaged)}",
                 remedy="check that disk; a node repairs its log from other members. The only voter of a cluster "
                 "cannot: recover its records with `viewstamp replay` before the disk fails",
             )
@@ -528,7 +535,7 @@ def _self_reported(report: Report) -> Iterator[Finding]:
         node_name(node): [_describe(fault) for fault in node["chaos"]] for node in report.up if node.get("chaos")
     }
     if suffering:
-        listed = "; ".join(f"{name}: {_and(faults)}" for name, faults in suffering.items())
+        listed = "; ".join(f"{name}: {and_list(faults)}" for name, faults in suffering.items())
         yield Finding(
             code="chaos",
             node=next(iter(suffering)) if len(suffering) == 1 else "",
@@ -558,8 +565,8 @@ def _releases(report: Report) -> Iterator[Finding]:
         if node.get("release"):
             releases.setdefault(str(node["release"]), []).append(node_name(node))
     if len(releases) > 1:
-        listed = _and(
-            f"{_and(names)} {'run' if len(names) > 1 else 'runs'} {release}" for release, names in releases.items()
+        listed = and_list(
+            f"{and_list(names)} {'run' if len(names) > 1 else 'runs'} {release}" for release, names in releases.items()
         )
         yield Finding(
             code="releases",
@@ -587,6 +594,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
     _self_reported,
     _clock,
     _releases,
+    group_trouble,
     archive_trouble,
     security_trouble,
 )
@@ -597,7 +605,7 @@ _LOOKS: Final[tuple[Callable[[Report], Iterator[Finding]], ...]] = (
 
 def _describe(fault: Mapping[str, Any]) -> str:
     """Return an injected fault in words."""
-    peers = f" from {_and(fault['peers'])}" if fault["peers"] else ""
+    peers = f" from {and_list(fault['peers'])}" if fault["peers"] else ""
     return f"{fault['fault']}{peers}" + (f" by {fault['ms']} ms" if fault["ms"] else "")
 
 
@@ -659,7 +667,7 @@ def _cost(report: Report, name: str) -> str:
 def _start(report: Report) -> str:
     if moved := _moved(report):
         return (
-            f"put the old addresses of {_and(moved)} back into their settings, then run "
+            f"put the old addresses of {and_list(moved)} back into their settings, then run "
             f"{report.command('cluster start')}"
         )
     if report.is_local:
@@ -675,8 +683,3 @@ def _heal(report: Report, fault: str, node: Mapping[str, Any] | None = None) -> 
 
 def _have(names: Sequence[str]) -> str:
     return "has" if len(names) == 1 else "have"
-
-
-def _and(names: Iterable[str]) -> str:
-    *others, last = list(names) or [""]
-    return f"{', '.join(others)} and {last}" if others else last

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from viewstamp.doctor.status import member_id
 from viewstamp.ids import name_of
 
-__all__ = ["CODES", "ERROR", "WARNING", "Finding", "ProcessReport", "Report", "leader_of", "node_name"]
+__all__ = ["CODES", "ERROR", "WARNING", "Finding", "ProcessReport", "Report", "and_list", "leader_of", "node_name"]
 
 ERROR: Final = "error"
 """The cluster does not serve, can bear fewer failures than before, or needs a person."""
@@ -20,6 +20,7 @@ CODES: Final = (
     "no_answer",
     "no_leader",
     "change_stuck",
+    "group_no_leader",
     "moved",
     "down",
     "paused",
@@ -28,6 +29,7 @@ CODES: Final = (
     "rejected",
     "no_token",
     "refused",
+    "group_failed",
     "repairing",
     "silent",
     "starting",
@@ -36,6 +38,8 @@ CODES: Final = (
     "behind",
     "applying",
     "no_member",
+    "group_waiting",
+    "kept_directory",
     "full",
     "nearly_full",
     "slow_disk",
@@ -69,6 +73,8 @@ _WARNINGS: Final = frozenset(
         "behind",
         "applying",
         "no_member",
+        "group_waiting",
+        "kept_directory",
         "nearly_full",
         "slow_disk",
         "slow_loop",
@@ -152,6 +158,14 @@ class Report:
         return [node for node in self.nodes if node["reachable"]]
 
     @property
+    def parts(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], str]]:
+        """Each node that answers, with its status in group 0 and in each other group, and its name there."""
+        for node in self.up:
+            yield node, node, node_name(node)
+            for hosted in node.get("hosted") or ():
+                yield node, hosted, f"{node_name(node)} in group {hosted['group']}"
+
+    @property
     def leader(self) -> Mapping[str, Any] | None:
         """The node that leads in the highest term that any node reports; None = there is none."""
         return leader_of(self.up)
@@ -183,6 +197,12 @@ def leader_of(nodes: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 def node_name(node: Mapping[str, Any]) -> str:
     """Return a node's id, or its address if it has not answered with its id."""
     return str(node["id"] or node["address"])
+
+
+def and_list(names: Iterable[str]) -> str:
+    """Return names as a part of a sentence: ``n1, n2 and n3``."""
+    *others, last = list(names) or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _is(node: Mapping[str, Any], name: str) -> bool:
