@@ -235,7 +235,7 @@ class Cluster:
         self.limits = {"record_bytes_max": 1024 * 1024, "batch_bytes_max": 8 * 1024 * 1024}
         self.durability: str | None = None
         self.told_members: dict[str, str] | None = None
-        """The members that every WELCOME names; None = it names none."""
+        """The members that every WELCOME and STATUS names; None = a WELCOME names none."""
         self.forgets_results = False
         """Answer CALL and OUTCOME as if the results were no longer kept."""
         self.unknown: set[str] = set()
@@ -468,7 +468,7 @@ class Peer:
         elif frame.kind == FrameKind.LIST_TOPICS:
             self.ok(request, {"topics": cluster.log.machine.query(TopicsQuery()), "age": self.age(body)})
         elif frame.kind == FrameKind.STATUS:
-            members = {node.name: node.address for node in cluster.nodes}
+            members = cluster.told_members or {node.name: node.address for node in cluster.nodes}
             status: dict[str, object] = {"id": self.node.name, "address": self.node.address, "members": members}
             status["membership"] = cluster.membership.shown()
             if cluster.leader is not None:

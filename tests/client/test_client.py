@@ -1045,6 +1045,14 @@ async def test_status_asks_every_member_and_marks_those_that_are_away(cluster: C
     assert [(node["id"], node["reachable"]) for node in nodes] == [("n1", True), ("n2", True), ("n3", False)]
 
 
+async def test_the_status_of_a_member_with_a_new_disk_that_is_away_has_the_name_of_its_node(cluster: Cluster) -> None:
+    members = {node.name: node.address for node in cluster.nodes}
+    cluster.told_members = {"n1": members["n1"], "n2": members["n2"], "n3~58b44a47": members["n3"]}
+    await cluster.nodes[2].kill()
+    away = (await cluster.client(0).status())[-1]
+    assert (away["id"], away["member_id"], away["reachable"]) == ("n3", "n3~58b44a47", False)
+
+
 async def test_the_status_without_any_node_names_every_address(cluster: Cluster) -> None:
     for node in cluster.nodes:
         await node.kill()

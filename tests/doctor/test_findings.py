@@ -224,6 +224,11 @@ def test_node_that_is_down_is_reported_with_its_last_error_and_the_effect() -> N
     assert finding.remedy == "put it back"
     stopped = only(look(away("n2"), processes={"n2": ProcessReport()}), "down")
     assert stopped.remedy == "run `viewstamp cluster restart n2`"
+    renewed = away("n2", member_id="n2~1f")
+    members = {"generation": 2, "voters": {"n1": "a:1", "n2~1f": "a:2", "n3": "a:3"}, "learners": {}}
+    others = [node(name, membership=members) for name in ("n1", "n3")]
+    finding = only(look(renewed, *others, processes={"n2": ProcessReport()}), "down")
+    assert finding.sentence == "n2 is not running; the cluster works, and stops when one more fails"
     elsewhere = only(look(away("n2", error="no route")), "down")
     assert elsewhere.sentence.startswith("n2 does not answer at 127.0.0.1:2: no route")
     assert "viewstamp node run --config" in elsewhere.remedy

@@ -324,7 +324,7 @@ class ConnectionPool:
         nodes: dict[str, dict[str, Any]] = {}
         for address, answer in asked.items():
             if not answer["reachable"] and address in names:
-                answer = {"id": names[address], **answer}
+                answer = {"id": name_of(names[address]), "member_id": names[address], **answer}
             name = str(answer.get("id", address))
             if name not in nodes or answer["reachable"]:
                 nodes[name] = answer
