@@ -425,9 +425,27 @@ def test_a_directory_of_a_cancelled_group_is_removed_at_the_next_start_unless_it
     assert down.disk.volume.exists(f"{down.data_dir}/groups/999"), "no cancelled group has this id"
     status = next(each for each in calm.ask(lambda client: client.status()) if each["address"] == down.address)
     assert status["reachable"], status
-    (kept,) = status["kept_directories"]
-    assert kept["group"] == groups[0]
-    assert "has a control file with term 1, which" in kept["reason"]
+    kept = {each["group"]: each["reason"] for each in status["kept_directories"]}
+    assert kept.keys() == {999, groups[0]}
+    assert "has a control file with term 1, which" in kept[groups[0]]
+    assert kept[GroupId(999)].startswith("no group of this id is placed, by the log of group 0 up to index ")
+
+
+def test_a_directory_of_a_group_of_other_nodes_is_reported_and_not_opened(calm: PlacedWorld) -> None:
+    fill(calm)
+    group = calm.place("s1", "n1", "n2")
+    down = calm.members[2]
+    calm.take_down(down, power=True)
+    down.disk.volume.make_directory(f"{down.data_dir}/groups")
+    down.disk.volume.make_directory(f"{down.data_dir}/groups/{group}")
+    calm.bring_up(down)
+
+    def status() -> dict[str, Any]:
+        return next(each for each in calm.ask(lambda client: client.status()) if each["address"] == down.address)
+
+    assert calm.loop.run_until(lambda: down.node is not None and down.node.hosting.unused, seconds=60.0)
+    assert status()["kept_directories"] == [{"group": group, "reason": "the group is placed on n1, n2"}]
+    assert "hosted" not in status()
 
 
 @pytest.mark.parametrize(

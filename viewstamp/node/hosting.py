@@ -15,6 +15,7 @@ joins the group |
 | an established group | of another incarnation, and has voted | refuses it, because people must decide |
 | an established group | has a new id already | opens it under that id |
 | the group as cancelled | any | removes it if it holds nothing (``cancelled.py``) |
+| no group of this id, or one of other nodes | any | leaves it as it is, and reports it |
 
 The control file is written last when a directory is created, so a directory without one holds nothing. A directory with
 one never gets another incarnation here. So a founder's name belongs to one disk for ever (``EstablishedIsNeverNew``).
@@ -33,7 +34,7 @@ from viewstamp.host.interfaces import Host
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GroupId
 from viewstamp.node.cancelled import remove_cancelled
-from viewstamp.node.data_dir import DataDir
+from viewstamp.node.data_dir import DataDir, directories_of_groups
 from viewstamp.node.group import Group
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.peers.identity import reborn
@@ -99,11 +100,40 @@ class Hosting:
         """The disks of the directories that this process has completed for groups that were not established."""
         self.kept: dict[GroupId, str] = {}
         """The directories of cancelled groups that were not removed, each with the reason."""
+        self._found: list[GroupId] = []
+        """The groups of which this node had a directory when it started."""
         self._swept: set[GroupId] = set()
         """The cancelled groups that this process has no directory of any more, or has in ``kept``."""
         self._sweep: asyncio.Task[None] | None = None
         """Removes directories of cancelled groups; None = there is nothing to remove."""
         self._is_stopping = False
+
+    def look(self) -> None:
+        """Note which directories of groups there are. Call it before the groups are opened. Blocks."""
+        options = self._group.options
+        self._found = [
+            GroupId(int(name))
+            for name in directories_of_groups(self._host.disk, options.data_dir)
+            if name.isascii() and name.isdecimal()
+        ]
+
+    @property
+    def unused(self) -> dict[GroupId, str]:
+        """Return the groups whose directories this node has and does not use, each with the reason."""
+        if self._group.parts is None:
+            return {}
+        placed = {each.id: each for each in self._group.machine.query(GroupsQuery())}
+        cancelled = {*self._group.machine.query(CancelledGroupsQuery()), *self._swept}
+        found = {group: self._why_unused(placed.get(group)) for group in self._found if group not in cancelled}
+        return {group: reason for group, reason in found.items() if reason} | self.kept
+
+    def _why_unused(self, placed: PlacedGroup | None) -> str:
+        if placed is None:
+            end = self._group.applied_index
+            return f"no group of this id is placed, by the log of group 0 up to index {end}"
+        if self._group.options.node not in placed.members:
+            return f"the group is placed on {', '.join(placed.members)}"
+        return ""
 
     def on_placement(self) -> None:
         """Look at the placement, because it may have changed. Never awaits."""

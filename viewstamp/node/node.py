@@ -172,6 +172,7 @@ class Node:
         try:
             self.host.disk.make_directory(options.data_dir)
             self.lock = self.host.disk.lock(options.data_dir)
+            self.hosting.look()
             self.server = Server(
                 self,
                 cluster=options.cluster,
@@ -486,8 +487,8 @@ class Node:
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         if len(self.groups) > 1:
             status["hosted"] = [{"group": group.id, **group.status} for group in self.groups.values() if group.id]
-        if kept := self.hosting.kept:
-            status["kept_directories"] = [{"group": group, "reason": reason} for group, reason in kept.items()]
+        if unused := self.hosting.unused:
+            status["kept_directories"] = [{"group": group, "reason": reason} for group, reason in unused.items()]
         if placed := self.hosting.placed:
             failures = self.hosting.failures
             status["placed"] = [{**each.describe(), "failure": failures.get(each.id, "")} for each in placed]
