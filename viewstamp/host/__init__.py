@@ -31,6 +31,7 @@ them from one seed.
                    completed even if cancelled
 ``garbage``        removals that may fail, and are retried       the same, on either disk
 ``descriptors``    the limit of file descriptors of a process    real only
+``freed_memory``   freed memory that a process keeps             real only
 ``private``        directories and files that only their owner   real only
                    may read
 ``conformance``    the required behaviours of both               run by tests against the real and the simulated

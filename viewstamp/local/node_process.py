@@ -50,11 +50,13 @@ def run_process(config: str | os.PathLike[str], overrides: Mapping[str, str]) ->
     from viewstamp.embed.actor_classes import import_actors
     from viewstamp.embed.run_node import run_node, run_on_fast_loop
     from viewstamp.host.descriptors import raise_descriptor_limit
+    from viewstamp.host.freed_memory import keep_freed_memory
     from viewstamp.host.logger import SafeLogger
     from viewstamp.host.private import readable_by_others
 
     _open_standard_streams()
     raise_descriptor_limit()
+    keep_freed_memory()
     loaded = load_settings(config, overrides=overrides)
     # Like `python -m`: modules of actors are looked up in the current directory first.
     sys.path.insert(0, os.getcwd())
