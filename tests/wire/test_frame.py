@@ -328,6 +328,18 @@ def test_a_large_frame_is_not_held_twice() -> None:
     assert peak < 3 << 20  # The frame's own memory is not Python's, so only the rest is counted.
 
 
+@pytest.mark.parametrize("size", [(1 << 20) - 100, 1 << 20, (2 << 20) - 100, 2 << 20, (3 << 20) - 100, (4 << 20) + 1])
+def test_a_large_frame_of_any_size_has_its_bytes_and_no_others(size: int) -> None:
+    payload = (bytes(range(251)) * (size // 251 + 1))[:size]
+    stream = join(encode_frame(FrameKind.APPEND, {}, [payload])) + join(encode_frame(FrameKind.STATUS, {"id": 2}))
+    decoder = FrameDecoder()
+    found = [each for at in range(0, len(stream), 200_000) for each in decoder.feed(stream[at : at + 200_000])]
+    assert [frame.kind for frame in found] == [FrameKind.APPEND, FrameKind.STATUS]
+    assert found[0].payload == payload
+    assert found[0].payload.readonly
+    assert decoder.held == 0
+
+
 def test_a_small_rest_of_a_chunk_does_not_keep_the_chunk() -> None:
     decoder = FrameDecoder()
     tracemalloc.start()
