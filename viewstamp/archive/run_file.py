@@ -71,6 +71,8 @@ __all__ = [
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bytes of records that a writer holds in memory; they become one row group."""
 GROUP_RECORDS: Final = 256 * 1024
+_PIECE_BYTES: Final = 1024 * 1024
+"""Bytes of a row group that are decoded at once. A column that is decoded as a whole is moved while it grows."""
 _FORMAT: Final = 1
 _FORMAT_WITH_ROWS: Final = 2
 _KEY: Final = b"viewstamp.run"
@@ -270,8 +272,11 @@ class RunWriter:
         first, count = self.end - self._held_records, self._held_records
         self._held_records = self._held_bytes = 0
         table = join_parts(self._arrow, first, count, parts)
-        checksum = _add_streams(table, self._streams)
-        self._groups.append(RunGroup(first, count, checksum))
+        checksums = [0] * _STREAMS
+        for at, part in _parts(table):
+            checksums[at] = crc32c(part, checksums[at])
+            self._streams[at].update(part)
+        self._groups.append(RunGroup(first, count, _checksum(checksums)))
         self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
         self._times += [min(part.time for part in parts), max(part.time for part in parts)]
         if self._row_schema is not None:
@@ -353,7 +358,8 @@ class RunReader:
         streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
         for number, group in enumerate(self.footer.groups):
             table = self._group(number, group)
-            _add_streams(table, streams)
+            for at, part in _parts(table):
+                streams[at].update(part)
             typed = None if self.footer.rows is None else self.footer.rows.groups[number]
             if self.footer.rows is not None and typed is not None:
                 if [column_checksum(table[name]) for name in BASE_COLUMNS] != typed.base:
@@ -398,10 +404,19 @@ class RunReader:
 
     def _group(self, number: int, group: RunGroup) -> Any:
         with reading_parquet(self._arrow, self._name):
-            table = self._file.read_row_group(number, columns=[*BASE_COLUMNS], use_threads=False)
-            table.validate(full=True)
-            checksum = _add_streams(table, None)
-        if table.num_rows != group.count or checksum != group.checksum:
+            size = self._file.metadata.row_group(number).total_byte_size
+            rows = max(1, group.count * _PIECE_BYTES // max(1, size))
+            pieces = []
+            checksums = [0] * _STREAMS
+            for batch in self._file.iter_batches(rows, row_groups=[number], columns=[*BASE_COLUMNS], use_threads=False):
+                # Now, because its bytes are in the cache of the processor still.
+                batch.validate(full=True)
+                piece = self._arrow.Table.from_batches([batch], _schema(self._arrow))
+                for at, part in _parts(piece):
+                    checksums[at] = crc32c(part, checksums[at])
+                pieces.append(piece)
+            table = self._arrow.concat_tables(pieces)
+        if table.num_rows != group.count or _checksum(checksums) != group.checksum:
             raise damaged_run(self._name, f"its records from position {group.first} on have another checksum")
         return table
 
@@ -450,13 +465,8 @@ def _schema(arrow: Any, rows: RowSchema | None = None) -> Any:
     return arrow.schema([*numbers, time, *((name, arrow.binary()) for name in _BINARIES), *typed])
 
 
-def _add_streams(table: Any, digests: list[Any] | None) -> int:
-    """Add a table to the digests of the streams, and return the checksum of the table."""
-    checksums = [0] * _STREAMS
-    for at, part in _parts(table):
-        checksums[at] = crc32c(part, checksums[at])
-        if digests is not None:
-            digests[at].update(part)
+def _checksum(checksums: list[int]) -> int:
+    """Return the checksum of a row group from those of its streams."""
     return int(crc32c(struct.pack(f"<{_STREAMS}I", *checksums)))
 
 

@@ -173,7 +173,12 @@ def column_bytes(column: Any) -> Iterator[tuple[int, memoryview]]:
             width = chunk.type.bit_width // 8
             yield 0, _bytes_of(chunk.buffers()[1], chunk.offset * width, len(chunk) * width)
             continue
-        lengths = arrow.compute.fill_null(arrow.compute.binary_length(chunk), -1)
+        if chunk.null_count == len(chunk):
+            yield 0, memoryview(b"\xff" * (4 * len(chunk)))
+            continue
+        lengths = arrow.compute.binary_length(chunk)
+        if chunk.null_count:
+            lengths = arrow.compute.fill_null(lengths, -1)
         yield 0, _bytes_of(lengths.buffers()[1], lengths.offset * 4, len(lengths) * 4)
         # A null may have bytes in a body that a client has built; they are no part of the record.
         values = chunk.drop_null() if chunk.null_count else chunk

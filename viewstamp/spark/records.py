@@ -41,8 +41,8 @@ __all__ = ["arrow_schema", "join", "spark_schema", "table_options", "to_record_b
 
 _TABLE = "viewstamp"
 """The key of the options in the metadata of a column of a table."""
-_RUN_BATCH_BYTES = 1024 * 1024
-"""Bytes of one batch for Spark. A row group of a run has 16 MiB, which would be three times in memory."""
+_RUN_BATCH_BYTES = 2 * 1024 * 1024
+"""Most bytes of one batch for Spark. A row group of a run has 16 MiB, which would be three times in memory."""
 _HEADERS = pa.map_(pa.string(), pa.binary())
 _TYPES = {
     "topic": (StringType(), pa.string()),
