@@ -1045,6 +1045,19 @@ async def test_status_asks_every_member_and_marks_those_that_are_away(cluster: C
     assert [(node["id"], node["reachable"]) for node in nodes] == [("n1", True), ("n2", True), ("n3", False)]
 
 
+async def test_the_error_of_a_request_that_was_refused_until_the_leader_fell_silent_has_the_refusal(
+    cluster: Cluster,
+) -> None:
+    cluster.refuse_changes = UnavailableError("the store is read-only")
+    client = cluster.client()
+    changing = asyncio.create_task(client.remove_member("n2", timeout=5))
+    await asyncio.sleep(1)
+    for node in cluster.nodes:
+        node.is_silent = True
+    with pytest.raises(ViewstampError, match="did not answer in time; before that a leader refused: the store is read"):
+        await changing
+
+
 async def test_the_status_of_a_member_with_a_new_disk_that_is_away_has_the_name_of_its_node(cluster: Cluster) -> None:
     members = {node.name: node.address for node in cluster.nodes}
     cluster.told_members = {"n1": members["n1"], "n2": members["n2"], "n3~58b44a47": members["n3"]}

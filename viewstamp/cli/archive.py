@@ -176,7 +176,7 @@ def check(
     if damaged:
         again = "or build the view by key again: viewstamp topic configure TOPIC --no-keyed, then --keyed"
         is_view = any(damage for _, damage in checked_keys)
-        other = again if is_view else "the log has the records"
+        other = again if is_view else "the logs have the records only until the archive delay of the run is over"
         raise CorruptionError(
             f"{len(damaged)} of {len(files)} runs are damaged: {damaged[0]}",
             remedy=f"keep the files, and put intact copies in their place; {other}",

@@ -177,6 +177,7 @@ class Router:
         time, leader = self._runtime.time, self.leader
         half = (deadline - time()) / 2
         reason: ViewstampError | None = None
+        refusal: ViewstampError | None = None
         is_doubtful = False
         while True:
             seconds = deadline - time()
@@ -194,7 +195,9 @@ class Router:
             try:
                 frame = await connection.answer_to(question)
             except TimeoutError:
-                reason = UnavailableError(f"{connection.address} did not answer in time")
+                # The last refusal of a leader explains more than the silence of the attempt behind it.
+                before = f"; before that a leader refused: {refusal}" if refusal is not None else ""
+                reason = UnavailableError(f"{connection.address} did not answer in time{before}")
                 is_doubtful = is_doubtful or question.was_sent
                 self.pool.suspect(connection)
             except ViewstampError as error:
@@ -205,6 +208,8 @@ class Router:
                     raise closed_error() from error
                 if react is Reaction.LATER or reason is None or reaction(reason) is Reaction.ELSEWHERE:
                     reason = error  # It explains more than NotLeaderError of another node does.
+                if react is Reaction.LATER and connection.is_open:
+                    refusal = error
                 # A refusal is certain. If the connection was lost, a request that was sent may have been carried out.
                 is_lost = question.was_sent and not connection.is_open
                 is_doubtful = is_doubtful or is_lost or react is Reaction.UNKNOWN

@@ -241,8 +241,8 @@ class KeyCatalogue:
         topic = named.get(name)
         if topic is None:
             raise UnknownTopicError(
-                f"no topic of one log is named {name!r}; nothing was changed",
-                remedy=f"create it: viewstamp topic create {name} --keyed",
+                f"no topic without streams is named {name!r}; nothing was changed",
+                remedy=f"create it: viewstamp topic create {name} --keyed; a topic with streams cannot be keyed",
             )
         if not apply or is_on == (topic.id in self.topics):
             return topic
