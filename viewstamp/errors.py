@@ -15,7 +15,7 @@ gives the values, and ``remedy`` the next step in this particular case. ``docs/e
         UnknownTopicError       no such topic
         TopicExistsError        the topic exists with other settings
         TrimmedError            the requested positions or changes were deleted and cannot be read any more
-        StreamSealedError       the append names a stream that has ended; nothing was written
+        StreamSealedError       the request names a stream that has ended or was removed; nothing was written or read
         PositionMismatchError   the topic's next position is not the expected one; nothing was written
         UnknownActorError       no actor has this name, or it has no such command or query
         RecordTooLargeError     one record, or one atomic batch, is over the limit
@@ -309,7 +309,7 @@ class TrimmedError(RequestError):
 
 
 class StreamSealedError(RequestError):
-    """The append names a stream that has ended: its topic appends to its other streams.
+    """The append names a stream that has ended: its topic appends to its other streams. Or the stream was removed.
 
     Happened: no, and it never will.
     Do: leave out the stream and the expected position, so that the topic chooses a stream; or name another stream.

@@ -69,6 +69,38 @@ def check_tokens(run: Callable[..., Any], directory: Path, lines: Path) -> None:
         assert time.monotonic() < deadline, "a revoked token appends"
 
 
+def check_a_removal(run: Callable[..., Any], keyed_file: Path) -> None:
+    """Remove stream 2 of bills, which is sealed and keeps records."""
+    topic = run("topic", "describe", "bills")
+    assert "is open; it was not removed" in run("stream", "remove", "bills", "3", code=5)["message"]
+    assert "has no stream 9" in run("stream", "remove", "bills", "9", code=5)["message"]
+    kept = run("stream", "remove", "bills", "2", code=5)
+    last = topic["streams"][1]["last_position"]
+    assert f"stream 2 of topic 'bills' keeps {last} records, up to position" in kept["message"]
+    position = int(kept["remedy"].partition("--before ")[2].partition(";")[0])
+    run("topic", "trim", "bills", "--before", str(position))
+    while (stream := run("topic", "describe", "bills")["streams"][1])["first_position"] <= last:
+        time.sleep(0.05)
+    removed = run("stream", "remove", "bills", "2")
+    assert removed == {"stream": 2, "phase": "removed", "gone_at": position}
+    assert run("stream", "remove", "bills", "2") == removed
+    described = run("topic", "describe", "bills")
+    assert described["streams"][1] == {
+        "stream": 2,
+        "group": stream["group"],
+        "phase": "removed",
+        "into": 1,
+        "last_position": last,
+        "gone_at": position,
+        "waiting": 0,
+    }
+    assert "stream 2 of topic 'bills' was removed" in run("read", "bills", "--stream", "2", code=5)["message"]
+    assert "was removed" in run("append", "bills", str(keyed_file), "--stream", "2", code=5)["message"]
+    assert run("append", "bills", str(keyed_file), "--keyed")["streams"] == [3]
+    assert run("read", "bills")[0]["position"] == run("topic", "describe", "bills")["first_position"] == position
+    assert run("stream", "add", "bills")["stream"] == 4, "the number is not used again"
+
+
 def check_a_loss(run: Callable[..., Any], directory: Path, keyed_file: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Kill the only node of a group, and give its stream up."""
     nodes = {each["id"]: each for each in run("status")["nodes"]}
@@ -100,6 +132,9 @@ def check_a_loss(run: Callable[..., Any], directory: Path, keyed_file: Path, cap
     while run("topic", "describe", "parcels")["streams"][1]["first_position"] == 1:
         time.sleep(0.05)
     assert [each["position"] for each in run("read", "parcels")] == list(range(65, 129))
+    assert run("stream", "remove", "parcels", "1") == {"stream": 1, "phase": "removed", "gone_at": 65}
+    assert [each["position"] for each in run("read", "parcels")] == list(range(65, 129))
+    assert [each["phase"] for each in run("topic", "describe", "parcels")["streams"]] == ["removed", "open"]
 
 
 def test_a_topic_with_streams_is_created_described_listed_and_read(
@@ -215,12 +250,17 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert run("append", "bills", str(keyed_file), "--keyed")["streams"] == [3]
     assert "in group" in run("stream", "move", "bills", "3", "--group", "s1", code=5)["message"]
     assert "names 2 groups" in run("stream", "add", "bills", "--group", f"{first},{second}", code=2)["message"]
+    check_a_removal(run, keyed_file)
     no_archive = run("archive", "run", "bills", code=5)
     assert "need a topic without streams" in no_archive["remedy"]
     capfd.readouterr()
     for arguments, lines in (
-        (["stream", "seal", "bills", "2"], [f"stream 2 of bills is sealed behind position {last};"]),
-        (["topic", "describe", "bills"], ["stream 2 is sealed: its keys go to stream 1"]),
+        (["stream", "seal", "bills", "1"], ["stream 1 of bills is sealed behind position"]),
+        (["stream", "remove", "bills", "2"], ["stream 2 of bills is removed; group"]),
+        (
+            ["topic", "describe", "bills"],
+            ["stream 1 is sealed: its keys go to stream 3", "stream 2 is removed: its keys go to stream 1"],
+        ),
         (["topic", "describe", "named"], ["no record of named has a position"]),
         (["group", "list"], ["group  state        founders  name"]),
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),

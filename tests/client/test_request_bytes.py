@@ -115,6 +115,7 @@ async def use_everything(cluster: Cluster) -> None:
         with suppress(TimeoutError):  # These nodes do not support it.
             await asyncio.wait_for(anext(reading), 0.1)
     await client.lose_stream("parts", 2, into=1)
+    await client.remove_stream("parts", 2)
     for call in (
         client.archive_topic("orders", 5),
         client.archive_topic("orders"),

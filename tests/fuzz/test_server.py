@@ -94,6 +94,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"name": "orders", "schema": "id: int64"},
     FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},
     FrameKind.ADD_STREAM: {"name": "orders", "stream": 3, "group": 7},
+    FrameKind.GONE_STREAM: {"name": "orders", "stream": 1, "behind": 1},
     FrameKind.SEAL_STREAM: {"name": "orders", "stream": 1, "into": 0},
     FrameKind.LOSE_STREAM: {"name": "orders", "stream": 1, "into": 0},
     FrameKind.DESCRIBE_SPREAD: {"name": "orders", "stale": True},

@@ -59,6 +59,7 @@ COMMANDS = {
     "stream balance": "",
     "stream add": "t --timeout 1s",
     "stream move": "t 1 --group 7 --timeout 1s",
+    "stream remove": "t 1 --timeout 1s",
     "stream seal": "t 1 --timeout 1s",
     "group place": "s --no-wait --timeout 1s",
     "group cancel": "1",
@@ -122,6 +123,7 @@ CHANGES = (
     "stream add",
     "stream balance",
     "stream move",
+    "stream remove",
     "stream seal",
 )
 """Those that change a cluster, and so are tried on each kind of copy."""

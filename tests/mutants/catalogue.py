@@ -22,6 +22,7 @@ from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.order_mutants import ORDER_MUTANTS
 from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
+from tests.mutants.removal_mutants import REMOVAL_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.reshard_mutants import RESHARD_MUTANTS
 from tests.mutants.resource_mutants import RESOURCE_MUTANTS
@@ -100,6 +101,7 @@ _ALL = {
     **ORDERED_APPEND_MUTANTS,
     **ORDER_MUTANTS,
     **SEAL_MUTANTS,
+    **REMOVAL_MUTANTS,
     **LOST_MUTANTS,
     **SPREAD_SINK_MUTANTS,
     **READER_MUTANTS,

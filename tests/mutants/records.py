@@ -1465,6 +1465,64 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "remove-a-closing-stream",
+        Case("tests/streams/test_removed_streams.py::test_a_stream_that_may_have_records_is_not_removed"),
+    ),
+    Record(
+        "remove-a-lost-stream-early",
+        Case("tests/streams/test_removed_streams.py::test_a_lost_stream_is_removed_when_its_topic_is_trimmed_above_it"),
+    ),
+    Record(
+        "keep-the-order-of-a-removed-stream",
+        Case(
+            "tests/streams/test_removed_streams.py::test_a_removed_stream_keeps_its_number_its_successor_and_its_end_and_loses_its_runs"
+        ),
+    ),
+    Record(
+        "count-removed-streams",
+        Case(
+            "tests/streams/test_removed_streams.py::test_the_limit_of_streams_counts_no_removed_ones_and_their_numbers_are_not_used_again"
+        ),
+    ),
+    Record(
+        "remove-a-stream-unprobed",
+        Case("tests/node/test_stream_topics.py::test_a_member_of_an_older_release_is_named_before_anything_is_written"),
+    ),
+    Record(
+        "removed-streams-in-an-old-snapshot",
+        Case(
+            "tests/streams/test_removed_streams.py::test_a_snapshot_of_group_0_has_removed_streams_in_a_version_of_its_own"
+        ),
+    ),
+    Record(
+        "drop-what-is-kept",
+        Case("tests/streams/test_removed_streams.py::test_a_stream_with_records_that_have_a_position_is_not_dropped"),
+    ),
+    Record(
+        "create-a-dropped-stream-again",
+        Case("tests/streams/test_removed_streams.py::test_nothing_brings_a_dropped_stream_back"),
+    ),
+    Record(
+        "use-the-id-of-a-dropped-stream",
+        Case("tests/streams/test_removed_streams.py::test_nothing_brings_a_dropped_stream_back"),
+    ),
+    Record(
+        "keep-a-lost-stream-that-is-found",
+        Case(
+            "tests/sim/test_removed_streams.py::test_a_lost_stream_is_removed_and_its_group_deletes_it_when_it_is_found_again"
+        ),
+    ),
+    Record(
+        "back-up-a-drop-alone",
+        Case("tests/streams/test_removed_streams.py::test_a_joint_cut_has_no_drop_without_the_removal"),
+    ),
+    Record(
+        "ask-for-a-removed-stream",
+        Case(
+            "tests/sim/test_removed_streams.py::test_a_lost_stream_is_removed_and_its_group_deletes_it_when_it_is_found_again"
+        ),
+    ),
+    Record(
         "lose-a-position-early",
         Case("tests/streams/test_sealing.py::test_a_lost_stream_ends_where_its_order_ends_when_the_record_is_applied"),
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import asyncio
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +13,22 @@ from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import wait_for
 from tests.node.test_hosting import Placing
+from viewstamp.client import SpreadTopicInfo
+from viewstamp.client.aio import Client
 from viewstamp.errors import (
     NoQuorumError,
     OutcomeUnknownError,
     RequestError,
+    StreamSealedError,
     TopicExistsError,
+    TrimmedError,
     UnavailableError,
     UnknownTopicError,
 )
-from viewstamp.ids import GroupId, NodeId
+from viewstamp.ids import GROUP_0, GroupId, NodeId
 from viewstamp.node import server
 from viewstamp.node.changes import check_hosts_none, parse_change
+from viewstamp.node.node import Node
 from viewstamp.node.placement_queries import PlacedGroup, SpreadTopicQuery
 from viewstamp.node.state_machine import TopicsQuery
 from viewstamp.wire.answers import error_from
@@ -50,6 +56,15 @@ class Spreading(Placing):
             lambda: all(self.streams(group, node) == list(names) for node in nodes if NodeId(node) in self.nodes),
             lambda: f"{[self.streams(group, node) for node in nodes]}\n{self.journal.tail()}",
         )
+
+    async def has_sealed(self, topic: str, stream: int) -> None:
+        """Wait until a stream is sealed in the state of group 0 of each node."""
+
+        def is_sealed(node: Node) -> bool:
+            closed = node.groups[GROUP_0].machine.query(SpreadTopicQuery(topic)).closed_stream(stream)
+            return closed is not None and closed.end > 0
+
+        await wait_for(lambda: all(map(is_sealed, self.nodes.values())), self.journal.tail)
 
 
 async def test_the_leaders_of_the_groups_create_the_streams_of_a_topic(tmp_path: Path) -> None:
@@ -219,6 +234,7 @@ async def test_a_client_creates_no_topic_in_another_group_than_0(tmp_path: Path)
                 (FrameKind.CONFIGURE_SCHEMA, {"name": "orders.1", "schema": "id: int64"}),
                 (FrameKind.CONFIGURE_SPREAD_SCHEMA, {"name": "orders", "schema": "id: int64"}),
                 (FrameKind.ADD_STREAM, {"name": "orders", "stream": 2, "group": 0}),
+                (FrameKind.GONE_STREAM, {"name": "orders", "stream": 2, "behind": 1}),
                 (FrameKind.SPREAD_ACTOR, {"name": "account", "groups": []}),
                 (FrameKind.LIST_SPREAD_ACTORS, {"stale": False}),
             ):
@@ -248,6 +264,51 @@ async def test_a_leader_that_starts_later_creates_the_streams(tmp_path: Path) ->
         await group.have_streams(placed, "orders.1", "bills.1", "bills.2", nodes=("n3",))
 
 
+async def test_the_leader_of_the_group_drops_a_removed_stream_once_its_records_are_trimmed(tmp_path: Path) -> None:
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        placed = await group.established("s1")
+        client = group.client()
+        await client.create_spread_topic("orders", 2)
+        receipts = [await client.append("orders", b"x", stream=stream, ordered=True) for stream in (1, 2, 1, 2)]
+        assert [each.global_position for each in receipts] == [1, 2, 3, 4]
+        with pytest.raises(RequestError, match="stream 1 of topic 'orders' is open; it was not removed"):
+            await client.remove_stream("orders", 1)
+        await client.seal_stream("orders", 1)
+        await group.has_sealed("orders", 1)
+        with pytest.raises(RequestError, match="keeps 2 records, up to position 3 of the topic") as caught:
+            await client.remove_stream("orders", 1)
+        assert "viewstamp topic trim orders --before 4" in caught.value.remedy
+        await client.trim_spread_topic("orders", 4)
+        topic = await eventually_removed(client, "orders", 1)
+        assert (topic.removed_streams, topic.kept_streams, topic.gone_at(1)) == ({1}, [2], 4)
+        assert topic.phase_of(1) == "removed"
+        await group.have_streams(placed, "orders.2")
+        again = await client.remove_stream("orders", 1)
+        assert again == await group.client(seed=2).remove_stream("orders", 1), "a second call finds it"
+        for call_ in (
+            client.describe_stream("orders", 1),
+            client.find_global_position("orders", receipts[0]),
+            anext(client.read("orders", stream=1)),
+            client.append("orders", b"late", stream=1),
+        ):
+            with pytest.raises(StreamSealedError, match=r"orders.* was removed"):
+                await call_
+        assert [each.position async for each in client.read("orders")] == [4]
+        with pytest.raises(TrimmedError) as trimmed:
+            assert [each async for each in client.read("orders", 1)]
+        assert trimmed.value.first == 4
+
+
+async def eventually_removed(client: Client, topic: str, stream: int) -> SpreadTopicInfo:
+    """Remove a stream whose topic was trimmed just now: its group follows within a second or two."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(RequestError):
+                return await client.remove_stream(topic, stream)
+            await asyncio.sleep(0.1)
+
+
 async def test_a_member_of_an_older_release_is_named_before_anything_is_written(tmp_path: Path) -> None:
     with patched(server, Kind=[Kind.FORGET_RUN]):  # The highest kind in its WELCOME.
         async with Spreading(tmp_path) as group:
@@ -274,6 +335,16 @@ async def test_a_member_of_an_older_release_is_named_before_anything_is_written(
             ):
                 await client.add_stream("orders")
             assert (await client.describe_spread_topic("orders")).streams == 2
+            with patched(server, Kind=[Kind.DROP_STREAM]):
+                await client.add_stream("orders")
+                await client.seal_stream("orders", 1)
+                await group.has_sealed("orders", 1)
+            with (
+                patched(server, Kind=[Kind.GONE_STREAM]),
+                pytest.raises(RequestError, match=r"n[123]: runs a release that cannot read records of kind 72"),
+            ):
+                await client.remove_stream("orders", 1)
+            assert (await client.describe_spread_topic("orders")).removed_streams == set()
 
 
 async def test_a_node_that_hosts_a_group_stays_a_member_of_group_0(tmp_path: Path) -> None:

@@ -333,3 +333,25 @@ def test_one_topic_alone() -> None:
     assert bills.summary().records == 3
     with pytest.raises(RequestError, match="no topic 'loans'; it has: orders, bills"):
         opened(disk).only(["loans"])
+
+
+def test_the_records_of_a_removed_stream_are_not_shown_whatever_snapshot_there_is() -> None:
+    log = Log()
+    log.membership()
+    log.topic("orders.1")
+    log.topic("orders.2")
+    for number in range(3):
+        log.records(b"one", topic=1)
+        log.records(b"two %d" % number, topic=2)
+    log.command(Kind.SEAL_STREAM, stream="orders.1")
+    log.command(Kind.TRIM_TOPIC, name="orders.1", position=4)
+    log.command(Kind.DROP_STREAM, stream="orders.1", end=4, gone=9)
+    log.records(b"two 3", topic=2)
+    expected = [("orders.2", number + 1, b"two %d" % number) for number in range(4)]
+    assert replayed(cluster(log)) == expected
+    for taken in range(1, len(log.batches) + 1):
+        disk = SimulatedDisk()
+        for name in NAMES:
+            write_member(disk, name, log, first=1)
+            write_snapshot(disk, name, prefix(log, taken))
+        assert replayed(disk) == expected, f"a snapshot of {taken} batches"

@@ -19,6 +19,7 @@ from viewstamp.wire.spread_requests import (
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     LoseStream,
+    RemoveStream,
     SealStream,
     TrimSpreadTopic,
 )
@@ -26,11 +27,12 @@ from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
     *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic),
-    *(AddStream, SealStream, LoseStream),
+    *(AddStream, SealStream, LoseStream, RemoveStream),
     *(ConfigureArchive, ConfigureSchema, ConfigureSpreadSchema, NoteTransfer, SpreadActorOverGroups),
 )
 """Records with other fields than their request, or with known fields only: ``test_placement.py``, ``test_spread.py``,
-``test_sealing.py``, ``test_spread_actors.py``, ``test_topic_schema.py`` and ``test_archive_settings.py`` have them."""
+``test_sealing.py``, ``test_removed_streams.py``, ``test_spread_actors.py``, ``test_topic_schema.py`` and
+``test_archive_settings.py`` have them."""
 RECORDS = [row for row in REQUESTS.values() if row.record is not None and row not in OTHERS]
 FIELDS = [pytest.param(row, field, id=f"{row.__name__}-{field.name}") for row in RECORDS for field in row.fields]
 

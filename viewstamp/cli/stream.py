@@ -156,6 +156,27 @@ def seal(
     _print_ended(name, stream, found.ask(end), output)
 
 
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    stream: Annotated[int, typer.Argument(metavar="STREAM", help="The number of the stream.", min=1)],
+    directory: DirOption = None,
+    cluster: ClusterOption = None,
+    timeout: TimeoutOption = 30.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a sealed stream of which no record is kept, permanently. Safe to repeat.
+
+    It must be ended first, and its records deleted: see `stream seal` and `topic trim`. Its number is never used again.
+    """
+    topic = find_cluster(directory, cluster).ask(lambda client: client.remove_stream(name, stream, timeout=timeout))
+    if output is Output.JSON:
+        print_json({"stream": stream, "phase": topic.phase_of(stream), "gone_at": topic.gone_at(stream)})
+    else:
+        group = topic.group_of(stream)
+        print(f"stream {stream} of {name} is removed; group {group} deletes what it has of it")
+
+
 async def _wait_sealed(client: Client, topic: SpreadTopicInfo, stream: int, deadline: float) -> EndedStream:
     """Wait until a stream that ends is sealed, or the deadline has passed; return its end."""
     while stream not in topic.sealed_streams and time.monotonic() < deadline:

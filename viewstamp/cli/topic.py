@@ -39,6 +39,7 @@ from viewstamp.terminal.output import Output, fitted, print_json, print_table, s
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
     from viewstamp.client.results import SpreadTopicInfo, TopicInfo
+    from viewstamp.ids import GroupId
     from viewstamp.local.target import ClusterTarget
 
 __all__ = ["app", "describe_any"]
@@ -160,7 +161,8 @@ def create(
         if output is Output.JSON:
             print_json(_described_spread(topic))
         else:
-            print(f"topic {topic.name} is ready, with {topic.streams} streams in the groups {listed_ids(topic.groups)}")
+            number = len(topic.kept_streams)
+            print(f"topic {topic.name} is ready, with {number} streams in the groups {listed_ids(_groups_of(topic))}")
         return
     if groups:
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
@@ -313,7 +315,7 @@ def list_topics(
     if spread:
         if infos:
             print()
-        rows = [(each.name, each.streams, listed_ids(each.groups), _kept(each)) for each in spread]
+        rows = [(each.name, len(each.kept_streams), listed_ids(_groups_of(each)), _kept(each)) for each in spread]
         print_table(["topic", "streams", "groups", "keeps"], rows)
 
 
@@ -370,9 +372,9 @@ def _print_described(
             place = {"stream": number, "group": info.group_of(number), "phase": info.phase_of(number)}
             place |= {"into": heirs[number]} if number in heirs else {}
             if stream is None:
-                positions.append(
-                    {**place, "last_position": info.closed_at(number) - 1, "lost_at": info.lost_at(number)}
-                )
+                lost = {"lost_at": lost_at} if (lost_at := info.lost_at(number)) else {}
+                gone = {"gone_at": gone_at} if (gone_at := info.gone_at(number)) else {}
+                positions.append({**place, "last_position": info.closed_at(number) - 1, **lost, **gone})
             else:
                 positions.append({**place, **_described(stream), "follows": _follows(stream, info)})
         print_json(
@@ -388,7 +390,7 @@ def _print_described(
         for number, i in enumerate(streams, 1):
             where = str(number), str(info.group_of(number))
             if i is None:
-                rows.append((*where, "", info.closed_at(number) - 1, "", "", "lost"))
+                rows.append((*where, "", info.closed_at(number) - 1, "", "", info.phase_of(number)))
                 continue
             waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
             rows.append((*where, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
@@ -404,7 +406,7 @@ def _print_described(
             say("the order stands still: group 0 has no leader with a majority. See why: viewstamp doctor")
         for ended in info.closed:
             print(f"stream {ended.stream} is {ended.phase}: its keys go to stream {ended.into}")
-            if ended.lost_at > info.first_position:
+            if ended.lost_at > info.first_position and not ended.gone_at:
                 print(f"readers below position {ended.lost_at} of {info.name} may wait for it: topic trim passes it")
         for number, each in enumerate(streams, 1):
             if each is not None and not _follows(each, info):
@@ -433,7 +435,7 @@ async def _create_spread(
     if schema is not None:
         await client.set_schema(name, schema, timeout=timeout)
         topic = await client.describe_spread_topic(name, timeout=timeout)
-    for stream in range(1, topic.streams + 1):
+    for stream in topic.kept_streams:
         try:
             await client.describe_stream(name, stream, timeout=max(LOOK_SECONDS, deadline - time.monotonic()))
         except UnavailableError as error:
@@ -465,7 +467,7 @@ async def _configure(
             topic = await client.configure_spread_topic(name, **settings)
         except UnknownTopicError:
             raise error from None
-    for stream in sorted(set(range(1, topic.streams + 1)) - topic.lost_streams):
+    for stream in sorted(set(topic.kept_streams) - topic.lost_streams):
         while True:
             left = max(LOOK_SECONDS, deadline - time.monotonic())
             info = await client.describe_stream(name, stream, timeout=left)
@@ -491,7 +493,7 @@ async def describe_any(
 ) -> tuple[TopicInfo | SpreadTopicInfo, list[TopicInfo | None]]:
     """Return a topic; or a spread topic with its streams, as any node has it if no majority answers in half the time.
 
-    Of a lost stream nobody is asked: it is None.
+    Of a lost or a removed stream nobody is asked: it is None.
 
     Raises UnknownTopicError, UnavailableError.
     """
@@ -503,9 +505,9 @@ async def describe_any(
             topic = await client.describe_spread_topic(name, stale=is_stale, timeout=timeout / 2)
         except RequestError:
             raise error from None
-    lost = topic.lost_streams
+    unasked = topic.lost_streams | topic.removed_streams
     return topic, [
-        None if number in lost else await client.describe_stream(name, number, timeout=timeout)
+        None if number in unasked else await client.describe_stream(name, number, timeout=timeout)
         for number in range(1, topic.streams + 1)
     ]
 
@@ -521,6 +523,11 @@ def _archiving(
         "delete_after_seconds": delete_after,
     }
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _groups_of(topic: SpreadTopicInfo) -> list[GroupId]:
+    """Return the groups of the streams that were not removed."""
+    return [topic.group_of(stream) for stream in topic.kept_streams]
 
 
 def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:

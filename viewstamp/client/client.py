@@ -32,6 +32,7 @@ from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.stream_moves import StreamMoves
 from viewstamp.client.stream_relocation import RelocationCalls
+from viewstamp.client.stream_removal import RemovalCalls
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls, TopicStreamReader
 from viewstamp.client.token_calls import TokenCalls
@@ -144,6 +145,7 @@ class BaseClient:
         self._spread_topics = SpreadTopicCalls(self._router, self._admin)
         self._lost_streams = LostStreamCalls(runtime, self._router, self._admin, self._groups, self._streams)
         self._relocation = RelocationCalls(self._router, self._spread_topics, self._streams)
+        self._removal = RemovalCalls(self._router, self._admin, self._spread_topics, self._streams, self._positions)
         self._spread_actors = SpreadActorCalls(self._router, self._admin)
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._router, self._admin, self._topics, self._spread_topics, self._appends)
@@ -278,6 +280,7 @@ class BaseClient:
     add_stream = _By("_spread_topics", SpreadTopicCalls.add_stream)
     seal_stream = _By("_spread_topics", SpreadTopicCalls.seal_stream)
     move_stream = _By("_relocation", RelocationCalls.move_stream)
+    remove_stream = _By("_removal", RemovalCalls.remove_stream)
     lose_stream = _By("_lost_streams", LostStreamCalls.lose_stream)
     describe_loss = _By("_lost_streams", LostStreamCalls.describe_loss)
     describe_spread_topic = _By("_spread_topics", SpreadTopicCalls.describe_spread_topic)

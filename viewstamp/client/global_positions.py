@@ -106,6 +106,7 @@ class GlobalPositions:
           UnavailableError: the record has no global position yet, or no node has answered; ask again.
           UnknownTopicError: no spread topic has this name.
           RequestError: the topic has no such stream.
+          StreamSealedError: the stream was removed.
         """
         if not receipt.stream:
             return receipt._replace(global_position=receipt.position)
@@ -113,6 +114,7 @@ class GlobalPositions:
         router.start()
         deadline = router.deadline(timeout)
         found = await self._streams.find(check_topic(topic), router.left(deadline), stream=receipt.stream)
+        found.check_kept(receipt.stream)
         stream = Stream(GroupId(found.group_of(receipt.stream)), found.topic_of(receipt.stream))
         seconds = router.left(deadline)
         try:

@@ -6,7 +6,8 @@ the stream has no other records. The positions of a topic have no gaps, so the n
 | the lanes | the next position *p* |
 | --- | --- |
 | a piece begins at *p* | is taken with this piece; no other lane needs to be known |
-| a lane is of a lost stream whose records are all below *p*, or were trimmed | counts as covered: nobody asks it |
+| a lane is of a lost stream whose records are all below *p*, or were trimmed; or of a removed one | counts as \
+covered: nobody asks it |
 | no piece has *p*, and a lane is covered to *p* or less | is not known yet: the reader waits |
 | no piece has *p*, all lanes are covered beyond it, and a stream was trimmed above it | was trimmed |
 | the same, and no stream was trimmed above it | contradicts the order: an error, and nothing is skipped |

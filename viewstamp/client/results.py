@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from viewstamp.client.ended_stream import EndedStream, StreamEnds, ended_streams
-from viewstamp.errors import CommandError, RequestError, StaleSessionError
+from viewstamp.errors import CommandError, RequestError, StaleSessionError, StreamSealedError
 from viewstamp.ids import GroupId, Index, Position, Term, Viewstamp
 from viewstamp.wire.batch import Record
 from viewstamp.wire.commands import decode_result
@@ -317,7 +317,8 @@ class SpreadTopicInfo(StreamEnds):
       retain_seconds: records older than this are trimmed; 0 = never.
       configured: the index of the record that has changed its retention last; 0 = none has.
       first_position: the global position of the first record that was not trimmed by :meth:`trim_spread_topic`.
-      closed: the streams that were ended by :meth:`seal_stream` or :meth:`lose_stream`, in the order in which it began.
+      closed: the streams that were ended by :meth:`seal_stream` or :meth:`lose_stream`, in the order in which it began;
+        also those that :meth:`remove_stream` has removed.
       age_seconds: the answer contains everything that was committed this many seconds ago; 0 = linearizable.
       next_position: the position in the topic of the next record that gets one; 0 = not in the answer.
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
@@ -342,8 +343,14 @@ class SpreadTopicInfo(StreamEnds):
 
     @property
     def streams(self) -> int:
-        """The number of its streams."""
+        """The number of its streams, with the removed ones: the highest number of a stream."""
         return len(self.groups)
+
+    @property
+    def kept_streams(self) -> list[int]:
+        """The numbers of the streams that were not removed."""
+        removed = self.removed_streams
+        return [stream for stream in range(1, len(self.groups) + 1) if stream not in removed]
 
     @property
     def open_streams(self) -> list[int]:
@@ -358,6 +365,16 @@ class SpreadTopicInfo(StreamEnds):
                 f"topic {self.name!r} has no stream {stream!r}", remedy=f"take a stream from 1 to {len(self.groups)}"
             )
         return self.groups[stream - 1]
+
+    def check_kept(self, stream: int) -> None:
+        """Check that a stream was not removed. Raises StreamSealedError, and as :meth:`group_of`."""
+        self.group_of(stream)
+        if gone_at := self.gone_at(stream):
+            raise StreamSealedError(
+                f"stream {stream} of topic {self.name!r} was removed, after all its records, which were below position"
+                f" {gone_at} of the topic, had been trimmed",
+                remedy="read the topic without a stream, or another stream: `viewstamp topic describe`",
+            )
 
     def topic_of(self, stream: int) -> str:
         """Return the name of a stream as a topic of its group. Raises as :meth:`group_of`."""

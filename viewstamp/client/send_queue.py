@@ -10,7 +10,7 @@ from viewstamp.client.batches import OpenBatch
 from viewstamp.client.router import Router
 from viewstamp.client.routing import Reaction, copies, reaction
 from viewstamp.client.runtime import Future, Runtime, TimerHandle
-from viewstamp.errors import PeerError, UnavailableError, UnknownTopicError, ViewstampError
+from viewstamp.errors import PeerError, StreamSealedError, UnavailableError, UnknownTopicError, ViewstampError
 from viewstamp.ids import TopicId
 from viewstamp.wire.commands import Interface
 from viewstamp.wire.requests import DescribeActor, DescribeTopic
@@ -62,7 +62,14 @@ class SendQueue:
       * for each name at most one task asks the nodes
     """
 
-    def __init__(self, runtime: Runtime, router: Router, silence: float, fits: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        router: Router,
+        silence: float,
+        fits: Callable[[int], bool],
+        on_sealed: Callable[[Future[Any]], None],
+    ) -> None:
         """Create an empty queue.
 
         Args:
@@ -70,6 +77,7 @@ class SendQueue:
           router: sends the questions about names.
           silence: seconds after which a question is sent again.
           fits: returns whether the given number of bytes may be held in addition.
+          on_sealed: called with the future of each ticket that is refused because its stream has ended.
         """
         self.tickets: deque[Ticket] = deque()
         """The waiting ones, in order. Others may read it."""
@@ -84,6 +92,7 @@ class SendQueue:
         self._router = router
         self._silence = silence
         self._fits = fits
+        self._on_sealed = on_sealed
         self._asking: set[str] = set()
         self._is_serving = False
 
@@ -114,7 +123,10 @@ class SendQueue:
         self.tickets = deque(ticket for ticket in self.tickets if name not in (None, ticket.name))
         for ticket in going:
             if not ticket.waiter.done():
-                ticket.waiter.set_exception(error())
+                failure = error()
+                if isinstance(failure, StreamSealedError):
+                    self._on_sealed(ticket.waiter)
+                ticket.waiter.set_exception(failure)
         self.serve()
 
     async def ask_interface(self, actor: str, seconds: float) -> Interface:

@@ -8,6 +8,7 @@ position |
 stream. Then the reader raises UnavailableError with the stream, after its timeout |
 | such a stream is lost (``lose_stream``) | it is passed once all its records are trimmed, or are below the reader. A \
 reader that waits for one looks at the state of group 0 again |
+| a stream is removed | it is passed. Its positions were trimmed, so a reader that is below them gets TrimmedError |
 | a stream is added | no known stream has its first position, so the reader reads the topic again, and goes on |
 | a group, or group 0, has no majority | no new record gets a position, and the reader waits. What has a position can \
 be read from any node that has it |
@@ -158,7 +159,7 @@ class SpreadReader:
         first = 1
         for stream in range(1, found.streams + 1):
             if found.can_pass(stream, first):
-                first = found.first_position
+                first = max(first, found.kept_from(stream))
                 continue
             request = ReadOrdered(name=self._topic, stream=stream, position=1, needed=0, bytes_max=1, wait=0.0)
             asking[stream] = self._runtime.spawn(self._ask(stream, request))
@@ -174,17 +175,17 @@ class SpreadReader:
         return first
 
     def _pass_lost(self, merge: Merge[StreamPart]) -> bool:
-        """Pass the lost streams that have nothing more for this reader; return whether there was one."""
+        """Pass the lost and removed streams that have nothing more for this reader; return whether there was one."""
         found = self._found
         assert found is not None, "it has begun"
         merge.add(found.streams)
         passed = [
             stream
-            for stream in found.lost_streams
+            for stream in found.lost_streams | found.removed_streams
             if not merge.lanes[stream].is_passed and found.can_pass(stream, merge.position)
         ]
         for stream in passed:
-            merge.pass_by(stream, GlobalPosition(found.first_position))
+            merge.pass_by(stream, GlobalPosition(found.kept_from(stream)))
         return bool(passed)
 
     async def _look_for_lost(self, merge: Merge[StreamPart]) -> bool:

@@ -21,7 +21,8 @@ the one place to the other.
 
 | between plan and read | effect |
 | --- | --- |
-| records of the stream are trimmed | TrimmedError, with the first position from which on the stream is kept |
+| records of the stream are trimmed, and the stream may be removed | TrimmedError, with the first position from which \
+on the stream is kept |
 | a node dies, lags, or the leader changes | another node is asked, at the same position |
 | a node sends a record of another place in the stream, or too few | PeerError; nothing is skipped |
 | the caller is cancelled, or dies | nothing was changed; the range is read again |
@@ -209,7 +210,7 @@ class StreamRanges:
 
         async def describe(stream: int) -> tuple[int, int]:
             if found.can_pass(stream, 1):
-                return 0, found.first_position
+                return 0, found.kept_from(stream)
             body = await self._ask(found, stream, DescribeTopic(name=found.topic_of(stream), stale=True), seconds)
             info = topic_info(body["topic"], body["age"])
             if info.first_position == 1:
@@ -288,6 +289,8 @@ class StreamRanges:
           PeerError: a node has sent other records than those of the plan.
         """
         found = await self._calls.find(topic, self._options.timeout, stream=part.stream)
+        if gone_at := found.gone_at(part.stream):
+            raise _trimmed(topic, part, part.start, gone_at)
         position, expected, kept_from = part.start, part.first, part.start
         ahead = self._spawn(self._fetch(found, part.stream, position))
         try:
@@ -356,8 +359,8 @@ class StreamRanges:
 
     async def _find(self, found: SpreadTopicInfo, stream: int, position: int) -> Place:
         at = position
-        if found.can_pass(stream, position) and position < found.first_position:
-            return Place(None, found.first_position)
+        if found.can_pass(stream, position) and position < (kept_from := found.kept_from(stream)):
+            return Place(None, kept_from)
         if found.can_pass(stream, position):
             return Place(found.ordered_ends[stream - 1])
         while at < found.next_position:

@@ -43,11 +43,13 @@ class StreamCalls:
         Raises:
           UnknownTopicError: no spread topic has this name.
           RequestError: it has no stream of this number; streams have numbers from 1 on.
+          StreamSealedError: the stream was removed.
           UnavailableError: no node of the group answered in time, or its leader has not created the stream yet.
         """
         router = self._groups.group_0.router
         deadline = router.deadline(timeout)
         found = await self.find(topic, router.left(deadline), stream=as_whole(stream, "a stream"))
+        found.check_kept(stream)
         name = found.topic_of(stream)
         with self._groups.call(found.group_of(stream)) as parts:
             request = DescribeTopic(name=name, stale=False)
@@ -129,6 +131,7 @@ class TopicStreamReader(TopicReader):
         """Find the group of the stream, and begin as :meth:`TopicReader.begin`. Idempotent."""
         if self._found is None:
             found = await self._calls.find(self._topic, self._options.timeout, stream=self._stream)
+            found.check_kept(self._stream)
             self._topic = found.topic_of(self._stream)
             self._found = found
         await super().begin()

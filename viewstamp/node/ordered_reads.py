@@ -9,6 +9,8 @@ the records, when any record is.
 | the state of group 0, or of the stream's group, lags here | less is sent, and ``known_to`` says so; a record that is \
 needed and does not come in time is refused, so that the client asks another node |
 | the state of group 0 lacks the topic, or that of the group the stream | UnknownTopicError; the client asks again |
+| the stream is removed in the state of group 0 | all its records were trimmed; the answer says so without the group |
+| the group has dropped the stream, and the state of group 0 here has it still | as a state that lags |
 | records are trimmed while they are read | the cover is computed again, from the states after the trim |
 | the process dies, the connection ends, the answer is lost, the client is gone | nothing was changed; the client asks \
 again, here or elsewhere |
@@ -20,8 +22,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from viewstamp.errors import RequestError, TrimmedError, UnavailableError
-from viewstamp.ids import GlobalPosition, Position, Stream
+from viewstamp.errors import RequestError, StreamSealedError, TrimmedError, UnavailableError
+from viewstamp.ids import GlobalPosition, Position, Stream, TopicId
 from viewstamp.node.order_queries import Cover, CoverQuery, OrderTailQuery
 from viewstamp.node.placement_queries import SpreadTopicQuery
 from viewstamp.node.reading import Reading
@@ -81,7 +83,7 @@ def _lacks_records(cover: Cover) -> bool:
 
 
 def _cover(caller: Caller, asked: ReadOrdered, home: Reading, own: Reading) -> Cover | None:
-    """Return what can be sent by the present states; None = the state of the stream's group lags.
+    """Return what can be sent by the present states; None = the state of group 0, or of the stream's group, lags.
 
     Raises:
       UnknownTopicError: this node does not know the topic, or the stream, yet.
@@ -98,7 +100,14 @@ def _cover(caller: Caller, asked: ReadOrdered, home: Reading, own: Reading) -> C
     position = GlobalPosition(asked.position)
     # One state after the other, without an await between them: both are those of one moment.
     tail = home.query_now(OrderTailQuery(stream, asked.name, position, _RUNS_MAX))
-    return own.query_now(CoverQuery(stream.name, position, tail, _RUNS_MAX))
+    closed = topic.closed_stream(asked.stream)
+    if closed is not None and closed.gone:
+        known_to, kept_from = max(tail.next_position, position), max(closed.gone_at, position)
+        return Cover(TopicId(0), closed.end, closed.end, (), known_to, kept_from)
+    try:
+        return own.query_now(CoverQuery(stream.name, position, tail, _RUNS_MAX))
+    except StreamSealedError:
+        return None
 
 
 async def _read(own: Reading, cover: Cover, asked: ReadOrdered, batch_bytes_max: int) -> tuple[list[Buffer], Position]:

@@ -91,12 +91,16 @@ class ClosedStream:
       end: the local position after its last record, since it is sealed; 0 = it is closing.
       lost_at: the next global position of the topic when the stream was given up as lost: all its records have lower
         ones; 0 = it is not lost.
+      gone_at: a global position above those of all its records, since the stream is removed; 0 = it is not.
+      gone: the index of the record that removed it; 0 = none has.
     """
 
     stream: int
     into: int
     end: Position = _NONE
     lost_at: GlobalPosition = _NOT_LOST
+    gone_at: GlobalPosition = _NOT_LOST
+    gone: Index = Index(0)
 
 
 @value_class(kw_only=False)
@@ -149,6 +153,7 @@ class SpreadTopic:
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
         lost = [[each.stream, each.lost_at] for each in self.closed if each.lost_at]
+        gone = [[each.stream, each.gone_at] for each in self.closed if each.gone]
         return {
             "id": self.id,
             "name": self.name,
@@ -161,6 +166,7 @@ class SpreadTopic:
             "first_position": self.first_position,
             **({"closed": [[each.stream, each.into, each.end] for each in self.closed]} if self.closed else {}),
             **({"lost": lost} if lost else {}),
+            **({"gone": gone} if gone else {}),
             **({"schema": self.schema} if self.schema else {}),
         }
 
@@ -181,21 +187,32 @@ class SpreadTopic:
             stream = sealed[stream]
         return stream
 
+    @property
+    def kept_streams(self) -> int:
+        """The number of its streams that are not removed."""
+        return len(self.groups) - len(self.gone_streams)
+
+    @property
+    def gone_streams(self) -> list[ClosedStream]:
+        """Its streams that are removed."""
+        return [each for each in self.closed if each.gone]
+
     def closed_stream(self, stream: int) -> ClosedStream | None:
         """Return the end of a stream; None = it is open."""
         return next((each for each in self.closed if each.stream == stream), None)
 
-    def is_closed(self, name: str) -> bool:
-        """Return whether the stream of this name is closing or sealed."""
-        return any(stream_name(self.name, each.stream) == name for each in self.closed)
+    def number_of(self, name: str) -> int:
+        """Return the number of its stream of this name."""
+        return int(name.removeprefix(f"{self.name}."))
 
     def open_streams(self) -> list[int]:
         """Return the streams that are not ended, those with the fewest slots first."""
-        slots = dict.fromkeys((n for n in range(1, len(self.groups) + 1) if self.closed_stream(n) is None), 0)
+        heirs = {each.stream: each.into for each in self.closed}
+        slots = dict.fromkeys((n for n in range(1, len(self.groups) + 1) if n not in heirs), 0)
         ends = [*(first for first, _ in self._ranges[1:]), self.slots]
         for (first, stream), end in zip(self._ranges, ends, strict=True):
-            while (closed := self.closed_stream(stream)) is not None:
-                stream = closed.into
+            while stream in heirs:
+                stream = heirs[stream]
             slots[stream] += end - first
         return sorted(slots, key=lambda stream: (slots[stream], stream))
 
@@ -203,8 +220,10 @@ class SpreadTopic:
         """Return whether a record of this kind has changed the topic. Then all members can read such records."""
         if kind <= Kind.LOSE_STREAM and any(each.lost_at for each in self.closed):
             return True  # The probe before that record asked for the highest kind; nodes that are lost answer none.
-        if (kind <= Kind.CONFIGURE_SPREAD_SCHEMA and self.schema) or self.added:
+        if (kind <= Kind.CONFIGURE_SPREAD_SCHEMA and self.schema) or (kind <= Kind.ADD_STREAM and self.added):
             return True  # For the first reason too.
+        if kind <= Kind.DROP_STREAM and self.gone_streams:
+            return True  # For the same reason.
         match kind:
             case Kind.CLOSE_STREAM:
                 return bool(self.closed)

@@ -22,7 +22,8 @@ is down must not prevent another topic. A change of a spread topic takes these s
 change of its kind. Before the first end of a stream the probe asks for SEAL_STREAM, the last kind of the three that
 follow each other. Before the first loss of a stream it asks for LOSE_STREAM, and members that do not answer are no
 obstacle, because the nodes of the lost group may be down for good. If one of them comes back with an older release, it
-stops at the record, as a member that is replaced after a probe.
+stops at the record, as a member that is replaced after a probe. Before the first removal the probe asks for
+DROP_STREAM; if the stream is lost, members need not answer either.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
 groups are established does not change, so another leader takes the same ones, or more.
@@ -67,7 +68,7 @@ from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.schema_requests import ConfigureSpreadSchema
-from viewstamp.wire.sealing import encode_close, encode_lose
+from viewstamp.wire.sealing import encode_close, encode_gone, encode_lose
 from viewstamp.wire.sink_parts import encode_begin_part
 from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
@@ -78,6 +79,7 @@ from viewstamp.wire.spread_requests import (
     DescribeSpreadTopic,
     ListSpreadTopics,
     LoseStream,
+    RemoveStream,
     SealStream,
     TrimSpreadTopic,
 )
@@ -98,6 +100,8 @@ _NO_TOPIC = "no topic was created"
 _NO_ACTOR = "no actor was spread"
 _NO_CHANGE = "the topic was not changed"
 _NO_PART = "nothing was staged"
+_LAST_KINDS = {Kind.CLOSE_STREAM: Kind.SEAL_STREAM, Kind.GONE_STREAM: Kind.DROP_STREAM}
+"""The highest kind of the records that follow each other from a record on."""
 
 PreparedT = TypeVar("PreparedT")
 
@@ -190,7 +194,7 @@ class Placer:
                 return found, None
             if any(topic.has_change(record.kind) for topic in topics):
                 return record, None
-            return record, Kind.SEAL_STREAM if record.kind is Kind.CLOSE_STREAM else record.kind
+            return record, _LAST_KINDS.get(record.kind, record.kind)
 
         return await self._when_fit(change, _NO_CHANGE, may_be_silent=may_be_silent)
 
@@ -214,6 +218,18 @@ class Placer:
         encode = encode_lose if is_lost else encode_close
         record = encode(name, asked.stream, into, is_named=bool(asked.into), by=by)
         return await self.prepare_change(record, may_be_silent=is_lost)
+
+    async def prepare_removal(self, asked: RemoveStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, which removes a stream, or the topic if it is removed.
+
+        Raises as :meth:`prepare_change`.
+        """
+        self._check_leading()
+        name = check_new_topic(asked.name)
+        topic, _ = await self._group.reading.query(SpreadTopicQuery(name), stale=False)
+        closed = topic.closed_stream(asked.stream)
+        record = encode_gone(name, asked.stream, asked.behind, by=by)
+        return await self.prepare_change(record, may_be_silent=closed is not None and closed.lost_at > 0)
 
     async def check_parts(self) -> None:
         """Check that all members of group 0 read the records about parts of attempts. Changes nothing; cancellable.
@@ -469,6 +485,13 @@ async def _seal_stream(caller: Caller, request: int, asked: SealStream) -> None:
 async def _lose_stream(caller: Caller, request: int, asked: LoseStream) -> None:
     check_group_0(caller)
     prepared = await caller.service.placer.prepare_end(asked, by=name_of_caller(caller))
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(RemoveStream)
+async def _remove_stream(caller: Caller, request: int, asked: RemoveStream) -> None:
+    check_group_0(caller)
+    prepared = await caller.service.placer.prepare_removal(asked, by=name_of_caller(caller))
     _propose_or_answer(caller, request, asked, "topic", prepared)
 
 

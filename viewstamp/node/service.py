@@ -59,7 +59,7 @@ from viewstamp.wire.sink_requests import (
     StageBatch,
 )
 from viewstamp.wire.spread_actors import SpreadActor, SpreadActorOverGroups
-from viewstamp.wire.spread_requests import AddStream, CreateSpreadTopic, LoseStream, SealStream
+from viewstamp.wire.spread_requests import AddStream, CreateSpreadTopic, LoseStream, RemoveStream, SealStream
 from viewstamp.wire.token_requests import CreateToken, RevokeToken, RotateToken
 
 __all__ = [
@@ -227,6 +227,10 @@ class PlacingService(Protocol):
 
     async def prepare_end(self, asked: SealStream | LoseStream, *, by: str) -> Batch | SpreadTopic:
         """Return the record to propose, or the topic if the stream is ended. Raises as ``Placer.prepare_end``."""
+        ...
+
+    async def prepare_removal(self, asked: RemoveStream, *, by: str) -> Batch | SpreadTopic:
+        """Return the record to propose, or the topic if the stream is removed. Raises as ``Placer.prepare_removal``."""
         ...
 
     async def check_parts(self) -> None:

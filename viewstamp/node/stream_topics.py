@@ -2,7 +2,7 @@
 
 It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention of the topic.
 If it was trimmed to a global position, it trims each stream to its first record from there on. If it has a schema, its
-streams get it. If a stream is closing, it seals it.
+streams get it. If a stream is closing, it seals it. If it is removed, it drops it.
 
 A stream is a topic in the state of its group. Only the leader of the group creates it, by a CREATE_TOPIC that it
 proposes itself, from the applied state of group 0 on its node. Clients must not, because a forged or old request would
@@ -42,7 +42,10 @@ A schema needs no such read, because it only becomes wider: a stream that has a 
 group 0 keeps it. Clients check rows by the schema in group 0, so no append waits for that of a stream.
 
 A seal needs no such read either, because a stream that is closing stays so. A leader whose state of group 0 is old
-seals it later, and until then the stream gets records, which are ordered.
+seals it later, and until then the stream gets records, which are ordered. For the same reason the drop of a stream that
+is removed needs none. A lost stream whose group lives after all is trimmed to its end first: its topic is trimmed above
+all records that have a position, and group 0 has forgotten which these are. The records behind its end never get one,
+and are deleted with it. A stream that was dropped is never created again, whatever state of group 0 a leader has.
 """
 
 from __future__ import annotations
@@ -54,17 +57,17 @@ from typing import Any
 
 import msgpack
 
-from viewstamp.errors import UnknownTopicError, ViewstampError
+from viewstamp.errors import StreamSealedError, UnknownTopicError, ViewstampError
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, GroupId, Position, Stream
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery, MissingRunsQuery, StreamReportsQuery
-from viewstamp.node.placement_queries import SealedStreamQuery, SpreadTopic, SpreadTopicsQuery
+from viewstamp.node.placement_queries import ClosedStream, SealedStreamQuery, SpreadTopic, SpreadTopicsQuery
 from viewstamp.node.sink_part_queries import HasSealedPartsQuery
 from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.wire.batch import Batch, Kind, build_batch
 from viewstamp.wire.row_schema import is_successor
-from viewstamp.wire.sealing import encode_seal
+from viewstamp.wire.sealing import encode_drop, encode_seal
 
 __all__ = ["StreamTopics"]
 
@@ -75,17 +78,20 @@ _DONE = {
     Kind.CONFIGURE_SCHEMA: "given its schema",
     Kind.TRIM_TOPIC: "trimmed",
     Kind.SEAL_STREAM: "sealed",
+    Kind.DROP_STREAM: "dropped",
 }
 
 
 class StreamTopics:
-    """Creates, configures, trims and seals the streams of the groups which this node leads.
+    """Creates, configures, trims, seals and drops the streams of the groups which this node leads.
 
     Invariants:
       * a stream is proposed only while it is in the applied state of group 0, and missing in that of its group
       * a stream is configured only after a linearizable read of group 0 in the present term of its leader
       * a stream gets a schema only if it is that of its topic in the applied state of group 0, and wider than its own
       * a stream is sealed only if the applied state of group 0 has it as closing
+      * a stream is dropped only if the applied state of group 0 has it as removed, and its group keeps no record of it
+        that has a position
       * a stream is trimmed only up to the end of its map, and keeps all records from the topic's first position on
       * a stream has at most one record without an answer
     """
@@ -121,14 +127,17 @@ class StreamTopics:
         if self._is_stopping or self._group.parts is None:
             return
         for group, topic, stream in self._streams(self._group.machine.query(SpreadTopicsQuery())):
-            settings = _settings_of(group, stream)
+            settings, closed = _settings_of(group, stream), topic.closed_stream(topic.number_of(stream))
+            is_sealed = group.machine.query(SealedStreamQuery(stream))
             if settings is None:
                 self._propose(group, stream, _record(Kind.CREATE_TOPIC, stream, topic))
-            elif topic.is_closed(stream) and not group.machine.query(SealedStreamQuery(stream)):
+            elif closed is not None and not is_sealed:
                 if group.machine.query(HasSealedPartsQuery()):  # A batch of a sink may have records for it.
                     self._repeat()
                 else:
                     self._propose(group, stream, encode_seal(stream))
+            elif closed is not None and closed.gone and (record := _removal(stream, settings, closed)) is not None:
+                self._propose(group, stream, record)
             elif _differs(settings, topic) and self._configuring is None:
                 self._configuring = asyncio.get_running_loop().create_task(self._configure())
             elif topic.schema and is_successor(settings.get("schema", ""), topic.schema):
@@ -147,13 +156,13 @@ class StreamTopics:
             await asyncio.wait([self._configuring])
 
     def _streams(self, topics: list[SpreadTopic]) -> Iterator[tuple[Group, SpreadTopic, str]]:
-        """Yield the streams of the groups that this node leads, without those whose record is not answered."""
+        """Yield the streams of the groups that this node leads, without dropped ones, and those with a record going."""
         for group in list(self._hosted.values()) if topics else ():
             if group.id == GROUP_0 or group.replica is None or not group.replica.is_leading:
                 continue
             for topic in topics:
                 for stream in topic.streams_of(group.id):
-                    if (group.id, stream) not in self._proposed:
+                    if (group.id, stream) not in self._proposed and not _is_dropped(group, topic, stream):
                         yield group, topic, stream
 
     def _trim(self, group: Group, topic: SpreadTopic, stream: str, first_position: int) -> None:
@@ -225,14 +234,32 @@ def _settings_of(group: Group, stream: str) -> dict[str, Any] | None:
     """Return a topic as the applied state of a group has it; None = the group lacks it."""
     try:
         return group.machine.query(TopicQuery(stream))
-    except UnknownTopicError:
+    except (UnknownTopicError, StreamSealedError):
         return None
+
+
+def _is_dropped(group: Group, topic: SpreadTopic, stream: str) -> bool:
+    """Return whether a stream has nothing left to do: it was dropped, or removed before its group has created it."""
+    if _settings_of(group, stream) is not None:
+        return False
+    closed = topic.closed_stream(topic.number_of(stream))
+    return group.machine.query(SealedStreamQuery(stream)) or (closed is not None and closed.gone > 0)
 
 
 def _differs(settings: Mapping[str, Any], topic: SpreadTopic) -> bool:
     """Return whether a stream has to be configured. A topic that never was leaves its streams as they are."""
     kept = settings["retain_bytes"], settings["retain_seconds"]
     return topic.configured > 0 and kept != (topic.retain_bytes, topic.retain_seconds)
+
+
+def _removal(stream: str, settings: Mapping[str, Any], closed: ClosedStream) -> Batch | None:
+    """Return the next record of a group for its stream that is removed; None = it keeps records with a position."""
+    end = min(closed.end, settings["last_position"] + 1)
+    if settings["first_position"] >= end:
+        return encode_drop(stream, closed.end, closed.gone)
+    if not closed.lost_at:
+        return None
+    return build_batch([msgpack.packb({"name": stream, "position": end})], kind=Kind.TRIM_TOPIC)
 
 
 def _record(kind: Kind, stream: str, topic: SpreadTopic) -> Batch:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.host.interfaces import Disk
-from viewstamp.ids import TopicId
+from viewstamp.ids import Position, TopicId
 from viewstamp.node.archive_queries import note_archived
 from viewstamp.node.placement_queries import PlacedGroup
 from viewstamp.node.snapshots.file import read_header, read_pieces
@@ -39,6 +39,8 @@ __all__ = ["ReplayPlan", "VisibleItem", "build_plan"]
 _KIND_AT: Final = 52
 _NOWHERE: Final = (1 << 32) - 1
 """The place of a staged batch that no replica has."""
+_BEHIND_ALL: Final = 1 << 63
+"""Above each position. The records of a stream that was removed are all below it: trimmed."""
 
 
 class VisibleItem(NamedTuple):
@@ -187,6 +189,8 @@ class _Planner:
             if chain.link(place).end <= chain.commit_end:
                 known = len(plan)
         plan.topics = {int(id_): topic.name for id_, topic in state.topics.items()}
+        for dropped in state.sealed.dropped:
+            next_positions.pop(dropped, None)
         plan.groups = [group for group in state.placements.groups.values() if group.is_established]
         for group in plan.groups:  # Its members may be other machines than those whose directories were named.
             text = f"the cluster also has group {group.id} on {', '.join(group.members)}, whose records are not read"
@@ -364,6 +368,8 @@ class _Planner:
         plan, chain = self._plan, self._chain
         first = {int(id_): int(topic.first_position) for id_, topic in state.topics.items()}
         archived = {int(id_): state.runs.archived_end(topic) for id_, topic in state.topics.items()}
+        for dropped in map(int, state.sealed.dropped):
+            first[dropped], archived[dropped] = _BEHIND_ALL, Position(0)
         away: list[VisibleItem] = []
         holes = _ends_of_holes(itertools.chain(below, plan), first, archived)
         kept = ReplayPlan(

@@ -13,7 +13,7 @@ a client may create a topic whose records are spread over streams of these group
 member of a group has exactly the streams of that group |
 | StreamsFollow | at the end each of these streams has the retention and the schema of the topic, which a client has \
 changed, and begins at the record to which a client has trimmed the topic. If a client has ended it, it is sealed on \
-all members; it may end into a stream that was added |
+all members; it may end into a stream that was added. If it has removed it, the groups have dropped it |
 | Linearizable | the topics of a group are a log: each creation appends a name, each list is a read of all of it |
 | CancelledIsGone | no member opens a group after its cancellation was acknowledged |
 | PlacedOnce | at the end the members have exactly the groups that were acknowledged and not cancelled |
@@ -31,9 +31,9 @@ from collections.abc import Callable
 
 from viewstamp.client.aio import Client
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import SpreadTopicInfo
+from viewstamp.client.results import Receipt, SpreadTopicInfo
 from viewstamp.errors import FrameError, RequestError, StorageError
-from viewstamp.ids import GROUP_0, GroupId, NodeId, Stream
+from viewstamp.ids import GROUP_0, GroupId, Index, NodeId, Position, Stream, Term
 from viewstamp.node.order_queries import FirstFromQuery
 from viewstamp.node.placement_queries import (
     GroupsQuery,
@@ -78,6 +78,7 @@ _ENDS_MAX = 3
 _END_SECONDS = 1.0
 _LOST_CHANCE = 0.3
 _ADD_CHANCE = 0.5
+_REMOVE_CHANCE = 0.6
 _GROUP_DOWN_SECONDS = 1.0
 """Time after which an operator restarts a node because one of its groups has failed."""
 
@@ -223,6 +224,8 @@ class GroupPlacer:
         """The same for the second one."""
         self.ended: set[int] = set()
         """The streams of it whose end was acknowledged."""
+        self.removed: set[int] = set()
+        """The streams of it whose removal was acknowledged."""
         self._unanswered_trims: list[int] = []
         """The positions of its trims since the last answered one. Each may take effect later."""
         self.placed: list[GroupId] = []
@@ -311,6 +314,7 @@ class GroupPlacer:
                 await self._configure(client)
                 await self._end_streams(client)
                 await self._trim(client)
+                await self._remove_streams(client)
                 while True:  # A trim may have an outcome that is not known.
                     await asyncio.sleep(_PAUSE_SECONDS)
                     with contextlib.suppress(*PASSING):
@@ -352,6 +356,35 @@ class GroupPlacer:
                     break
                 await asyncio.sleep(_PAUSE_SECONDS)
             self.ended.add(stream)
+
+    async def _remove_streams(self, client: Client) -> None:
+        """Remove some of the streams that were ended, after a trim above their records."""
+        entropy = self._cluster.loop.entropy("spread-removals")
+        for stream in sorted(self.ended):
+            if entropy.random() >= _REMOVE_CHANCE:
+                continue
+            while stream not in self.removed:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                try:
+                    self._take(await client.remove_stream(SPREAD, stream))
+                    self.removed.add(stream)
+                except RequestError:  # It is closing, or keeps records.
+                    await self._trim_above(client, stream)
+                except PASSING:
+                    continue
+
+    async def _trim_above(self, client: Client, stream: int) -> None:
+        """Trim the topic above the records of a stream, if it is sealed."""
+        with contextlib.suppress(*PASSING):
+            topic = await client.describe_spread_topic(SPREAD)
+            behind, end = topic.lost_at(stream), topic.closed_at(stream)
+            if not behind and end > 1:
+                last = Receipt(Position(end - 1), Term(0), Index(0), 0, stream=stream)
+                behind = ((await client.find_global_position(SPREAD, last)).global_position or 0) + 1
+            if behind > topic.first_position:
+                self._unanswered_trims.append(behind)
+                self._take(await client.trim_spread_topic(SPREAD, behind))
+                self._unanswered_trims.clear()
 
     async def _add_stream(self, client: Client) -> None:
         """Add a stream, into which the next one ends that names no other, because it has no slots."""
@@ -440,6 +473,12 @@ class GroupPlacer:
         ]
 
     @property
+    def kept_streams(self) -> list[Stream]:
+        """Those of them whose removal was not acknowledged."""
+        removed = {stream_name(SPREAD, number) for number in self.removed}
+        return [stream for stream in self.streams if stream.name not in removed]
+
+    @property
     def topics(self) -> list[SpreadTopicInfo]:
         """The acknowledged topics."""
         return [topic for topic in (self.spread, self.apart) if topic is not None]
@@ -448,7 +487,7 @@ class GroupPlacer:
     def missing_streams(self) -> str:
         """Return how the streams of a member of a group differ from those of the acknowledged topics; "" = nowhere."""
         for group in self.placed:
-            wanted = {stream.name for stream in self.streams if stream.group == group}
+            wanted = {stream.name for stream in self.kept_streams if stream.group == group}
             for member in self._cluster.members:
                 hosted = member.group(group)
                 found = {name for name in topic_names(hosted) if name.startswith(f"{SPREAD}.")} if hosted else wanted
@@ -465,6 +504,8 @@ class GroupPlacer:
                 closed = member.machine.query(SpreadTopicQuery(SPREAD)).closed_stream(number)
                 hosted = member.group(spread.group_of(number))
                 is_sealed = hosted is None or hosted.machine.query(SealedStreamQuery(spread.topic_of(number)))
+                if closed is not None and (closed.gone > 0) is not (number in self.removed):
+                    return f"{member.name} has {closed}, and the streams {self.removed} were removed"
                 if closed is None or not closed.end or not is_sealed:
                     return f"{member.name} has the end {closed} of stream {number}, sealed in its group: {is_sealed}"
         return ""
@@ -480,7 +521,7 @@ class GroupPlacer:
             return ""
         if wrong := self._unsealed_stream(acknowledged):
             return wrong
-        for stream in self.streams:
+        for stream in self.kept_streams:
             if topic_of(stream.name) != SPREAD:
                 continue
             for member in self._cluster.members:

@@ -28,7 +28,7 @@ from viewstamp.node.order_queries import (
     OrderStatusQuery,
     StreamReportsQuery,
 )
-from viewstamp.node.placement_queries import SpreadTopicQuery
+from viewstamp.node.placement_queries import ClosedStream, SpreadTopicQuery
 from viewstamp.node.state_machine import Result, TopicQuery
 from viewstamp.sim.cluster import Cluster, Member
 from viewstamp.sim.violation import Violation
@@ -149,18 +149,23 @@ class OrderedStreams:
             reports = hosted.machine.query(StreamReportsQuery(stream.group))
             own = next((each for each in reports if each.stream == stream), None)
             end, mapped = (own.end, own.mapped) if own is not None else (Position(1), Position(1))
-            found.append((min(end, self._lost_end(stream) or end), mapped))
+            closed = self._closed(stream)
+            if closed is not None and closed.lost_at:  # Its later records have no position.
+                end = min(end, closed.end)
+            found.append((end, mapped))
         return found
 
-    def _lost_end(self, stream: Stream) -> Position | None:
-        """Return the end of a stream that was given up, as any member has it; its later records have no position."""
+    def _closed(self, stream: Stream) -> ClosedStream | None:
+        """Return the end of a stream, as any member has it."""
         member = next(each for each in self._cluster.members if each.is_up and each.node is not None)
         with suppress(UnknownTopicError):
             topic = member.machine.query(SpreadTopicQuery(topic_of(stream.name)))
-            closed = topic.closed_stream(int(stream.name.rpartition(".")[2]))
-            if closed is not None and closed.lost_at:
-                return closed.end
+            return topic.closed_stream(topic.number_of(stream.name))
         return None
+
+    def _kept_streams(self) -> list[Stream]:
+        """Return the streams that are not removed."""
+        return [stream for stream in self._streams() if (closed := self._closed(stream)) is None or not closed.gone]
 
     @property
     def is_complete(self) -> bool:
@@ -169,7 +174,7 @@ class OrderedStreams:
             if not member.is_up or member.node is None:
                 return False
             ordered = {each.stream: (each.end, each.mapped) for each in member.machine.query(OrderStatusQuery())}
-            for stream in self._streams():
+            for stream in self._kept_streams():
                 wanted = ordered.get(stream, (1, 1))
                 if any(each != (wanted[0], wanted[0]) or each != wanted for each in self._ends(stream)):
                     return False
@@ -182,11 +187,14 @@ class OrderedStreams:
         totals: dict[str, int] = {}
         kept: dict[str, int] = {}
         for stream in self._streams():
+            topic, closed = topic_of(stream.name), self._closed(stream)
+            if closed is not None and closed.gone:  # All its records were trimmed.
+                totals[topic] = totals.get(topic, 0) + closed.end - 1
+                continue
             found = set(self._ends(stream))
             end, _ = max(found)
             if found != {(end, end)}:
                 raise Violation("OrderOnlyCommitted", f"{stream} has the ends and mapped ends {found}")
-            topic = topic_of(stream.name)
             totals[topic] = totals.get(topic, 0) + end - 1
             kept[topic] = max(self._first_position(member, topic) for member in self._cluster.members)
             for hosted in self._hosts(stream):
@@ -212,7 +220,7 @@ class OrderedStreams:
     def places(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return the stream of each kept record, and its position there, by topic and position in the topic."""
         found: dict[str, dict[int, tuple[int, int]]] = {}
-        for stream in self._streams():
+        for stream in self._kept_streams():
             places = found.setdefault(topic_of(stream.name), {})
             hosted, (end, _) = self._hosts(stream)[0], self._ends(stream)[0]
             first = hosted.machine.query(TopicQuery(stream.name))["first_position"]

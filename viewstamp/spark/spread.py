@@ -70,7 +70,7 @@ async def describe_spread(client: Client, topic: str, *, timeout: float) -> Divi
 
 async def find_spread_time(client: Client, topic: DividedTopic, timestamp: int) -> int:
     """Return a position from which on all records with this log time (microseconds since 1970) or a later one come."""
-    streams = range(1, topic.found.streams + 1)
+    streams = topic.found.kept_streams
     found = await asyncio.gather(*(_find_time(client, topic, stream, timestamp) for stream in streams))
     return max(topic.first_position, min(found))
 

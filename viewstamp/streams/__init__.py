@@ -151,9 +151,11 @@ Decisions per kind of batch
   SPREAD          | would refuse it now; else Accepted                      | configured after the record's ``since``
   CLOSE_STREAM,   | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: the rule of
   SEALED_STREAM,  | would refuse it now; else Accepted                      | ``sealing.py`` that it breaks
-  LOSE_STREAM     |                                                         |
+  LOSE_STREAM,    |                                                         |
+  GONE_STREAM     |                                                         |
   SEAL_STREAM     | sealed already: Answered; else Accepted; records of its | the stream gets no record any more; {}
                   | topic are refused from then on                          |
+  DROP_STREAM     | dropped already: Answered; else as PLACE_GROUP          | the topic of the stream is deleted; {}
   SPREAD_ACTOR    | the actor is spread: Answered; RequestError where       | {"actor": ...}, new or found by its
                   | apply would refuse it now; else Accepted                | name; RequestError: it has an instance,
                   |                                                        | or is spread in another way

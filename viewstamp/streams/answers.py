@@ -116,7 +116,7 @@ def _outcome(state: State, query: OutcomeQuery) -> Result:
             f"sequence {sequence} of session {session.id} has no outcome yet", remedy="fence it, then ask again"
         )
     if query.expected and (actual := session.mismatch(sequence)):
-        raise mismatch(state.topic(query.topic).name, query.expected, actual)
+        raise mismatch(state.name_of(query.topic), query.expected, actual)
     return answered(session, sequence).result
 
 

@@ -11,6 +11,7 @@ group is cut from the floor on, before its first record that a state of group 0 
 | BEGIN_PART of an attempt from E0 on | group 0 gives the index to another attempt, which finds the old part |
 | COMMIT of a part whose attempt is open at E0 | a part is visible of a batch that group 0 has not committed |
 | FORGET_SINK of a part whose attempt is open or pending at E0 | a committed batch lacks a part |
+| DROP_STREAM of a stream that was removed from E0 on | group 0 has a stream that its group lacks for ever |
 
 If it has none, it is cut at its end. What the state at E0 needs is below the cut, because it was committed before
 group 0 was asked for it. The logs that majorities of stopped members elect need no search. docs/design/0017-backup.md
@@ -30,6 +31,7 @@ from collections.abc import Mapping
 from viewstamp.errors import RequestError, UnavailableError
 from viewstamp.ids import GroupId, Stream
 from viewstamp.node.order_queries import HomeCut
+from viewstamp.streams.sealing import decode_drop
 from viewstamp.streams.state import State
 from viewstamp.streams.stream_map import decode_context
 from viewstamp.wire.batch import Batch, Kind
@@ -81,6 +83,9 @@ def _is_beyond(batch: Batch, home: HomeCut) -> bool:
         case Kind.FORGET_SINK:
             (sink,) = decode_fields(batch, name=str)
             return is_part(sink) and _is_in(attempt_of(sink), home, home.open_attempts | home.pending_attempts)
+        case Kind.DROP_STREAM:
+            _, _, gone = decode_drop(batch)
+            return gone >= home.end
         case _:
             return False
 
@@ -97,7 +102,7 @@ def contradictions(home: State, groups: Mapping[GroupId, State]) -> list[str]:
     found: list[str] = []
     for stream, ordered_end, forgotten_end, *_ in home.order.streams():
         state = groups.get(stream.group)
-        if state is None:
+        if state is None or home.spread.is_gone(stream):
             continue
         topic = state.names.get(stream.name)
         end = topic.next_position if topic is not None else 1

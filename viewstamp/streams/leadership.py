@@ -133,6 +133,8 @@ class Leadership:
                 | Kind.CLOSE_STREAM
                 | Kind.SEALED_STREAM
                 | Kind.LOSE_STREAM
+                | Kind.GONE_STREAM
+                | Kind.DROP_STREAM
                 | Kind.ORDER
                 | Kind.CONTEXT
             ):
@@ -247,7 +249,7 @@ class Leadership:
                 raise not_owned(session.id)
         if sequence <= session.last:
             if batch.first_position and (actual := session.mismatch(sequence)):
-                raise mismatch(self._state.topic(batch.topic).name, batch.first_position, actual)
+                raise mismatch(self._state.name_of(batch.topic), batch.first_position, actual)
             return answered(session, sequence, is_alive=caller is None or caller.is_alive)
         last = view.last(session)
         if sequence <= last:

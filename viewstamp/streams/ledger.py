@@ -61,7 +61,9 @@ class Ledger:
             Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
             Kind.ADD_STREAM: self._add_stream,
             **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
+            Kind.GONE_STREAM: self._remove_stream,
             Kind.SEAL_STREAM: self._seal,
+            Kind.DROP_STREAM: self._drop_stream,
             Kind.ORDER: self._order,
             Kind.CONTEXT: self._context,
             **dict.fromkeys((Kind.PREPARE_RUN, Kind.COMMIT_RUN, Kind.DROP_RUN, Kind.FORGET_RUN), self._archive),
@@ -125,7 +127,7 @@ class Ledger:
         state, settings = self.state, decode_settings(batch)
         topic = state.creatable(settings, self._topics_max)
         if topic is None:
-            topic = Topic(TopicId(len(state.topics) + 1), settings.name)
+            topic = Topic(state.next_topic_id, settings.name)
             topic.configure(settings.retain_bytes or 0, settings.retain_seconds or 0.0)
             state.add_topic(topic)
             state.access.note(batch, "topic create", settings.name)
@@ -154,7 +156,7 @@ class Ledger:
         topic, (name, retain_bytes, retain_seconds), archive = state.archivable(batch, self._topics_max)
         action = "topic configure"
         if topic is None:
-            topic, action = Topic(TopicId(len(state.topics) + 1), name), "topic create"
+            topic, action = Topic(state.next_topic_id, name), "topic create"
             state.add_topic(topic)
         if self.before_topic is not None:
             self.before_topic(topic)
@@ -264,6 +266,24 @@ class Ledger:
             lost_at = [each.lost_at] if each.lost_at else []
             state.note(batch.kind, topic.id, each.stream, each.into, each.end, *lost_at)
         return {"topic": topic.describe()}
+
+    def _remove_stream(self, batch: Batch) -> Answer:
+        state = self.state
+        before, changed = state.spread.changed(batch, state.order, state.placements)
+        topic = changed or before
+        if changed is not None:
+            state.spread.change(topic, state.placements)
+            gone = next(each for each in topic.closed if each not in before.closed)
+            state.order.forget(state.spread.streams_of(topic.name)[gone.stream - 1])
+            state.access.note(batch, "stream remove", f"{topic.name}: stream {gone.stream}")
+        for each in topic.gone_streams:
+            state.note(batch.kind, topic.id, each.stream, each.gone_at, each.gone)
+        return {"topic": topic.describe()}
+
+    def _drop_stream(self, batch: Batch) -> Answer:
+        topic = self.state.drop(batch)
+        self.state.note(batch.kind, *([topic.id, topic.next_position] if topic is not None else []))
+        return {}
 
     def _seal(self, batch: Batch) -> Answer:
         self.state.check_sealable(batch)

@@ -14,7 +14,7 @@ from its ordered end to the new end. So it makes no difference which state the l
 | the end of the committed CONTEXTs of its stream | the runs below it are forgotten here, because the stream has them |
 | such an end that is not above the last one, or above the ordered end | none |
 | an end of a stream that has ``HELD_MAX`` runs here | none |
-| an end of a sealed stream (``seal``) | none |
+| an end of a sealed stream (``seal``), which may be removed (``forget``) | none |
 | a commit of a batch of a sink | ``spread_commits.py`` |
 | an end with which the global positions of its topic would reach 2^63, as only a false report has it | none |
 
@@ -102,6 +102,11 @@ class Order:
     def seal(self, streams: Iterable[Stream]) -> None:
         """Order no further record of these streams, whatever an ORDER says. The spread topics have them in images."""
         self._sealed.update(streams)
+
+    def forget(self, stream: Stream) -> None:
+        """Forget all runs of a sealed stream, which was removed. Only its end stays."""
+        if (state := self._streams.get(stream)) is not None:
+            state.forget(state.end)
 
     @property
     def is_used(self) -> bool:

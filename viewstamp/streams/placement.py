@@ -75,13 +75,15 @@ class Placements:
       * no group is both placed and cancelled
     """
 
-    __slots__ = ("_by_stream", "cancelled", "groups")
+    __slots__ = ("_by_stream", "_retired", "cancelled", "groups")
 
     def __init__(self, groups: Iterable[PlacedGroup] = ()) -> None:
         self.groups: dict[GroupId, PlacedGroup] = {}
         self.cancelled: dict[GroupId, Index] = {}
         """The newest cancelled groups, each with the index of its CANCEL_GROUP, in the order of these."""
         self._by_stream: dict[str, GroupId] = {}
+        self._retired: set[str] = set()
+        """The streams that were removed. Their names are not used again."""
         for group in groups:
             self._add(group)
 
@@ -156,6 +158,7 @@ class Placements:
         forked = Placements()
         forked.groups = {group: kept[group] for group in self.groups if group in kept}
         forked._by_stream = {stream: group for stream, group in self._by_stream.items() if group in kept}
+        forked._retired = self._retired & forked._by_stream.keys()
         return forked
 
     def answer(self, query: Query[Any]) -> object:
@@ -180,12 +183,16 @@ class Placements:
         assert self.groups[group].is_established, f"group {group} may be cancelled"
         self._by_stream[stream] = group
 
+    def retire(self, streams: Iterable[str]) -> None:
+        """Count these streams of a spread topic no more, because they were removed."""
+        self._retired.update(streams)
+
     @property
     def stream_counts(self) -> dict[GroupId, int]:
         """Return the number of streams of each established group, in the order of their ids."""
         counts = {group.id: 0 for group in self.groups.values() if group.is_established}
-        for owner in self._by_stream.values():
-            if owner in counts:
+        for stream, owner in self._by_stream.items():
+            if owner in counts and stream not in self._retired:
                 counts[owner] += 1
         return counts
 

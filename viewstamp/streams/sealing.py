@@ -1,4 +1,4 @@
-"""The end of streams of spread topics: the rules of the records about it. Pure.
+"""The end and the removal of streams of spread topics: the rules of the records about it. Pure.
 
 | record, in | fields | changes nothing if | refused if |
 | --- | --- | --- | --- |
@@ -9,6 +9,10 @@ stream; ``into`` is this stream, or is not open |
 | SEALED_STREAM, group 0 | name, stream, end | the stream is sealed with this end | the stream is not closing; or its \
 ordered end is not ``end`` |
 | LOSE_STREAM, group 0 | as CLOSE_STREAM | the stream is sealed | as CLOSE_STREAM |
+| GONE_STREAM, group 0 | name, stream, behind: a global position above its records | the stream is removed | the \
+stream is not sealed; ``behind`` cannot be such a position; the stream is lost, and the topic is not trimmed above it |
+| DROP_STREAM, the group of the stream | stream: its name, end, gone: the index of the GONE_STREAM | the stream is \
+dropped | there is no such topic; it is not sealed; it keeps a record below ``end`` |
 
 A stream is *open*, *closing* from CLOSE_STREAM on, and *sealed* from SEALED_STREAM on. Its slots belong to it until
 then. Only SEALED_STREAM gives them to ``into``, and it is applied behind the ORDER that has given the last record of
@@ -25,19 +29,27 @@ because records behind that end may have been acknowledged as durable and never 
 key holds all the same: all records of the stream that have a position have a lower one than those that ``into`` gets
 afterwards. If the group lives, its leader finds the stream closed and seals it, as after CLOSE_STREAM.
 
-There is no way back, because some clients may have read that the stream is closed. A record with a field that this
-release does not know raises ``OutdatedCodeError``, as those of ``spread.py``.
+A stream is *removed* by GONE_STREAM, when its group keeps none of its records that have a position. This stays true,
+because a sealed stream gets no further ones. So it makes no difference when it was read, and by whom. Group 0 forgets
+the order of the stream, and keeps its number, its group, its end and ``into``: numbers are never used again, and the
+route of the topic leads through ``into``. Then the group of the stream drops the topic that the stream is in its state,
+and keeps the name and the id of that topic, so that both are never used again. It checks again that nothing is deleted
+that has a position, because the record of group 0 rests on the word of a client.
+
+There is no way back, because some clients may have read that the stream is closed, or removed. A record with a field
+that this release does not know raises ``OutdatedCodeError``, as those of ``spread.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from viewstamp.errors import RequestError, StreamSealedError, UnknownTopicError
-from viewstamp.ids import GlobalPosition, Position
+from viewstamp.ids import GlobalPosition, Index, Position, TopicId
 from viewstamp.node.placement_queries import ClosedStream, SpreadTopic
+from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.staged import decode_known
@@ -47,7 +59,9 @@ __all__ = [
     "SealedStreams",
     "closed_image",
     "closed_topic",
+    "decode_drop",
     "decode_sealed",
+    "gone_topic",
     "lost_topic",
     "read_closed",
     "sealed_topic",
@@ -58,6 +72,8 @@ SEALING_FIELDS = {
     Kind.LOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
     Kind.SEALED_STREAM: frozenset({"name", "stream", "end"}),
     Kind.SEAL_STREAM: frozenset({"stream"}),
+    Kind.GONE_STREAM: frozenset({"name", "stream", "behind", "by"}),
+    Kind.DROP_STREAM: frozenset({"stream", "end", "gone"}),
 }
 
 
@@ -148,25 +164,73 @@ def sealed_topic(topic: SpreadTopic, number: int, end: Position, ordered_end: Po
     return replace(topic, closed=changed)
 
 
+def gone_topic(batch: Batch, topic: SpreadTopic, next_position: GlobalPosition) -> SpreadTopic | None:
+    """Return the topic as a GONE_STREAM makes it; None = unchanged. Raises RequestError, OutdatedCodeError.
+
+    ``next_position``: the next global position of the topic.
+    """
+    _, number, behind = decode_known(batch, SEALING_FIELDS, name=str, stream=int, behind=int)
+    _check_stream(topic, number)
+    found = topic.closed_stream(number)
+    if found is not None and found.gone:
+        return None
+    what = f"stream {number} of topic {topic.name!r}"
+    if found is None or not found.end:
+        raise RequestError(
+            f"{what} is {'open' if found is None else 'closing'}; it was not removed",
+            remedy=f"end it first: viewstamp stream seal {topic.name} {number}"
+            if found is None
+            else "give the command again when it is sealed: `viewstamp topic describe`",
+        )
+    if found.lost_at > topic.first_position:
+        raise RequestError(
+            f"{what} is lost, and has records from global position {topic.first_position} on; it was not removed",
+            remedy=f"delete what is below it: viewstamp topic trim {topic.name} --before {found.lost_at}",
+        )
+    if not found.lost_at and not found.end <= behind <= next_position:
+        raise RequestError(
+            f"{what} cannot have its last record before global position {behind}, because it had {found.end - 1}"
+            f" records, and the topic ends at {next_position - 1}; it was not removed",
+            remedy="remove it with a client of this release",
+        )
+    gone_at = found.lost_at or GlobalPosition(behind)
+    gone = replace(found, gone_at=gone_at, gone=Index(batch.first_index))
+    return replace(topic, closed=tuple(gone if each is found else each for each in topic.closed))
+
+
 def closed_image(topic: SpreadTopic) -> list[object]:
-    """Return the ended streams of a topic as plain values; those that are lost have one value more."""
-    return [[each.stream, each.into, each.end, *([each.lost_at] if each.lost_at else [])] for each in topic.closed]
+    """Return the ended streams of a topic as plain values; those that are lost or removed have more of them."""
+    return [_image_of(each) for each in topic.closed]
+
+
+def _image_of(closed: ClosedStream) -> list[object]:
+    gone = [closed.lost_at, closed.gone_at, closed.gone] if closed.gone else []
+    lost = [closed.lost_at] if closed.lost_at else []
+    return [closed.stream, closed.into, closed.end, *(gone or lost)]
 
 
 def read_closed(topic: SpreadTopic, image: Any) -> SpreadTopic:
     """Return a topic with its ended streams from an image. Raises ValueError or TypeError if it breaks an invariant."""
     if type(image) is not list or not image:
         raise ValueError(f"spread topic {topic.id} has the ended streams {brief_repr(image)}")
-    for number, into, end, *lost in image:
+    for number, into, end, *more in image:
         streams = range(1, len(topic.groups) + 1)
         if not type(number) is type(into) is type(end) is int or not 0 <= end < 1 << 63:
             raise ValueError(f"spread topic {topic.id} has the ended stream {brief_repr([number, into, end])}")
         is_new = number in streams and into in streams and number != into
         if not is_new or not topic.closed_stream(number) is topic.closed_stream(into) is None:
             raise ValueError(f"stream {number} of spread topic {topic.id} was ended into {into}")
-        if lost and not (len(lost) == 1 and type(lost[0]) is int and end and 0 < lost[0] < 1 << 63):
-            raise ValueError(f"stream {number} of spread topic {topic.id} was lost at {brief_repr(lost)}")
-        closed = ClosedStream(number, into, Position(end), *map(GlobalPosition, lost))
+        is_gone = len(more) == 3
+        if not (len(more) in (0, 1, 3) and all(type(each) is int and 0 <= each < 1 << 63 for each in more)) or (
+            more and not (end and (more[0] or is_gone) and all(more[1:]))
+        ):
+            raise ValueError(f"stream {number} of spread topic {topic.id} was lost or removed at {brief_repr(more)}")
+        lost_at, gone_at, gone = more if is_gone else (*more, 0, 0, 0)[:3]
+        if lost_at and is_gone and gone_at != lost_at:
+            raise ValueError(f"stream {number} of spread topic {topic.id} was lost at {lost_at}, not {gone_at}")
+        closed = ClosedStream(
+            number, into, Position(end), GlobalPosition(lost_at), GlobalPosition(gone_at), Index(gone)
+        )
         topic = replace(topic, closed=(*topic.closed, closed))
     return topic
 
@@ -180,12 +244,18 @@ def _check_stream(topic: SpreadTopic, number: int) -> None:
 
 
 class SealedStreams:
-    """The names of the streams that are sealed, in the state of their group. None of them ever gets a record again."""
+    """The streams that are sealed, in the state of their group. None of them ever gets a record again.
 
-    __slots__ = ("names",)
+    Invariants:
+      * a dropped stream is sealed, and is no topic
+    """
+
+    __slots__ = ("dropped", "names")
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.dropped: dict[TopicId, str] = {}
+        """The names of the dropped ones, by the ids that they had as topics."""
 
     def is_settled(self, batch: Batch, topics: Container[str]) -> bool:
         """Return whether a SEAL_STREAM would change nothing. Raises UnknownTopicError, RequestError."""
@@ -197,6 +267,28 @@ class SealedStreams:
         self.names.add(name)
         return name
 
+    def droppable(self, batch: Batch, topics: Mapping[str, Topic]) -> Topic | None:
+        """Return the topic that a DROP_STREAM deletes; None = it would change nothing.
+
+        Raises UnknownTopicError, RequestError, OutdatedCodeError.
+        """
+        name, end, _ = decode_drop(batch)
+        if name in self.dropped.values():
+            return None
+        topic = topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"{brief_repr(name)} is no stream of this group, so it was not dropped")
+        kept = min(end, topic.next_position) - topic.first_position
+        if name not in self.names or kept > 0:
+            why = f"it keeps {kept} records with a position" if name in self.names else "it is not sealed"
+            raise RequestError(f"stream {name!r} was not dropped: {why}", remedy="wait until its records are trimmed")
+        return topic
+
+    def check_kept(self, name: str) -> None:
+        """Check that a name is not that of a dropped stream. Raises StreamSealedError."""
+        if self.dropped and name in self.dropped.values():
+            raise removed(name)
+
     def check(self, name: str) -> None:
         """Check that a topic may get records. Raises StreamSealedError."""
         if name in self.names:
@@ -207,23 +299,34 @@ class SealedStreams:
             )
 
     def image(self) -> list[object]:
-        """Return the names as plain values."""
-        return [*sorted(self.names)]
+        """Return the names as plain values, behind [the id, the name] of each dropped stream if there is one."""
+        dropped = [[[int(topic), name] for topic, name in self.dropped.items()]] if self.dropped else []
+        return [*dropped, *sorted(self.names)]
 
     @classmethod
     def from_image(cls, image: list[Any]) -> SealedStreams:
         """Rebuild them from :meth:`image`. Raises ValueError or TypeError."""
         sealed = cls()
+        if image and type(image[0]) is list:
+            dropped, *image = image
+            sealed.dropped = {TopicId(topic): name for topic, name in dropped}
+            is_each_once = len(dropped) == len(sealed.dropped) == len(set(sealed.dropped.values())) > 0
+            if not (is_each_once and all(type(topic) is int and topic > 0 for topic in sealed.dropped)):
+                raise ValueError(f"dropped streams that are none: {brief_repr(dropped)}")
         if not image or not all(type(name) is str for name in image) or image != sorted(set(image)):
             raise ValueError(f"sealed streams that are none: {brief_repr(image)}")
         sealed.names.update(image)
         return sealed
 
-    def check_topics(self, names: Container[str]) -> None:
-        """Check, after a state was loaded, that each sealed stream is a topic. Raises ValueError."""
+    def check_topics(self, topics: Mapping[str, Topic]) -> None:
+        """Check, after a state was loaded, that each sealed stream is a topic or dropped. Raises ValueError."""
+        dropped = set(self.dropped.values())
         for name in self.names:
-            if name not in names:
-                raise ValueError(f"stream {name!r} is sealed, and is no topic")
+            if (name in topics) is (name in dropped):
+                raise ValueError(f"stream {name!r} is sealed, and {'dropped' if name in dropped else 'no topic'}")
+        ids = sorted([*self.dropped, *(topic.id for topic in topics.values())])
+        if not dropped <= self.names or (dropped and ids != list(range(1, len(ids) + 1))):
+            raise ValueError(f"dropped streams {brief_repr(sorted(dropped))} that are not sealed, or have other ids")
 
 
 def decode_seal(batch: Batch, topics: Container[str]) -> str:
@@ -234,3 +337,20 @@ def decode_seal(batch: Batch, topics: Container[str]) -> str:
             f"{brief_repr(name)} is no stream of this group, so it was not sealed", remedy="create the stream first"
         )
     return str(name)
+
+
+def decode_drop(batch: Batch) -> tuple[str, int, int]:
+    """Return the stream of a DROP_STREAM, its end, and the index of its GONE_STREAM.
+
+    Raises RequestError, OutdatedCodeError.
+    """
+    name, end, gone = decode_known(batch, SEALING_FIELDS, stream=str, end=int, gone=int)
+    return name, end, gone
+
+
+def removed(name: str) -> StreamSealedError:
+    """Return the error for a request that names a stream, as a topic of its group, which was dropped."""
+    return StreamSealedError(
+        f"stream {brief_repr(name)} was removed; nothing was written or read",
+        remedy="leave out the stream and the expected position, or name another stream: `viewstamp topic describe`",
+    )

@@ -18,13 +18,14 @@ next one; the group is not established; a stream of this name exists; there are 
 | TRIM_SPREAD | name, position: the first global position to keep | it was trimmed to this position or a higher one | \
 there is no such topic; or the position is beyond the ordered end of the topic |
 
-``sealing.py`` has the records that end a stream.
+``sealing.py`` has the records that end a stream, and remove it.
 
 The name identifies a request: a second copy finds the topic that the first one has created, whatever groups its leader
 has chosen. There is no removal, so a copy that arrives late changes nothing. The group of a stream never changes.
 
 A stream that is added has no slots, so the keys of all records stay in their streams. It gets slots only when another
-stream ends into it. A second copy of ADD_STREAM finds the stream by its number.
+stream ends into it. A second copy of ADD_STREAM finds the stream by its number. The limits count no removed streams,
+but their numbers and names are never used again, so a topic can have ``NUMBERS_MAX`` streams in the course of time.
 
 Retention is that of each stream, so a topic of *n* streams keeps up to *n* times ``retain_bytes``. If each stream had a
 share of a total, records of a stream with many of them would be deleted while others are nearly empty. A
@@ -53,27 +54,37 @@ from viewstamp.node.placement_queries import (
 from viewstamp.node.state_machine import Query
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
-from viewstamp.streams.sealing import closed_image, closed_topic, decode_sealed, lost_topic, read_closed, sealed_topic
+from viewstamp.streams.sealing import (
+    closed_image,
+    closed_topic,
+    decode_sealed,
+    gone_topic,
+    lost_topic,
+    read_closed,
+    sealed_topic,
+)
 from viewstamp.streams.settings import RETAIN_BYTES_MAX, RETAIN_SECONDS_MAX, decode_settings
 from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import StreamReport
 from viewstamp.wire.row_schema import RowSchema
-from viewstamp.wire.spreading import stream_name
+from viewstamp.wire.spreading import STREAM_NUMBERS_MAX, stream_name
 from viewstamp.wire.staged import decode_fields, decode_known
 
-__all__ = ["ALL_STREAMS_MAX", "SLOTS_MAX", "SPREAD_CHANGES", "SPREAD_STREAMS_MAX", "SpreadTopics"]
+__all__ = ["ALL_STREAMS_MAX", "NUMBERS_MAX", "SLOTS_MAX", "SPREAD_CHANGES", "SPREAD_STREAMS_MAX", "SpreadTopics"]
 
 SPREAD_STREAMS_MAX = 256
 """The most streams of one spread topic. Like the other limits it is part of the replicated behaviour."""
 ALL_STREAMS_MAX = 4096
 """The most streams of all spread topics. A group can have that many topics, so that each stream can be created."""
+NUMBERS_MAX = STREAM_NUMBERS_MAX
+"""The most streams of one spread topic, with the removed ones."""
 SLOTS_MAX = 65_536
 SPREAD_CHANGES = frozenset(
     {
         *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD),
-        *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM),
+        *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.GONE_STREAM),
     }
 )
 """The records that change a spread topic, see :meth:`SpreadTopics.changed`."""
@@ -109,8 +120,8 @@ class SpreadTopics:
 
     def streams_of(self, name: str) -> list[Stream]:
         """Return the streams of a topic, from stream 1 on. Raises UnknownTopicError."""
-        groups = enumerate(self._named(name).groups, 1)
-        return [Stream(group, stream_name(name, number)) for number, group in groups]
+        topic = self._named(name)
+        return [_stream(topic, number) for number in range(1, len(topic.groups) + 1)]
 
     def _named(self, name: str) -> SpreadTopic:
         if name not in self.topics:
@@ -157,6 +168,17 @@ class SpreadTopics:
         return any(topic.closed for topic in self.topics.values())
 
     @property
+    def has_gone(self) -> bool:
+        """Return whether any stream is removed, which releases before cannot read."""
+        return any(topic.gone_streams for topic in self.topics.values())
+
+    def is_gone(self, stream: Stream) -> bool:
+        """Return whether a stream of one of the topics is removed."""
+        topic = self.topics.get(self.by_stream.get(stream, ""))
+        closed = topic.closed_stream(topic.number_of(stream.name)) if topic is not None else None
+        return closed is not None and closed.gone > 0
+
+    @property
     def has_lost(self) -> bool:
         """Return whether any stream is lost, which releases before cannot read."""
         return any(each.lost_at for topic in self.topics.values() for each in topic.closed)
@@ -164,10 +186,7 @@ class SpreadTopics:
     def sealed_streams(self) -> dict[Stream, Position]:
         """Return the sealed streams, each with its end."""
         return {
-            self.streams_of(topic.name)[each.stream - 1]: each.end
-            for topic in self.topics.values()
-            for each in topic.closed
-            if each.end
+            _stream(topic, each.stream): each.end for topic in self.topics.values() for each in topic.closed if each.end
         }
 
     def sealable(self, reports: Iterable[StreamReport], order: Order) -> list[SealableStream]:
@@ -176,7 +195,7 @@ class SpreadTopics:
         for report in reports:
             topic = self.topics.get(self.by_stream.get(report.stream, "")) if report.is_sealed else None
             if topic is not None:
-                number = self.streams_of(topic.name).index(report.stream) + 1
+                number = topic.number_of(report.stream.name)
                 closed = topic.closed_stream(number)
                 if closed is not None and not closed.end:
                     is_ordered = order.ordered_end(report.stream) == report.end
@@ -277,6 +296,9 @@ class SpreadTopics:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 ends = list(map(order.ordered_end, self.streams_of(topic.name)))
                 return topic, lost_topic(batch, topic, ends, order.next_position(topic.name))
+            case Kind.GONE_STREAM:
+                topic = self._named(decode_fields(batch, name=str)[0])
+                return topic, gone_topic(batch, topic, order.next_position(topic.name))
         name, number, end = decode_sealed(batch)
         topic = self._named(name)
         streams = self.streams_of(name)
@@ -288,6 +310,7 @@ class SpreadTopics:
         known = len(self.topics[topic.name].groups)
         self.topics[topic.name] = topic
         self._add_streams(topic, placements, known)
+        placements.retire(stream_name(topic.name, each.stream) for each in topic.gone_streams)
 
     def _extended(self, batch: Batch, placements: Placements) -> tuple[SpreadTopic, SpreadTopic | None]:
         """Return the topic of an ADD_STREAM, and as it would be; None = unchanged. Raises as the record."""
@@ -308,10 +331,15 @@ class SpreadTopics:
                 " added",
                 remedy=f"add stream {streams}",
             )
-        if streams > min(SPREAD_STREAMS_MAX, topic.slots):
+        if topic.kept_streams >= min(SPREAD_STREAMS_MAX, topic.slots):
             raise RequestError(
-                f"topic {name!r} has {streams - 1} streams already, which is the limit; no stream was added",
-                remedy="end streams into others: `viewstamp stream seal`",
+                f"topic {name!r} has {topic.kept_streams} streams already, which is the limit; no stream was added",
+                remedy="remove streams that are sealed and have no records: `viewstamp stream remove`",
+            )
+        if streams > NUMBERS_MAX or not is_stream_name(stream_name(name, streams)):
+            raise RequestError(
+                f"topic {name!r} had {streams - 1} streams, whose numbers are not used again; no stream was added",
+                remedy="create another topic",
             )
         wanted = replace(topic, groups=(*topic.groups, GroupId(group)), added=topic.added + 1)
         self._check_streams(wanted, placements, known=streams - 1, failed="no stream was added")
@@ -390,9 +418,9 @@ class SpreadTopics:
                     f"stream {stream!r} of topic {topic.name!r} belongs to group {owner} already; {failed}",
                     remedy="take another name for the topic",
                 )
-        if sum(len(each.groups) for each in self.topics.values()) + len(topic.groups) - known > ALL_STREAMS_MAX:
+        if sum(each.kept_streams for each in self.topics.values()) + len(topic.groups) - known > ALL_STREAMS_MAX:
             raise RequestError(
-                f"topic {topic.name!r} with {len(topic.groups)} streams would exceed the limit of {ALL_STREAMS_MAX}"
+                f"topic {topic.name!r} with {topic.kept_streams} streams would exceed the limit of {ALL_STREAMS_MAX}"
                 f" streams; {failed}",
                 remedy="use fewer streams: about as many as there are groups",
             )
@@ -400,6 +428,7 @@ class SpreadTopics:
     def _add(self, topic: SpreadTopic, placements: Placements) -> None:
         self.topics[topic.name] = topic
         self._add_streams(topic, placements, 0)
+        placements.retire(stream_name(topic.name, each.stream) for each in topic.gone_streams)
 
     def _add_streams(self, topic: SpreadTopic, placements: Placements, known: int) -> None:
         for number, group in enumerate(topic.groups[known:], known + 1):
@@ -448,6 +477,11 @@ class SpreadTopics:
                 raise ValueError(f"spread topic {number}: {error.message}") from error
             topics._add(topic, placements)
         return topics
+
+
+def _stream(topic: SpreadTopic, number: int) -> Stream:
+    """Return the stream of this number."""
+    return Stream(topic.groups[number - 1], stream_name(topic.name, number))
 
 
 def _changes_of(topic: SpreadTopic) -> dict[str, object]:
@@ -522,8 +556,8 @@ def _check_shape(topic: SpreadTopic) -> None:
     def refuse(why: str, remedy: str) -> NoReturn:
         raise RequestError(f"{why}; no topic was created", remedy=remedy)
 
-    streams = len(topic.groups)
-    if not 1 <= streams <= SPREAD_STREAMS_MAX:
+    numbers, streams = len(topic.groups), topic.kept_streams
+    if not 1 <= streams <= SPREAD_STREAMS_MAX or numbers > NUMBERS_MAX:
         refuse(f"a topic cannot have {streams} streams", f"take 1 to {SPREAD_STREAMS_MAX} streams")
     if type(topic.slots) is not int or not streams <= topic.slots <= SLOTS_MAX:
         refuse(
@@ -535,7 +569,7 @@ def _check_shape(topic: SpreadTopic) -> None:
             f"a topic cannot have a stream in the groups {brief_repr(list(topic.groups))}",
             "take the ids of groups from `viewstamp group list`",
         )
-    if not is_stream_name(stream_name(topic.name, streams)):
+    if not is_stream_name(stream_name(topic.name, numbers)):
         refuse(
             f"a topic with {streams} streams cannot be named {brief_repr(topic.name)}",
             "take 1 to 124 letters, digits, dots, underscores or hyphens; the first one a letter, a digit or an"

@@ -77,7 +77,7 @@ from viewstamp.streams.key_runs import KeyCatalogue
 from viewstamp.streams.order import Order, decode_order, decode_released
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.runs import RunCatalogue
-from viewstamp.streams.sealing import SealedStreams
+from viewstamp.streams.sealing import SealedStreams, removed
 from viewstamp.streams.sessions import Sessions
 from viewstamp.streams.settings import TopicSettings
 from viewstamp.streams.spread import SPREAD_CHANGES, SpreadTopics
@@ -101,7 +101,7 @@ class State:
     """Topics, sinks, sessions, tokens, groups, runs and the order, and the counters of the applied log.
 
     Invariants:
-      * ``topics`` are in order of creation, which is that of their ids, from 1 without a gap
+      * ``topics`` are in order of creation, which is that of their ids, from 1 on. Only dropped streams leave gaps
     """
 
     __slots__ = (
@@ -160,15 +160,36 @@ class State:
         self.archiving: list[Topic] = []
         """The topics with the archive, in order of creation."""
 
+    @property
+    def next_topic_id(self) -> TopicId:
+        """The id of the next topic."""
+        following = next(reversed(self.topics), 0) + 1
+        while following in self.sealed.dropped:
+            following += 1
+        return TopicId(following)
+
     def add_topic(self, topic: Topic) -> None:
         """Add the next topic."""
-        assert topic.id == len(self.topics) + 1, f"topic {topic.id} after {len(self.topics)} others"
+        assert topic.id == self.next_topic_id, f"topic {topic.id} after {len(self.topics)} others"
         self.topics[topic.id] = topic
         self.names[topic.name] = topic
         if topic.is_aging:
             self._aging.append(topic)
         if topic.archive.is_on:
             self.archiving.append(topic)
+
+    def drop(self, batch: Batch) -> Topic | None:
+        """Delete the topic of a removed stream; return it, or None if it was deleted before. Raises RequestError.
+
+        The topic itself does not change, because an open cut may still have to pack it.
+        """
+        topic = self.sealed.droppable(batch, self.names)
+        if topic is not None:
+            self.sealed.dropped[topic.id] = topic.name
+            del self.topics[topic.id], self.names[topic.name]
+            self.maps.drop(topic.name)
+            self._aging = [each for each in self._aging if each is not topic]
+        return topic
 
     def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float, archive: ArchiveSettings) -> None:
         """Set the retention and the archive of ``topic``, which has been added."""
@@ -260,16 +281,23 @@ class State:
         return min(filter(None, [topic.first_visible for topic in self.topics.values()]), default=int(self.end))
 
     def topic(self, topic_id: int) -> Topic:
-        """Return a topic by its id. Raises UnknownTopicError."""
+        """Return a topic by its id. Raises UnknownTopicError, and StreamSealedError if it was dropped."""
         topic = self.topics.get(TopicId(topic_id))
         if topic is None:
+            if (dropped := self.sealed.dropped.get(TopicId(topic_id))) is not None:
+                raise removed(dropped)
             raise UnknownTopicError(f"no topic has the id {topic_id}", remedy="create the topic first")
         return topic
 
+    def name_of(self, topic_id: int) -> str:
+        """Return the name of a topic by its id, also of a dropped stream. Raises UnknownTopicError."""
+        return self.sealed.dropped.get(TopicId(topic_id)) or self.topic(topic_id).name
+
     def named(self, name: str) -> Topic:
-        """Return a topic by its name. Raises UnknownTopicError."""
+        """Return a topic by its name. Raises UnknownTopicError, and StreamSealedError if it was dropped."""
         topic = self.names.get(name)
         if topic is None:
+            self.sealed.check_kept(name)
             if name in self.spread.topics:
                 raise UnknownTopicError(
                     f"topic {name!r} is spread over streams, and this request is for a topic of one log",
@@ -441,6 +469,8 @@ class State:
         if batch.kind is Kind.SEAL_STREAM:
             self.check_sealable(batch)
             return {} if self.sealed.is_settled(batch, self.names) else None
+        if batch.kind is Kind.DROP_STREAM:
+            return None if self.sealed.droppable(batch, self.names) is not None else {}
         if batch.kind in SPREAD_CHANGES:
             present, changed = self.spread.changed(batch, self.order, self.placements)
             return {"topic": present.describe()} if changed is None else None
@@ -458,6 +488,7 @@ class State:
           RequestError: there would be too many topics.
         """
         self.spread.check_free(settings.name)
+        self.sealed.check_kept(settings.name)
         topic = self.names.get(settings.name)
         if topic is None:
             if len(self.topics) >= topics_max:

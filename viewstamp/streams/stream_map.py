@@ -13,7 +13,7 @@ stream.
 
 A CONTEXT is never empty, and one that would change nothing is not admitted. The end of the map is state of its own, so
 it stays when all records of the stream are trimmed. A run is dropped when all its records are trimmed; the newest one
-and that of the last trimmed record never are.
+and that of the last trimmed record never are, until the stream is removed.
 
 While callers wait for positions, a stream gets hundreds of runs a second. Many of them go on where the one before ends,
 because no other stream of the topic had a record between, so they are joined to one. The joined run has the newest of
@@ -226,6 +226,10 @@ class StreamMaps:
         """Drop the runs of a stream whose records are below ``position``, because they were trimmed."""
         if (found := self._maps.get(name)) is not None:
             found.trim(position)
+
+    def drop(self, name: str) -> None:
+        """Drop the map of a stream, because the stream was removed."""
+        self._maps.pop(name, None)
 
     def get(self, name: str) -> StreamMap | None:
         """Return the map of a stream; None = it has no run yet."""

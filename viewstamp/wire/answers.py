@@ -278,8 +278,11 @@ def _is_spread(value: object) -> bool:
         and all(1 <= stream <= streams for _, stream in ranges)
         and _is_list_of(closed, lambda each: type(each) is list and list(map(type, each)) == [int] * 3)
         and all(1 <= stream <= streams and 1 <= into <= streams and end >= 0 for stream, into, end in closed)
-        and _is_list_of(lost := value.get("lost", []), _is_range)
-        and {stream for stream, position in lost if position > 0} <= {stream for stream, _, end in closed if end}
+        and all(
+            _is_list_of(ended, _is_range)
+            and {stream for stream, position in ended if position > 0} <= {stream for stream, _, end in closed if end}
+            for ended in (value.get("lost", []), value.get("gone", []))
+        )
     )
 
 
@@ -400,6 +403,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"topic": _is_spread},
     FrameKind.ADD_STREAM: {"topic": _is_spread},
+    FrameKind.GONE_STREAM: {"topic": _is_spread},
     FrameKind.SEAL_STREAM: {"topic": _is_spread},
     FrameKind.LOSE_STREAM: {"topic": _is_spread},
     FrameKind.DESCRIBE_SPREAD: {

@@ -1,4 +1,7 @@
-"""The records that end a stream of a spread topic: one msgpack map each. Their rules are in ``streams/``. Pure."""
+"""The records that end or remove a stream of a spread topic: one msgpack map each. Pure.
+
+Their rules are in ``streams/sealing.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import msgpack
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["encode_close", "encode_lose", "encode_seal", "encode_sealed"]
+__all__ = ["encode_close", "encode_drop", "encode_gone", "encode_lose", "encode_seal", "encode_sealed"]
 
 
 def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
@@ -40,3 +43,27 @@ def encode_sealed(name: str, stream: int, end: int) -> Batch:
 def encode_seal(stream: str) -> Batch:
     """Return the record of a group behind which its stream of this name gets no record."""
     return build_batch([msgpack.packb({"stream": stream})], kind=Kind.SEAL_STREAM)
+
+
+def encode_gone(name: str, stream: int, behind: int, *, by: str = "") -> Batch:
+    """Return the record of group 0 that removes a sealed stream of a spread topic.
+
+    Args:
+      name: the name of the topic.
+      stream: the number of the stream.
+      behind: the global position behind its last record, or 1 if it never had any. Of a lost stream it has no effect.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields: dict[str, object] = {"name": name, "stream": stream, "behind": behind}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.GONE_STREAM)
+
+
+def encode_drop(stream: str, end: int, gone: int) -> Batch:
+    """Return the record of a group that deletes its stream of this name.
+
+    Args:
+      stream: the name of the stream.
+      end: the local position behind its last record with a global one.
+      gone: the index in group 0 of the GONE_STREAM that removed it.
+    """
+    return build_batch([msgpack.packb({"stream": stream, "end": end, "gone": gone})], kind=Kind.DROP_STREAM)

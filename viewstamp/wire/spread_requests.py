@@ -8,6 +8,7 @@ from viewstamp.wire.access import Need, Right
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
+from viewstamp.wire.spreading import STREAM_NUMBERS_MAX
 
 __all__ = [
     "AddStream",
@@ -17,6 +18,7 @@ __all__ = [
     "ListSpreadTopics",
     "LoseStream",
     "ReadOrdered",
+    "RemoveStream",
     "SealStream",
     "TrimSpreadTopic",
 ]
@@ -26,6 +28,8 @@ _POSITION = Range(1, remedy="positions begin at 1")
 _SOME_BYTES = Range(1, remedy="ask for at least one byte")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 _STREAMS = Range(1, 256, remedy="take 1 to 256 streams")
+_NUMBER = Range(1, STREAM_NUMBERS_MAX, remedy="take the number of a stream")
+_INTO = Range(0, STREAM_NUMBERS_MAX, remedy="take the number of another stream, or 0")
 
 
 @request(FrameKind.SPREAD_TOPIC, needs=Need(Right.APPEND, topic="name"), record=Kind.SPREAD_TOPIC)
@@ -40,7 +44,8 @@ class CreateSpreadTopic(RequestBody):
     has changed its retention last, 0 = none), first_position (the first global position that was not trimmed by a
     TrimSpreadTopic), closed (a list of [stream, the stream that gets its slots, the end of the sealed stream; 0 = it is
     closing], left out if no stream was ended), lost (a list of [stream, the next global position of the topic when it
-    was given up], left out if none was), schema (the text of the schema of its rows, left out if it has none)}.
+    was given up], left out if none was), gone (a list of [stream, a global position above all its records], left out if
+    none was removed), schema (the text of the schema of its rows, left out if it has none)}.
     Stream *n* is the topic ``name.n`` on a connection to its group.
     """
 
@@ -87,8 +92,8 @@ class SealStream(RequestBody):
     """
 
     name: str
-    stream: Annotated[int, _STREAMS]
-    into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
+    stream: Annotated[int, _NUMBER]
+    into: Annotated[int, _INTO]
     """The stream that gets its slots; 0 = the open one that has the fewest."""
 
 
@@ -101,8 +106,8 @@ class LoseStream(RequestBody):
     """
 
     name: str
-    stream: Annotated[int, _STREAMS]
-    into: Annotated[int, Range(0, 256, remedy="take the number of another stream, or 0")]
+    stream: Annotated[int, _NUMBER]
+    into: Annotated[int, _INTO]
     """The stream that gets its slots; 0 = that of its seal if it is closing, else the open one that has the fewest."""
 
 
@@ -116,10 +121,23 @@ class AddStream(RequestBody):
     """
 
     name: str
-    stream: Annotated[int, _STREAMS]
+    stream: Annotated[int, _NUMBER]
     """The number of the new stream: one more than the topic has."""
     group: int
     """The id of its group; 0 = the established one that has the fewest streams."""
+
+
+@request(FrameKind.GONE_STREAM, needs=_ADMINISTER, record=Kind.GONE_STREAM)
+class RemoveStream(RequestBody):
+    """Remove a sealed stream of a spread topic whose group keeps none of its records. OK: as CreateSpreadTopic.
+
+    It changes nothing if the stream is removed. The leader of its group deletes it there afterwards.
+    """
+
+    name: str
+    stream: Annotated[int, _NUMBER]
+    behind: Annotated[int, _POSITION]
+    """The global position behind the last record of the stream; 1 = it never had one. Ignored if the stream is lost."""
 
 
 @request(FrameKind.DESCRIBE_SPREAD, needs=Need(Right.READ, Right.APPEND, topic="name"))
@@ -161,7 +179,7 @@ position. Otherwise it refuses after ``wait`` seconds, because it lags |
     """
 
     name: str
-    stream: Annotated[int, _STREAMS]
+    stream: Annotated[int, _NUMBER]
     position: Annotated[int, _POSITION]
     needed: int
     bytes_max: Annotated[int, _SOME_BYTES]

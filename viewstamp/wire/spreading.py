@@ -15,6 +15,7 @@ from viewstamp.wire.checksum import crc32c
 
 __all__ = [
     "SLOTS",
+    "STREAM_NUMBERS_MAX",
     "encode_add_stream",
     "encode_configure_spread",
     "encode_spread",
@@ -28,6 +29,8 @@ __all__ = [
 
 SLOTS = 4096
 """The number of slots of a new spread topic."""
+STREAM_NUMBERS_MAX = 1024
+"""The highest number of a stream. A topic has at most 256 streams at a time; the numbers of removed ones stay used."""
 
 
 def stream_name(topic: str, stream: int) -> str:
