@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -117,6 +118,49 @@ async def test_on_message_sees_one_message_after_the_other() -> None:
     await iterate()
     assert seen == [3, 1, 2]
     await system.stop()
+
+
+async def test_tell_now_runs_an_idle_actor_before_it_returns() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    ref.tell_now(1)
+    ref.tell_now(2)
+    assert recorder.turns == [[1], [2]]
+    await iterate()
+    assert recorder.turns == [[1], [2]]
+    await system.stop()
+    ref.tell_now(3)
+    assert recorder.turns == [[1], [2]]
+
+
+async def test_tell_now_keeps_the_order_of_messages_and_never_runs_an_actor_in_its_own_turn() -> None:
+    system = System()
+    recorder = Recorder()
+    ref = system.spawn(recorder, name="recorder")
+    ref.tell(1)
+    ref.tell_now(2)
+    assert recorder.turns == []
+    await iterate()
+    assert recorder.turns == [[1, 2]]
+    inner = partial(ref.tell_now, 3)
+    ref.tell_now(inner)
+    assert recorder.turns == [[1, 2], [inner]]
+    await iterate()
+    assert recorder.turns == [[1, 2], [inner], [3]]
+    await system.stop()
+
+
+async def test_a_failure_in_a_turn_of_tell_now_is_the_actors() -> None:
+    def fail() -> None:
+        raise ValueError("boom")
+
+    system = System()
+    ref = system.spawn(Recorder(), name="recorder")
+    ref.tell_now(fail)
+    failure = await system.failed
+    assert failure is not None
+    assert isinstance(failure.error, ValueError)
 
 
 async def test_a_full_mailbox_refuses_tell_and_takes_put() -> None:

@@ -15,12 +15,12 @@ import pytest
 from tests.consensus.group import Group
 from tests.consensus.schedule import MIXES, Schedule
 from viewstamp.consensus.messages import AppendRequest, AppendResponse, HeartbeatRequest, HeartbeatResponse
-from viewstamp.consensus.quiet import beat_ticks, completion_may_wait, is_in_step, response_may_wait
+from viewstamp.consensus.quiet import beat_ticks, completion_may_wait, is_in_step, only_counts, response_may_wait
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
-from viewstamp.consensus.state import RaftOptions
+from viewstamp.consensus.state import Leading, PendingRead, RaftOptions
 from viewstamp.errors import BrokenRuleError
-from viewstamp.ids import NodeId
+from viewstamp.ids import Index, NodeId
 from viewstamp.wire.batch import Batch
 
 ONE, TWO = NodeId("n1"), NodeId("n2")
@@ -148,6 +148,42 @@ def test_a_beat_sends_the_heartbeats_of_an_idle_leader_before_they_are_due() -> 
     assert ready is not None
     assert [type(message) for message in ready.messages] == [HeartbeatRequest, HeartbeatRequest]
     assert heartbeats(group, beat_ticks(raft.core.options)) == 0, "the next beat comes before the next is due"
+
+
+def between_checks(group: Group, *, answers: bool) -> list[int]:
+    """Return the ticks since the last check for a quorum after each beat of an idle leader in two election timeouts."""
+    raft, found = group[ONE].raft, []
+    assert raft is not None
+    beat = beat_ticks(raft.core.options)
+    for _ in range(36 // beat):
+        raft.tick(group.wall_us, ticks=beat)
+        if not isinstance(raft.core.state, Leading):
+            break
+        raft.beat()
+        found.append(raft.core.leading.ticks_since_check)
+        if answers:
+            group.step(ONE)
+            group.settle()
+        else:
+            raft.ready()
+    return found
+
+
+def test_an_idle_leader_checks_for_its_quorum_with_the_last_beat_of_an_election_timeout() -> None:
+    """So it needs no timer for it: 18 ticks are over before the fourth beat."""
+    group = settled()
+    group[ONE].core.leading.ticks_since_check = 0
+    assert between_checks(group, answers=True)[:6] == [5, 10, 0, 5, 10, 0]
+
+
+def test_a_leader_without_answers_steps_down_after_an_election_timeout_and_with_no_beat_before() -> None:
+    group = settled()
+    leading = group[ONE].core.leading
+    leading.ticks_since_check = 0
+    for progress in leading.progress.values():
+        progress.has_responded = False
+    assert between_checks(group, answers=False) == [5, 10, 15]
+    assert group[ONE].core.leader is None
 
 
 def test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect() -> None:
@@ -287,6 +323,88 @@ def test_an_input_that_may_wait_causes_no_work() -> None:
         schedule.run()
     assert sum(schedule.responses for schedule in schedules) > 0
     assert sum(schedule.completions for schedule in schedules) > 0
+
+
+class Counter(Schedule):
+    """A random schedule in which each heartbeat that only counts has no effect but a response."""
+
+    requests = responses = 0
+
+    def _deliver(self, *, keep: bool = False) -> None:
+        for message in self.group.matching(HeartbeatRequest) + self.group.matching(HeartbeatResponse):
+            raft = self.group[message.target].raft
+            assert isinstance(message, HeartbeatRequest | HeartbeatResponse)
+            if raft is not None and only_counts(raft.core, message):
+                self._expect_response(copy.deepcopy(raft), message)
+        super()._deliver(keep=keep)
+
+    def _expect_response(self, raft: Raft, message: HeartbeatRequest | HeartbeatResponse) -> None:
+        raft.ready()
+        core = raft.core
+        before = core.log.commit_end, core.log.end, type(core.state), core.term, core.memberships
+        raft.step(message)
+        ready = raft.ready()
+        if isinstance(message, HeartbeatRequest):
+            self.requests += 1
+            assert ready is not None
+            work = ready.writes, ready.messages_after_durable, ready.committed, ready.reads, ready.fetches
+            assert not any(work)
+            assert [type(each) for each in ready.messages] == [HeartbeatResponse]
+            assert core.ticks_since_leader == 0
+        else:
+            self.responses += 1
+            assert ready is None
+        assert before == (core.log.commit_end, core.log.end, type(core.state), core.term, core.memberships)
+
+
+def test_a_heartbeat_that_only_counts_causes_its_response_and_nothing_else() -> None:
+    mixes = ["even", "changes", "damage", "losses"]
+    schedules = [Counter(replace(MIXES[mix], steps=300), seed) for mix in mixes for seed in range(2)]
+    for schedule in schedules:
+        schedule.run()
+    assert sum(schedule.requests for schedule in schedules) > 0
+    assert sum(schedule.responses for schedule in schedules) > 0
+
+
+def heartbeat(group: Group, **changes: object) -> HeartbeatRequest:
+    """Return the heartbeat that the leader sends to n2."""
+    core = group[ONE].core
+    end, number = core.log.end, core.leading.progress[TWO].number
+    fields: dict[str, object] = {"source": ONE, "target": TWO, "term": core.term, "number": number, "round": 0}
+    return HeartbeatRequest(**{**fields, "commit_end": end, "sent_end": end, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", ["term", "number", "commit_end", "sent_end"])
+def test_a_heartbeat_with_news_does_not_only_count(field: str) -> None:
+    group = settled()
+    assert only_counts(group[TWO].core, heartbeat(group))
+    assert not only_counts(group[TWO].core, heartbeat(group, **{field: getattr(heartbeat(group), field) + 1}))
+    assert not only_counts(group[TWO].core, heartbeat(group, source=NodeId("n3")))
+    assert not only_counts(group[ONE].core, heartbeat(group, target=ONE)), "it leads"
+
+
+@pytest.mark.parametrize("change", ["behind", "a read waits", "a round", "a transfer", "another number"])
+def test_a_response_that_a_leader_waits_for_does_not_only_count(change: str) -> None:
+    group = settled()
+    core = group[ONE].core
+    leading = core.leading
+    response = HeartbeatResponse(
+        source=TWO, target=ONE, term=core.term, number=leading.progress[TWO].number, end=core.log.end, round=0
+    )
+    response = replace(response, round=leading.round)
+    assert only_counts(core, response)
+    match change:
+        case "behind":
+            leading.progress[TWO].counted_end = Index(0)
+        case "a read waits":
+            leading.reads.append(PendingRead(1, None, leading.round, Index(1)))
+        case "a round":
+            response = replace(response, round=leading.round + 1)
+        case "a transfer":
+            leading.transferee = TWO
+        case _:
+            response = replace(response, number=response.number + 1)
+    assert not only_counts(core, response)
 
 
 def test_a_leader_alone_never_lets_a_completion_wait() -> None:

@@ -855,8 +855,34 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "beat-always", Case("tests/consensus/test_quiet.py::test_a_beat_of_a_busy_leader_or_a_follower_has_no_effect")
     ),
-    Record("beat-wakes-twice", Case("tests/sim/test_beats.py::test_the_timers_of_idle_followers_do_not_fire")),
+    Record("beat-wakes-twice", Case("tests/sim/test_beats.py::test_the_timers_of_idle_replicas_do_not_fire")),
     Record("beat-keeps-the-timer", Case("tests/node/test_ticker.py::test_a_plan_that_moves_the_timer_sets_it_later")),
+    Record(
+        "beat-checks-without-answers",
+        Case(
+            "tests/consensus/test_quiet.py::test_a_leader_without_answers_steps_down_after_an_election_timeout_and_with_no_beat_before"
+        ),
+    ),
+    Record("beat-leaves-the-check", Case("tests/sim/test_beats.py::test_the_timers_of_idle_replicas_do_not_fire")),
+    Record("count-news", Case("tests/consensus/test_quiet.py::test_a_heartbeat_with_news_does_not_only_count")),
+    Record(
+        "count-what-a-read-waits-for",
+        Case("tests/consensus/test_quiet.py::test_a_response_that_a_leader_waits_for_does_not_only_count"),
+    ),
+    Record("beat-alone", Case("tests/sim/test_beats.py::test_nodes_that_lead_groups_of_each_other_beat_together")),
+    Record(
+        "beat-at-each-frame", Case("tests/sim/test_beats.py::test_nodes_that_lead_groups_of_each_other_beat_together")
+    ),
+    Record("short-turn-without-plan", Case("tests/sim/test_beats.py::test_all_turns_of_idle_followers_are_short")),
+    Record(
+        "alarm-leaves-the-timer", Case("tests/node/test_alarms.py::test_no_timer_is_left_when_all_alarms_are_cancelled")
+    ),
+    Record(
+        "overtake-waiting-messages",
+        Case(
+            "tests/actors/test_actor.py::test_tell_now_keeps_the_order_of_messages_and_never_runs_an_actor_in_its_own_turn"
+        ),
+    ),
     Record(
         "commands-unchecked", Case("tests/streams/test_tokens.py::test_commands_need_the_right_to_call_their_actor")
     ),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse
+from viewstamp.consensus.quiet import beat_ticks
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.state import Leading
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
-from viewstamp.node.beats import Beat, decode_beats
+from viewstamp.node.beats import Beat, Beats, decode_beats
 from viewstamp.node.group import Group
 from viewstamp.node.health.digests import Digests
+from viewstamp.node.inbox import FromPeer
 from viewstamp.node.replica import Replica
 from viewstamp.sim.cluster import Member
 from viewstamp.sim.group_writers import GroupWriters
@@ -72,6 +76,13 @@ def replica_of(member: Member, group: GroupId) -> Group:
 def leads(member: Member, group: GroupId) -> bool:
     hosted = member.group(group)
     return hosted is not None and hosted.replica is not None and hosted.replica.is_leading
+
+
+async def begin_later(beats: Beats, *, seconds: float) -> None:
+    """Let a node beat at another time of the period."""
+    beats.stop()
+    await asyncio.sleep(seconds)
+    beats.start()
 
 
 def mute(world: World, group: GroupId, source: Member, target: Member) -> None:
@@ -161,8 +172,8 @@ def test_a_node_of_an_older_release_gets_each_heartbeat_on_the_connection_of_its
         assert {message.target for frame in frames for _, _, message in frame} == {"n2", "n3"}
 
 
-def test_the_timers_of_idle_followers_do_not_fire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next heartbeat comes before. The timer of a leader fires once in an election timeout, for its quorum."""
+def test_the_timers_of_idle_replicas_do_not_fire(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next heartbeat comes before, and a leader checks for its quorum with a beat."""
     fired: list[Replica] = []
     on_tick = Replica._on_tick
 
@@ -172,9 +183,85 @@ def test_the_timers_of_idle_followers_do_not_fire(world: World, monkeypatch: pyt
 
     monkeypatch.setattr(Replica, "_on_tick", note)
     world.loop.run_until(lambda: False, seconds=2.0)
-    replicas = [replica_of(member, group).replica for member in world.members[:-1] for group in (FIRST, SECOND)]
+    replicas = [replica_of(member, group).replica for member in world.members for group in (FIRST, SECOND)]
     assert fired, "those of group 0 fire"
     assert [replica for replica in replicas if replica in fired] == []
+
+
+def test_an_idle_leader_has_one_turn_for_each_beat(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It steps the responses of all its followers in the turn of the next beat."""
+    turns: Counter[Replica] = Counter()
+    beats: Counter[Replica] = Counter()
+    on_messages, beat = Replica.on_messages, Replica.beat
+
+    def count_turn(self: Replica, messages: list[Any]) -> None:
+        turns[self] += 1
+        on_messages(self, messages)
+
+    def count_beat(self: Replica) -> None:
+        beats[self] += 1
+        beat(self)
+
+    monkeypatch.setattr(Replica, "on_messages", count_turn)
+    monkeypatch.setattr(Replica, "beat", count_beat)
+    world.loop.run_until(lambda: False, seconds=9.0)
+    for group in (FIRST, SECOND):
+        replica = replica_of(world.members[-1], group).replica
+        assert replica is not None
+        assert turns[replica] == beats[replica] > 10
+
+
+def test_nodes_that_lead_groups_of_each_other_beat_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose beat is due within half of one joins that of another node. So none wakes up twice for a beat."""
+    old, new = world.members[-1], world.members[0]
+    second = replica_of(new, SECOND)
+    assert old.process is not None
+    old.process.spawn(replica_of(old, SECOND).transfer_leadership("n1"))
+    assert world.loop.run_until(lambda: leads(new, SECOND), seconds=5.0)
+    assert new.process is not None
+    assert new.node is not None
+    new.process.spawn(begin_later(new.node.beats, seconds=0.025))
+    world.loop.run_until(lambda: False, seconds=1.0)
+    at: dict[Replica, list[float]] = defaultdict(list)
+    beat = Replica.beat
+
+    def note(self: Replica) -> None:
+        at[self].append(world.loop.time())
+        beat(self)
+
+    monkeypatch.setattr(Replica, "beat", note)
+    world.loop.run_until(lambda: False, seconds=2.0)
+    alone, joining, options = replica_of(old, FIRST).replica, second.replica, new.node.options
+    assert alone is not None
+    assert joining is not None
+    first, joined = at[alone], at[joining]
+    apart = [min(abs(one - other) for other in joined) for one in first[1:-1]]
+    period = (first[-1] - first[0]) / (len(first) - 1)
+    assert max(apart) < period / 20
+    assert period == pytest.approx(beat_ticks(options.core) * options.tick_seconds, rel=0.1)
+
+
+def test_all_turns_of_idle_followers_are_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: Counter[Replica] = Counter()
+    short: Counter[Replica] = Counter()
+    on_messages, count = Replica.on_messages, Replica._count
+
+    def count_turn(self: Replica, messages: list[Any]) -> None:
+        turns[self] += 1
+        on_messages(self, messages)
+
+    def count_short(self: Replica, item: FromPeer) -> None:
+        short[self] += 1
+        count(self, item)
+
+    monkeypatch.setattr(Replica, "on_messages", count_turn)
+    monkeypatch.setattr(Replica, "_count", count_short)
+    world.loop.run_until(lambda: False, seconds=2.0)
+    for member in world.members[:-1]:
+        for group in (FIRST, SECOND):
+            replica = replica_of(member, group).replica
+            assert replica is not None
+            assert turns[replica] == short[replica] > 10
 
 
 def test_idle_groups_report_their_clocks_every_four_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +287,7 @@ def test_a_leader_that_has_just_sent_heartbeats_sends_none_with_the_beat(world: 
     assert replica is not None
     raft, leading = replica.raft, replica.raft.core.state
     assert isinstance(leading, Leading)
-    assert world.loop.run_until(lambda: leading.heartbeat_elapsed > 0, seconds=1.0)
+    raft.tick(raft.core.wall_us)
     raft.beat()
     ready = raft.ready()
     assert ready is not None

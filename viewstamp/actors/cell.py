@@ -7,6 +7,7 @@ import contextvars
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, assert_never, cast
 
@@ -109,6 +110,11 @@ class Cell(ABC, Generic[MessageT]):
         """Whether the actor has finished all messages that it has taken."""
 
     # -- Messages -----------------------------------------------------------------------------------------------
+
+    def tell_now(self, message: MessageT) -> None:
+        """See :meth:`Ref.tell_now`; ``TurnCell`` overrides it."""
+        with suppress(UnavailableError):
+            self.mailbox.tell(message)
 
     def ask(
         self,

@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 class Ref(Generic[MessageT_contra]):
     """The address of one actor. Cheap to copy, and valid for ever: after the actor's end, calls raise ClosedError.
 
-    Call it on the event loop. No call awaits, and none runs the actor, which is scheduled for later.
+    Call it on the event loop. No call awaits. None but :meth:`tell_now` runs the actor, which is scheduled for later.
 
     Example::
 
@@ -78,6 +78,15 @@ class Ref(Generic[MessageT_contra]):
             return self._mailbox.tell(message)
         except UnavailableError:
             return False
+
+    def tell_now(self, message: MessageT_contra) -> None:
+        """Send a message that may be lost, and let an idle actor handle it in a turn before this call returns.
+
+        An actor with a task, one that runs already and one with waiting messages is scheduled as by ``maybe_tell``. For
+        senders on which no actor depends that the turn may call, because it runs on their stack. A failure in the turn
+        is the actor's; it is not raised here.
+        """
+        self._cell.tell_now(message)
 
     def put(self, message: MessageT_contra) -> None:
         """Send an internal message, which is never refused: a durable notice, the answer to the actor's own request.

@@ -53,6 +53,14 @@ class TurnCell(Cell[MessageT]):
             self._stopped_by = error
         self._settle()
 
+    def tell_now(self, message: MessageT) -> None:
+        """See :meth:`Ref.tell_now`."""
+        if self._is_busy or self.actor is None or self.mailbox.is_refusing or len(self.mailbox):
+            super().tell_now(message)
+        else:
+            self.mailbox.put(message, wakes=False)
+            self._context.run(self._turn)
+
     @property
     def _is_idle(self) -> bool:
         return not self._is_busy

@@ -23,7 +23,7 @@ from viewstamp.consensus.messages import (
     VoteResponse,
 )
 from viewstamp.consensus.progress import Progress, ProgressState
-from viewstamp.consensus.quiet import heartbeat_ticks, probe_patience
+from viewstamp.consensus.quiet import beat_ticks, heartbeat_ticks, probe_patience
 from viewstamp.consensus.ready import Fetch
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.consensus.state import Campaign, Core, Leading
@@ -38,6 +38,7 @@ __all__ = [
     "append_own",
     "become_leader",
     "check_propose",
+    "check_with_beat",
     "continue_transfer",
     "not_leader",
     "on_announcement_response",
@@ -83,19 +84,11 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
     """Check that a quorum still answers, send heartbeats, and ask members in an unknown state for their history."""
     leading.ticks_since_check += ticks
     if leading.ticks_since_check >= core.patience.ticks:
-        active = [member for member, progress in leading.progress.items() if progress.has_responded]
-        has_majority = standing.is_majority(core.membership, [core.me, *active])
-        for member, progress in leading.progress.items():
-            if standing.is_voter(core.membership, member) and (progress.has_responded or not has_majority):
-                delay = progress.slowest_response_ticks if progress.has_responded else leading.ticks_since_check
-                core.patience.note(member, delay)
-            progress.slowest_response_ticks = 0
+        has_majority = _has_majority(core, leading)
+        _end_window(core, leading, has_majority=has_majority)
         if not has_majority:
             follower.step_down(core, core.term)  # Check-quorum, because another candidate may reach a majority.
             return
-        leading.ticks_since_check = 0
-        for progress in leading.progress.values():
-            progress.has_responded = False
     # One tick with room resets the count. Otherwise every later full tick would cost the leadership.
     leading.full_ticks = 0 if core.has_room else leading.full_ticks + ticks
     if core.installing:
@@ -118,6 +111,34 @@ def on_tick(core: Core, leading: Leading, ticks: int) -> None:
                 send_heartbeat(core, leading, member, progress)
         elif is_due if progress.state is ProgressState.ASKING else progress.ticks_in_state > patience:
             _ask(core, member, progress)
+
+
+def check_with_beat(core: Core, leading: Leading) -> None:
+    """Check for a quorum now if the check would be due before the next beat, and a quorum has answered.
+
+    So the leaders of a node need no timer of their own for it. Without a quorum the check stays where it is, because a
+    leader must not step down earlier than after an election timeout.
+    """
+    is_due = leading.ticks_since_check + beat_ticks(core.options) >= core.patience.ticks - 1
+    if is_due and _has_majority(core, leading):
+        _end_window(core, leading, has_majority=True)
+
+
+def _has_majority(core: Core, leading: Leading) -> bool:
+    """Return whether a majority, with this leader, has answered since the last check."""
+    active = [member for member, progress in leading.progress.items() if progress.has_responded]
+    return standing.is_majority(core.membership, [core.me, *active])
+
+
+def _end_window(core: Core, leading: Leading, *, has_majority: bool) -> None:
+    """Note the delays of the voters since the last check for a quorum, and wait for new answers from now on."""
+    for member, progress in leading.progress.items():
+        if standing.is_voter(core.membership, member) and (progress.has_responded or not has_majority):
+            delay = progress.slowest_response_ticks if progress.has_responded else leading.ticks_since_check
+            core.patience.note(member, delay)
+        progress.slowest_response_ticks = 0
+        progress.has_responded = False
+    leading.ticks_since_check = 0
 
 
 def on_durable(core: Core, leading: Leading, *, was_installing: bool) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "is_idle",
     "is_in_step",
     "is_quiet_longest",
+    "only_counts",
     "probe_patience",
     "quiet_ticks",
     "response_may_wait",
@@ -157,6 +158,25 @@ def is_in_step(core: Core, message: HeartbeatRequest | HeartbeatResponse) -> boo
         return isinstance(message, HeartbeatResponse) and message.end == end
     progress = leading.progress.get(message.target)
     return progress is not None and progress.counted_end == end and not (leading.reads or leading.reads_waiting)
+
+
+def only_counts(core: Core, message: HeartbeatRequest | HeartbeatResponse) -> bool:
+    """Return whether stepping a heartbeat, or its response, changes nothing but counts of ticks and answers.
+
+    A follower then answers it, and a leader has nothing to do. No later input becomes due earlier because of it.
+    """
+    end = core.log.end
+    if message.term != core.term or message.target != core.me or core.log.commit_end != end or core.installing:
+        return False
+    if isinstance(message, HeartbeatRequest):
+        is_announced = core.leader == message.source and 0 < core.announced_number == message.number
+        return is_announced and message.commit_end == end and message.sent_end <= end
+    leading = core.state
+    progress = leading.progress.get(message.source) if isinstance(leading, Leading) else None
+    if progress is None or not isinstance(leading, Leading) or leading.reads or leading.transferee is not None:
+        return False
+    is_following = progress.state is ProgressState.REPLICATING and progress.number == message.number
+    return is_following and message.end == end == progress.counted_end and message.round == leading.round
 
 
 def _leaders_ticks(core: Core, leading: Leading) -> int:

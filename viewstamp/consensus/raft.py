@@ -183,14 +183,16 @@ class Raft:
     def beat(self) -> None:
         """Send the heartbeats of an idle leader now, so that they leave together with those of other groups.
 
-        It changes nothing else: the heartbeats are those that would be due a little later. In every other state the
-        call has no effect, and neither has it in the tick in which heartbeats were sent, because the caller was late.
+        They would be due a little later. So would the check for a quorum, if it is made before the next beat and would
+        succeed (``leader.check_with_beat``). In every other state the call has no effect, and neither has it in the
+        tick in which heartbeats were sent, because the caller was late.
         """
         core = self.core
         leading = core.state
         if not isinstance(leading, Leading) or not leading.heartbeat_elapsed or core.installing:
             return
         if quiet.is_idle(core, leading):
+            leader.check_with_beat(core, leading)
             leader.send_heartbeats(core, leading)
 
     def tell_commit_end(self, names: Collection[str]) -> None:

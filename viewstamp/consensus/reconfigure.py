@@ -129,6 +129,8 @@ def _advance_membership(core: Core, leading: Leading) -> None:
 def _forget_departed(core: Core, leading: Leading, index: Index) -> None:
     """Drop removed members that have received the record of their removal and its commit, or do not answer."""
     addresses = core.membership.addresses
+    if leading.progress.keys() <= addresses.keys():
+        return
     patience = _DEPARTED_TIMEOUTS * core.options.election_timeout_ticks
     for member in [member for member in leading.progress if member not in addresses]:
         progress = leading.progress[member]

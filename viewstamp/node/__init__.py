@@ -11,6 +11,7 @@
 | ``placer`` | the steps of the leader of group 0 before it places a group or creates a spread topic | the records |
 | ``stream_topics`` | the creation of the streams of spread topics in the groups that this node leads | their records |
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |
+| ``alarms`` | the timers of all replicas of the node | what is done when one rings |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
 | ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
 | ``archive_rounds`` | the rounds in which the leader archives topics by their settings | the steps, the files |

@@ -4,7 +4,11 @@ An idle group does nothing but send heartbeats and answer them. If each group di
 connection, a node with many groups would spend its time on system calls and on wake-ups. So:
 
 * the node has one timer. Before the heartbeats of an idle leader are due, it makes all leaders of the node send theirs
-  (``Raft.beat``). A heartbeat that is sent early has no other effect than one that is due
+  (``Raft.beat``). A heartbeat that is sent early has no other effect than one that is due. The checks for a quorum that
+  are due before the next beat, and would succeed, are made with it
+* a node that gets the heartbeats of another one beats with it, if its own beat is due soon (``Beats.join``)
+* the timers of the replicas share one of the event loop (``alarms.py``), because each beat sets them later
+* a heartbeat in step, or its response, that only counts (``quiet.only_counts``) is stepped at once, in a short turn
 * the heartbeats and the responses of one iteration of the event loop are collected for each node, and sent in one BEATS
   frame: a list of [group, incarnation of the sender in it, message as in a PEER frame]
 
@@ -36,11 +40,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
 from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse
 from viewstamp.errors import FrameError
 from viewstamp.host.interfaces import Buffer
 from viewstamp.ids import GroupId
+from viewstamp.node.alarms import Alarms
 from viewstamp.node.peers.codec import decode_message, encode_heartbeat
 from viewstamp.node.peers.connection import PeerConnection
 from viewstamp.wire.brief_repr import brief_repr
@@ -55,6 +61,8 @@ Beat = tuple[GroupId, str, Heartbeat]
 _NOTHING = memoryview(b"")
 _ENTRIES_MAX = 256
 """Heartbeats in one frame, so that no frame keeps the event loop of its receiver busy for long."""
+_KNOWN_MAX = 4096
+"""Decoded heartbeats that are kept: four for each of the 256 groups of a cluster are in use, and a few terms."""
 
 
 class Beats:
@@ -74,7 +82,11 @@ class Beats:
         """
         self._seconds = seconds
         self._leaders = leaders
+        self.alarms = Alarms()
+        """The timers of the replicas of all groups."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """The time of the next beat, while the timer is set."""
         self._collected: dict[str, list[tuple[PeerConnection, list[object]]]] = {}
         """For each node the links on which the entries would be sent one by one, and the entries."""
         self._numbers = itertools.count(1)
@@ -82,13 +94,26 @@ class Beats:
     def start(self) -> None:
         """Begin to beat. Idempotent."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._on_time)
+            loop = asyncio.get_running_loop()
+            self._due = loop.time() + self._seconds
+            self._timer = loop.call_at(self._due, self._on_time)
 
     def stop(self) -> None:
         """Stop beating. Idempotent; messages are still sent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def join(self) -> None:
+        """Beat now, with another node whose heartbeats have just arrived, if the own beat is due within half of a beat.
+
+        So the nodes beat one after the other within a moment, and each of them wakes up about half as often: it gets
+        the heartbeats and responses of the others together, and sends its heartbeats with its responses. The one whose
+        timer fires first sets the pace.
+        """
+        if self._timer is not None and self._due - asyncio.get_running_loop().time() <= self._seconds / 2:
+            self._timer.cancel()
+            self._on_time()
 
     def _on_time(self) -> None:
         self._timer = None
@@ -136,9 +161,28 @@ def decode_beats(frame: Frame) -> list[Beat]:
         raise FrameError(f"{len(entries)} heartbeats in one frame, at most {_ENTRIES_MAX} are allowed")
     beats: list[Beat] = []
     for group, incarnation, body in entries:
-        message = decode_message(Frame(FrameKind.PEER, body, _NOTHING))
+        message = _decode_heartbeat(body)
         is_named = type(group) is int and group > 0 and type(incarnation) is str
-        if not is_named or not isinstance(message, Heartbeat):
+        if not is_named or message is None:
             raise FrameError(f"no heartbeat of a group: {brief_repr([group, incarnation, body])}")
         beats.append((GroupId(group), incarnation, message))
     return beats
+
+
+def _decode_heartbeat(body: object) -> Heartbeat | None:
+    """Return the heartbeat in an entry; None if it is another message. Raises FrameError."""
+    try:
+        return _decode_known(tuple(body))  # type: ignore[arg-type]
+    except TypeError:  # It is no list, or holds one.
+        message = decode_message(Frame(FrameKind.PEER, body, _NOTHING))
+        return message if isinstance(message, Heartbeat) else None
+
+
+@lru_cache(_KNOWN_MAX)
+def _decode_known(body: tuple[object, ...]) -> Heartbeat | None:
+    """Return the heartbeat. Cached, because an idle group sends the same ones again and again.
+
+    A message is immutable, and bodies that are equal have equal messages, also if one has True or 1.0 for 1.
+    """
+    message = decode_message(Frame(FrameKind.PEER, list(body), _NOTHING))
+    return message if isinstance(message, Heartbeat) else None

@@ -17,7 +17,7 @@ from functools import partial
 from viewstamp.actors import Failure
 from viewstamp.consensus import standing
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import AppendResponse
+from viewstamp.consensus.messages import AppendResponse, HeartbeatRequest, HeartbeatResponse
 from viewstamp.consensus.raft import share_of
 from viewstamp.consensus.roles import Lifecycle
 from viewstamp.errors import (
@@ -388,6 +388,8 @@ class Group:
                 parts.peers.check_source(received.source, incarnation)
             if isinstance(received, AppendResponse):
                 parts.replica.on_response(message, received)
+            elif message.is_beat and isinstance(received, HeartbeatRequest | HeartbeatResponse):
+                parts.replica.on_beat(message, received)
             else:
                 parts.ref.maybe_tell(message)
 

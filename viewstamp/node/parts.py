@@ -214,6 +214,7 @@ def assemble(
         space=LogSpace(raft, wal, headroom, snapshotter, tick_seconds=options.tick_seconds, log=log),
         log_clock=log_clock,
         clock=host.clock,
+        alarms=beats.alarms,
         tick_seconds=options.tick_seconds,
         log=log,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from viewstamp.consensus.messages import HeartbeatRequest
 from viewstamp.errors import FrameError, PeerError, RequestError, UnavailableError, ViewstampError, WrongClusterError
 from viewstamp.ids import GroupId, NodeId, name_of
 from viewstamp.node.beats import decode_beats
@@ -98,7 +99,9 @@ class PeerFrames:
     def _on_beats(self, frame: Frame) -> None:
         """Take the heartbeats of several groups, each under the checks of its own group; see ``beats``."""
         refused: dict[GroupId, Callable[[], None]] = {}
+        is_beat = False
         for group, incarnation, message in decode_beats(frame):
+            is_beat = is_beat or isinstance(message, HeartbeatRequest)
             if name_of(message.source) != name_of(self._sender.peer):
                 raise PeerError(f"{self._sender.peer} sent a heartbeat from {message.source} to {message.target}")
             with suppress(UnavailableError):
@@ -111,6 +114,8 @@ class PeerFrames:
                         refused[group] = partial(refuse, error)
         for end in refused.values():
             end()
+        if is_beat:
+            self._caller.service.beats.join()
 
     def _on_join(self, frame: Frame) -> None:
         try:

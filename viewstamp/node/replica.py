@@ -21,8 +21,14 @@ from typing import NoReturn
 
 from viewstamp.actors import Actor
 from viewstamp.consensus.membership import Membership
-from viewstamp.consensus.messages import AppendRequest, AppendResponse, Message
-from viewstamp.consensus.quiet import completion_may_wait, is_quiet_longest, response_may_wait
+from viewstamp.consensus.messages import (
+    AppendRequest,
+    AppendResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Message,
+)
+from viewstamp.consensus.quiet import completion_may_wait, is_quiet_longest, only_counts, response_may_wait
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.ready import Ready
 from viewstamp.consensus.roles import Lifecycle
@@ -39,6 +45,7 @@ from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId, Term, Viewstamp
 from viewstamp.node.access import Credentials
+from viewstamp.node.alarms import Alarms
 from viewstamp.node.applier import Answer, Applier
 from viewstamp.node.changes import ChangeMembers, MembershipChanges, Transfer
 from viewstamp.node.health.latency import LatencyGauge
@@ -129,6 +136,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         space: LogSpace,
         log_clock: LogClock,
         clock: Clock,
+        alarms: Alarms,
         tick_seconds: float,
         log: Logger,
     ) -> None:
@@ -155,7 +163,10 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """Puts a durable notice into the mailbox; looked up only once, because each write uses it."""
         self._put_quietly: Callable[[_Durable | FromPeer], None] = _not_started
         self._maybe_tell: Callable[[FromPeer], bool] = _not_started
-        self._ticker = Ticker(clock, tick_seconds, lambda seconds: self.schedule(seconds, _TICK))
+        self._tell_now: Callable[[FromPeer], None] = _not_started
+        self._counted: FromPeer | None = None
+        """The heartbeat that only counts, while it is being taken."""
+        self._ticker = Ticker(clock, tick_seconds, lambda seconds: alarms.set(seconds, self._ring))
         self._upkeep_ticks = max(1, round(_UPKEEP_SECONDS / tick_seconds))
         self._upkeep_due = 0
         """The tick of the next upkeep."""
@@ -182,10 +193,17 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """Begin to tick."""
         ref = self.ref
         self._put, self._put_quietly, self._maybe_tell = ref.put, ref.put_quietly, ref.maybe_tell
+        self._tell_now = ref.tell_now
         self._ticker.plan(1)
+
+    def _ring(self) -> None:
+        self.ref.put(_TICK)
 
     def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
+        if messages[0] is self._counted:
+            self._count(self._counted)
+            return
         self.space.turn_bytes = 0
         has_ticked, has_beaten, is_resting, rest = False, False, self._ticker.is_resting, iter(messages)
         try:
@@ -288,6 +306,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
 
         Nothing was written of those that were never handled. The outcome of the others is unknown.
         """
+        self._ticker.stop()
         why = "is stopping" if error is None else f"has failed: {error!r}"
         refusal = ClosedError(f"{self.raft.core.me} {why}; nothing was written", remedy="ask another node")
         for item in self._unhandled:
@@ -343,6 +362,35 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
             self._put_quietly(item)
         else:
             self._maybe_tell(item)
+
+    def on_beat(self, item: FromPeer, message: HeartbeatRequest | HeartbeatResponse) -> None:
+        """Take a heartbeat of a BEATS frame, or its response, as a message to ``ref``; at less cost if it only counts.
+
+        A follower then answers in a short turn: while it rests, it has nothing to apply, to ask for or to install, so
+        nothing else of a turn is due. A leader steps responses in the turn of its next beat.
+        """
+        is_resting = self._ticker.is_resting and not self._has_leases
+        if not is_resting or not only_counts(self.raft.core, message):
+            self._maybe_tell(item)
+        elif isinstance(message, HeartbeatResponse):
+            self._put_quietly(item)
+        elif self._ticker.is_due:
+            self._maybe_tell(item)
+        else:
+            self._counted = item
+            self._tell_now(item)
+            self._counted = None
+
+    def _count(self, item: FromPeer) -> None:
+        """Take a turn for a heartbeat that only counts."""
+        raft, core, ticks = self.raft, self.raft.core, self._ticker.catch_up()
+        if ticks:
+            raft.tick(core.wall_us, has_room=core.has_room, ticks=ticks)
+        raft.step(item.message)
+        ready = raft.ready()
+        if ready is not None:
+            self._act(ready)
+        self._ticker.plan(raft.quiet_ticks(), moves=True)
 
     # -- Inputs ---------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from viewstamp.host.interfaces import Lock
 from viewstamp.ids import GroupId, Index, NodeId, Position, Sequence, SessionId, Stream
 from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.node.answers import Membered, outcome_fields, result_fields
+from viewstamp.node.beats import Beats
 from viewstamp.node.budget import Appending
 from viewstamp.node.crowd import CrowdLimits
 from viewstamp.node.inbox import FromPeer, Join
@@ -322,6 +323,11 @@ class Service(Protocol):
 
     def group_of(self, group: GroupId) -> GroupService:
         """Return a group that this node hosts. Raises UnavailableError if it hosts none, or it has failed."""
+        ...
+
+    @property
+    def beats(self) -> Beats:
+        """Return what sends the heartbeats of all groups of the node but group 0."""
         ...
 
     @property

@@ -65,6 +65,17 @@ class Ticker:
         self.counted_at += ticks * self.tick_seconds
         return ticks
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the time of the timer has come, or the tick before it: more than counting may be due."""
+        return self._clock.monotonic() - self.counted_at >= (self._timer_count - self.count - 1) * self.tick_seconds
+
+    def stop(self) -> None:
+        """Set no timer any more. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def on_timer(self, now: float) -> tuple[int, float]:
         """Count up to the tick that the timer was set for. Returns the number of ticks, and the timer's lateness."""
         ticks = self._timer_count - self.count

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from viewstamp.host.event_loop import seconds_to_look
+
 __all__ = ["Watchdog"]
 
 _LOOK_SECONDS = 1.0
@@ -28,7 +30,7 @@ class Watchdog:
         if self._has_ended():
             self._on_ended()
         else:
-            self._next = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.start)
+            self._next = asyncio.get_running_loop().call_later(seconds_to_look(_LOOK_SECONDS), self.start)
 
     def stop(self) -> None:
         """Stop checking. Idempotent."""

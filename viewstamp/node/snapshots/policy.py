@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from viewstamp.actors import AsyncActor
 from viewstamp.consensus.raft import Raft
 from viewstamp.errors import ClosedError, RequestError, StorageFullError, UnavailableError, ViewstampError
+from viewstamp.host.event_loop import seconds_to_look
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
 from viewstamp.ids import ClusterId, Index
@@ -254,7 +255,7 @@ class Snapshotter(AsyncActor[None]):
                     applier.due_bytes = min(applier.due_bytes, applier.unsaved_bytes + 1)
                 if not self._wanted:
                     try:
-                        async with asyncio.timeout(_IDLE_LOOK_SECONDS if is_idle else _LOOK_SECONDS):
+                        async with asyncio.timeout(seconds_to_look(_IDLE_LOOK_SECONDS) if is_idle else _LOOK_SECONDS):
                             await self._wake.wait()
                     except TimeoutError:
                         pass
