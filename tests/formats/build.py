@@ -111,7 +111,7 @@ async def build(path: Path) -> None:
         (kept / "expected.json").write_text(json.dumps(expected, indent=1), encoding="utf-8")
         with tarfile.open(path, "w:xz") as archive:
             for each in sorted(kept.rglob("*")):
-                archive.add(each, each.relative_to(kept), recursive=False, filter=_anonymous)
+                archive.add(each, each.relative_to(kept), recursive=False, filter=anonymous)
 
 
 def build_token(path: Path) -> None:
@@ -119,7 +119,8 @@ def build_token(path: Path) -> None:
     path.write_bytes(pickle.dumps(TOKEN, protocol=4))
 
 
-def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return an entry of an archive without its owner."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member
