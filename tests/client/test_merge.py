@@ -69,6 +69,25 @@ def test_a_position_that_no_stream_has_was_trimmed_or_contradicts_the_order() ->
         merged.check()
 
 
+def test_a_position_that_was_lost_is_an_error_that_names_the_next_one() -> None:
+    merged = merge()
+    put(merged, 1, [(5, 1)], 6)
+    put(merged, 2, [(1, 2)], 9)
+    assert taken(merged) == [(1, 2)]
+    with pytest.raises(TrimmedError, match="positions 3 to 4 were lost with a majority of the nodes") as caught:
+        merged.check((2, 7))
+    assert caught.value.first == 5
+    assert merged.position == 3, "nothing was skipped"
+    with pytest.raises(PeerError, match="no stream has position 3"):
+        merged.check((4, 7))
+    merged.skip_to(GlobalPosition(5))
+    assert taken(merged) == [(5, 1)]
+    put(merged, 1, [], 9)
+    with pytest.raises(TrimmedError, match="positions 6 to 6 were lost") as caught:
+        merged.check((2, 7))
+    assert caught.value.first == 7
+
+
 def test_a_trimmed_position_names_the_first_from_which_on_all_is_kept() -> None:
     """An answer repeats the position from which on it was asked, if nothing from there on was trimmed."""
     merged = merge(exists_to=90)

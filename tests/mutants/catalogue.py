@@ -22,6 +22,7 @@ from tests.mutants.node_mutants import NODE_MUTANTS
 from tests.mutants.order_mutants import ORDER_MUTANTS
 from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
+from tests.mutants.recovery_mutants import RECOVERY_MUTANTS
 from tests.mutants.removal_mutants import REMOVAL_MUTANTS
 from tests.mutants.replay_mutants import REPLAY_MUTANTS
 from tests.mutants.reshard_mutants import RESHARD_MUTANTS
@@ -112,6 +113,7 @@ _ALL = {
     **SPARK_MUTANTS,
     **KEYED_MUTANTS,
     **RESHARD_MUTANTS,
+    **RECOVERY_MUTANTS,
 }
 
 

@@ -2256,5 +2256,63 @@ RECORDS: tuple[Record, ...] = (
             "tests/streams/test_resharding.py::test_a_leader_whose_node_has_an_old_state_of_group_0_goes_by_the_new_owners"
         ),
     ),
+    Record(
+        "recover-keeps-the-order",
+        Case(
+            "tests/streams/test_recovering.py::test_any_beginnings_of_logs_become_one_cluster_that_gives_no_position_twice"
+        ),
+    ),
+    Record(
+        "recover-gives-positions-again",
+        Case(
+            "tests/streams/test_recovering.py::test_any_beginnings_of_logs_become_one_cluster_that_gives_no_position_twice"
+        ),
+    ),
+    Record(
+        "recover-moves-ordered-records",
+        Case("tests/streams/test_recovering.py::test_records_of_which_nobody_knows_the_positions_never_get_others"),
+    ),
+    Record(
+        "recover-believes-each-order",
+        Case(
+            "tests/streams/test_recovering.py::test_an_order_at_the_end_of_the_log_that_was_never_committed_gives_way_to_the_maps"
+        ),
+    ),
+    Record(
+        "recover-shows-a-part",
+        Case("tests/streams/test_recovering.py::test_a_batch_of_a_sink_is_decided_or_dropped_as_a_whole"),
+    ),
+    Record(
+        "recover-places-behind-a-dropped-part",
+        Case("tests/streams/test_recovering.py::test_a_batch_of_a_sink_is_decided_or_dropped_as_a_whole"),
+    ),
+    Record(
+        "recover-counts-a-dropped-batch",
+        Case("tests/streams/test_recovering.py::test_a_batch_of_a_sink_is_decided_or_dropped_as_a_whole"),
+    ),
+    Record(
+        "recover-keeps-old-parts",
+        Case("tests/streams/test_recovering.py::test_a_batch_of_a_sink_is_decided_or_dropped_as_a_whole"),
+    ),
+    Record(
+        "recover-keeps-unknown-streams",
+        Case(
+            "tests/streams/test_recovering.py::test_streams_that_group_0_does_not_know_make_room_for_those_of_a_later_topic"
+        ),
+    ),
+    Record(
+        "recover-hides-what-is-missing",
+        Case(
+            "tests/streams/test_recovering.py::test_any_beginnings_of_logs_become_one_cluster_that_gives_no_position_twice"
+        ),
+    ),
+    Record(
+        "recover-leaves-no-stream",
+        Case("tests/streams/test_recovering.py::test_a_topic_of_which_no_stream_can_go_on_gets_another_one"),
+    ),
+    Record(
+        "read-over-lost-positions",
+        Case("tests/client/test_merge.py::test_a_position_that_was_lost_is_an_error_that_names_the_next_one"),
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

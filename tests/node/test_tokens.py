@@ -247,7 +247,7 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
     from viewstamp.streams.gate import _NEEDS
 
     own = {Kind.MEMBERSHIP, Kind.EXPIRE_SESSIONS, Kind.FENCE, Kind.FORK, Kind.FORK_GROUPS}
-    own |= {Kind.RESHARD_ACTOR, Kind.INSTANCES}
+    own |= {Kind.RESHARD_ACTOR, Kind.INSTANCES, Kind.RECOVER_ORDER, Kind.SET_ASIDE}
     own |= {
         Kind.ORDER,
         Kind.CONTEXT,
@@ -257,6 +257,7 @@ def test_every_kind_of_record_that_a_client_proposes_has_a_need() -> None:
         Kind.DROP_RUN,
         Kind.FORGET_RUN,
         Kind.SEAL_STREAM,
+        Kind.DROP_STREAM,
         Kind.SEALED_STREAM,
         Kind.PREPARE_KEYS,
         Kind.COMMIT_KEYS,

@@ -539,6 +539,7 @@ def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
         "retain_seconds": topic.retain_seconds,
         "first_position": topic.first_position,
         **({"schema": topic.schema} if topic.schema else {}),
+        **({"lost_positions": list(topic.lost_positions)} if any(topic.lost_positions) else {}),
     }
 
 

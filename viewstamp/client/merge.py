@@ -10,6 +10,7 @@ the stream has no other records. The positions of a topic have no gaps, so the n
 covered: nobody asks it |
 | no piece has *p*, and a lane is covered to *p* or less | is not known yet: the reader waits |
 | no piece has *p*, all lanes are covered beyond it, and a stream was trimmed above it | was trimmed |
+| the same, and a recovery has lost positions there | was lost |
 | the same, and no stream was trimmed above it | contradicts the order: an error, and nothing is skipped |
 | both, and the topic has got a stream since | is of that stream, which gets a lane |
 | two lanes have *p* | contradicts the order as well |
@@ -236,16 +237,28 @@ class Merge(Generic[ItemT]):
         """Whether no known stream has the next position."""
         return not (self.is_over or self.missing or (self._heads and self._heads[0][0] <= self.position))
 
-    def check(self) -> None:
+    def check(self, lost: tuple[int, int] = (0, 0)) -> None:
         """Check that the next position can still be read, when nothing was taken.
 
+        ``lost``: positions in [first, end) that no stream has were lost with a majority of the nodes.
+
         Raises:
-          TrimmedError: it was trimmed; ``first`` is the position from which on everything is kept.
-          PeerError: no stream has it, and none was trimmed.
+          TrimmedError: it was trimmed, or lost; ``first`` is the position from which on everything is kept, or the next
+            one that is there.
+          PeerError: no stream has it, and none was trimmed or lost.
         """
         if not self.is_blocked:
             return
         first = self.kept_from
+        if first <= self.position and lost[0] <= self.position < lost[1]:
+            first = min([lane.pieces[0].position if lane.pieces else lane.covered_to for lane in self.lanes.values()])
+            first = GlobalPosition(min(first, lost[1]))
+            raise TrimmedError(
+                f"positions {self.position} to {first - 1} were lost with a majority of the nodes, and the cluster was"
+                " recovered without them",
+                first=first,
+                remedy=f"read from {first}",
+            )
         if first <= self.position:
             raise PeerError(
                 f"no stream has position {self.position}, and none was trimmed; nothing was skipped",

@@ -324,6 +324,8 @@ class SpreadTopicInfo(StreamEnds):
       ordered_ends: for each stream, from stream 1 on, the position in it of its first record without a position in the
         topic; () = not in the answer.
       schema: the text of the schema of its rows; "" = it has none.
+      lost_positions: positions in [first, end) that no stream has were lost with a majority of the nodes, as
+        ``viewstamp recover`` has reported; (0, 0) = none was.
     """
 
     id: Index
@@ -340,6 +342,7 @@ class SpreadTopicInfo(StreamEnds):
     next_position: int = 0
     ordered_ends: tuple[int, ...] = ()
     schema: str = ""
+    lost_positions: tuple[int, int] = (0, 0)
 
     @property
     def streams(self) -> int:
@@ -650,6 +653,7 @@ def spread_topic_info(
         next_position=(order or {}).get("next_position", 0),
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),
         schema=topic.get("schema", ""),
+        lost_positions=tuple(topic.get("lost_positions", (0, 0))),
     )
 
 

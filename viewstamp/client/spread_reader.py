@@ -240,7 +240,7 @@ class SpreadReader:
             if await self._look_for_added(merge):
                 continue
             try:
-                merge.check()
+                merge.check(self._found.lost_positions if self._found is not None else (0, 0))
             except TrimmedError as error:
                 if self._start is not None or not merge.is_at_start:
                     raise

@@ -15,6 +15,8 @@ Promises
     * A fork of a stopped cluster with other groups has all that are established, each with the log that a majority of
       its members elects. These logs never contradict each other (the design note has the reasons), so topics with
       streams have the same order. In the log of group 0, FORK_GROUPS takes the place of FORK, and names the new disks.
+    * A recovery of a cluster with groups takes the best log that is left of each group, and brings them in step: no
+      global position is given twice, and a record that is kept keeps its own (docs/design/0033).
     * If the process dies at any line, each directory holds its old files, or a mark with which no node starts, and a
       repetition of the fork finishes it (``node/fork_mark.py``).
     * The source directories are not changed, unless they are also the targets. Then their old files are moved to
@@ -27,6 +29,7 @@ How
 
     `judge.py`    the log to begin with, and its snapshots
     `loss.py`     the possible loss, if the files are of fewer members than a majority
+    `recovery.py` how the survivors of several groups go on together, if they are fewer than majorities (0033)
     `build.py`    the complete files of one new member, in ``new-cluster/`` of its directory
     `fork.py`     the order of the steps over all directories: mark, build, check, decide, move, unmark
     `states.py`   the state at the end of a log, computed with the actors' code
@@ -40,6 +43,7 @@ from viewstamp.fork.build import FORK_RECORDS
 from viewstamp.fork.fork import ForkResult, NewMember, finish_fork, fork
 from viewstamp.fork.judge import Basis, ForkSource, has_groups, judge_source
 from viewstamp.fork.loss import PossibleLoss, TopicLoss, possible_loss
+from viewstamp.fork.recovery import GroupsRecovery, plan_groups
 from viewstamp.fork.reshard import MovedActor, Reshard, plan_reshard
 
 __all__ = [
@@ -47,6 +51,7 @@ __all__ = [
     "Basis",
     "ForkResult",
     "ForkSource",
+    "GroupsRecovery",
     "MovedActor",
     "NewMember",
     "PossibleLoss",
@@ -56,6 +61,7 @@ __all__ = [
     "fork",
     "has_groups",
     "judge_source",
+    "plan_groups",
     "plan_reshard",
     "possible_loss",
 ]

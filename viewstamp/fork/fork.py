@@ -116,7 +116,7 @@ def fork(
     blueprint = _blueprint(source, cluster, members, entropy, origin)
     with _locked(disk, directories):
         for directory in directories:
-            _check_target(disk, directory, owned, keeps_groups=bool(source.groups))
+            _check_target(disk, directory, owned, keeps_groups=source.takes_groups or bool(source.groups))
         check_unchanged(disk, source)
         fork_id = f"{entropy.getrandbits(64):016x}"
         marks = {

@@ -56,12 +56,18 @@ class GroupSource:
     """A group of the new cluster: its placement, and the log that it begins with.
 
     Of an established group of the old cluster that is the log that its members elect. A group that the old one does not
-    have (``is_new``) begins with an empty log (:meth:`ForkSource.empty`).
+    have (``is_new``) begins with an empty log (:meth:`ForkSource.empty`). With ``SURVIVORS`` so does a group of which
+    no directory is left (``is_lost``).
     """
 
     placed: PlacedGroup
     source: ForkSource
     is_new: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is left of a group of the old cluster."""
+        return not self.is_new and not self.source.replicas
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +87,8 @@ class ForkSource:
       is_majority: whether a majority of the old members chose this log.
       control: the control files of each directory, as they were before it was read.
       groups: the other groups that the new cluster has too, each with its own log.
+      takes_groups: whether the other groups were judged, so that the directories may hold some.
+      left_behind: with ``SURVIVORS``, the groups in the directories that group 0 does not know; none is copied.
       begin_time: the log time at which the new cluster begins at the earliest, in microseconds since 1970.
       behind: yields the records, without indices, that the new cluster has behind those of the fork; called for each
         member.
@@ -101,6 +109,8 @@ class ForkSource:
     findings: list[ReplicaFinding]
     control: dict[str, bytes] = field(default_factory=dict)
     groups: list[GroupSource] = field(default_factory=list)
+    takes_groups: bool = False
+    left_behind: list[str] = field(default_factory=list)
     begin_time: int = 0
     behind: Callable[[], Iterable[Batch]] = tuple
 
@@ -127,6 +137,11 @@ class ForkSource:
     def logs(self) -> dict[int, ForkSource]:
         """The logs of all groups by their ids, that of group 0 first."""
         return {0: self, **{int(each.placed.id): each.source for each in self.groups}}
+
+    @property
+    def has_majorities(self) -> bool:
+        """Whether a majority has chosen the log of each group, so that nothing acknowledged is missing."""
+        return all(log.is_majority for log in self.logs.values()) and not any(each.is_lost for each in self.groups)
 
     @property
     def left_out(self) -> list[PlacedGroup]:
@@ -226,7 +241,8 @@ def judge_source(
 
     With ``with_groups`` each established group is judged too, by the same rule, from ``groups/`` in the directories.
     The logs of majorities of group 0 and of each group never contradict each other: see the design note. With
-    ``COMMITTED`` the directories have to be those of a backup, which has cut the logs so that they do not.
+    ``COMMITTED`` the directories have to be those of a backup, which has cut the logs so that they do not. With
+    ``SURVIVORS`` they may, and ``recovery.py`` brings them in step.
 
     Args:
       disk: the disk with the files.
@@ -234,7 +250,7 @@ def judge_source(
       basis: the rule.
       until: the last index to keep; None = all. A batch is kept or left out as a whole.
       until_time: keep batches up to this log time, in microseconds since 1970; None = all.
-      with_groups: whether the other groups are judged too; not with ``SURVIVORS``, and without a cut.
+      with_groups: whether the other groups are judged too; without a cut.
       on_bytes: called now and then with the bytes read since the last call.
 
     Raises:
@@ -247,7 +263,6 @@ def judge_source(
     directories = find_replicas(disk, sources)
     takes_groups = with_groups and has_groups(disk, directories)
     if takes_groups:
-        assert basis is not Basis.SURVIVORS, "a cut of several logs has to be one of majorities or of a backup"
         assert until is None, "the order of the records would be cut, and the records would not"
     else:
         for directory in directories:
@@ -266,20 +281,39 @@ def judge_source(
     if takes_groups:
         if plan is None:
             source.plan = plan = build_plan(disk, chain)
-        source.groups = _judge_groups(disk, directories, plan, basis, on_bytes)
+        source.takes_groups = True
+        source.groups = _judge_groups(disk, directories, source.cluster, plan, basis, on_bytes)
+        if basis is Basis.SURVIVORS:
+            known = {str(each.placed.id) for each in source.groups}
+            source.left_behind = sorted(
+                {
+                    group
+                    for directory in directories
+                    for group, path in directories_of_groups(disk, directory).items()
+                    if group not in known and disk.list_directory(f"{path}/wal")
+                }
+            )
         source.findings = [each for each in findings if each.kind not in _ABOUT_GROUPS]
         source.findings += [finding for each in source.groups for finding in each.source.findings]
     return source
 
 
 def _judge_groups(
-    disk: Disk, directories: Sequence[str], plan: ReplayPlan, basis: Basis, on_bytes: Callable[[int], None]
+    disk: Disk,
+    directories: Sequence[str],
+    cluster: str,
+    plan: ReplayPlan,
+    basis: Basis,
+    on_bytes: Callable[[int], None],
 ) -> list[GroupSource]:
     """Return the established groups, each with its log by the same rule. Raises as :func:`judge_source`."""
     found = []
     for placed in plan.groups:
         paths = [path for each in directories if (path := directories_of_groups(disk, each).get(str(placed.id)))]
         paths = [path for path in paths if disk.list_directory(f"{path}/wal")]
+        if not paths and basis is Basis.SURVIVORS:
+            found.append(GroupSource(placed, ForkSource.empty(cluster)))
+            continue
         if not paths:
             raise NoQuorumError(
                 f"no directory of group {placed.id} was found, which {', '.join(placed.members)} host; nothing was"

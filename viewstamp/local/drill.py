@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from viewstamp.backup.manifest import Manifest
 from viewstamp.backup.store import BackupStore
+from viewstamp.client import SpreadTopicInfo
 from viewstamp.client.aio import Client
 from viewstamp.config import node_file
 from viewstamp.embed.actor_classes import Actors
 from viewstamp.embed.open_node import open_node
-from viewstamp.errors import ConfigError
+from viewstamp.errors import ConfigError, TrimmedError
 from viewstamp.fork import FORK_RECORDS, judge_source
 from viewstamp.host.clock import RealClock
 from viewstamp.host.disk import RealDisk
@@ -33,7 +34,7 @@ from viewstamp.streams.joint_cut import contradictions
 from viewstamp.streams.machine import Streams
 from viewstamp.terminal.loop import run_async
 from viewstamp.wal.offline import read_batches
-from viewstamp.wire.batch import Batch
+from viewstamp.wire.batch import Batch, Record
 from viewstamp.wire.spreading import stream_name
 
 __all__ = ["DrillResult", "drill"]
@@ -221,6 +222,21 @@ async def _compare_topics(
     result.differences += [f"topic {name} is missing" for name in source]
 
 
+async def _in_order(client: Client, topic: SpreadTopicInfo) -> AsyncGenerator[Record, None]:
+    """Yield the records of a topic with streams, over positions that were lost before the backup was taken."""
+    start: int | None = None
+    while True:
+        try:
+            async for record in client.read(topic.name, start):
+                yield record
+            return
+        except TrimmedError as error:
+            first, end = topic.lost_positions
+            if not first < error.first <= end or error.first == start:
+                raise
+            start = error.first
+
+
 async def _compare_spread_topics(
     client: Client, ordered: Mapping[str, int], result: DrillResult, on_bytes: Callable[[int], None]
 ) -> None:
@@ -228,7 +244,7 @@ async def _compare_spread_topics(
     topics = {topic.name: topic for topic in await client.list_spread_topics()}
     for name, count in ordered.items():
         found, last = 0, 0
-        async for record in client.read(name):
+        async for record in _in_order(client, topics[name]):
             if record.position <= last:
                 result.differences.append(f"topic {name} returns position {record.position} after {last}")
             found, last = found + 1, int(record.position)

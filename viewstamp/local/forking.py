@@ -160,7 +160,7 @@ class Forking:
                 "none of the nodes has data", remedy="name the data directories of the old members by --from"
             )
         basis = Basis.SURVIVORS if survivors else Basis.ELECTED
-        return judge_source(RealDisk(), paths, basis=basis, with_groups=not survivors)
+        return judge_source(RealDisk(), paths, basis=basis, with_groups=True)
 
     @property
     def new_members(self) -> list[NewMember]:

@@ -33,6 +33,7 @@ _SPREADING = frozenset(
         *(Kind.FORK_GROUPS, Kind.SPREAD_TOPIC, Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA),
         Kind.TRIM_SPREAD,
         *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.GONE_STREAM),
+        Kind.RECOVER_ORDER,
     }
 )
 """Records about topics with streams, which other groups follow."""

@@ -136,6 +136,8 @@ class SpreadTopic:
       closed: the streams that were ended, or are about to be, in the order in which this began.
       schema: the text of the schema of its rows; "" = it has none.
       added: the number of streams, the last ones, that were added later. They were created without slots.
+      lost_positions: global positions in [first, end) of which a recovery found that some belong to no record any more;
+        (0, 0) = there are none.
     """
 
     id: Index
@@ -149,6 +151,7 @@ class SpreadTopic:
     closed: tuple[ClosedStream, ...] = ()
     schema: str = ""
     added: int = 0
+    lost_positions: tuple[int, int] = (0, 0)
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -168,6 +171,7 @@ class SpreadTopic:
             **({"lost": lost} if lost else {}),
             **({"gone": gone} if gone else {}),
             **({"schema": self.schema} if self.schema else {}),
+            **({"lost_positions": list(self.lost_positions)} if any(self.lost_positions) else {}),
         }
 
     @property

@@ -34,7 +34,7 @@ from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import HEADER_SIZE, Batch, Kind
 from viewstamp.wire.staged import StagedBatch, decode_commit, entries_of
 
-__all__ = ["ReplayPlan", "VisibleItem", "build_plan"]
+__all__ = ["ReplayPlan", "VisibleItem", "build_plan", "load_snapshot"]
 
 _KIND_AT: Final = 52
 _NOWHERE: Final = (1 << 32) - 1
@@ -165,6 +165,19 @@ def build_plan(disk: Disk, chain: Chain) -> ReplayPlan:
     return _Planner(disk, chain).plan()
 
 
+def load_snapshot(disk: Disk, snapshot: Snapshot) -> State:
+    """Return the state in a snapshot, without actors. Raises CorruptionError, OutdatedCodeError."""
+    file = disk.open_read(snapshot.path)
+    try:
+        pieces = read_pieces(file, read_header(file))
+        state = load_state(pieces)
+        for _ in pieces:
+            pass  # The actors' part is skipped, but only at its end the whole file is verified.
+        return state
+    finally:
+        file.close()
+
+
 class _Planner:
     """Builds a plan. ``_staged_indices`` and ``_staged_places`` are the staged batches of the chain, in order."""
 
@@ -220,7 +233,7 @@ class _Planner:
                 damaged.append(f"{path}: {text}")
                 continue
             try:
-                return self._load(snapshot), end
+                return load_snapshot(self._disk, snapshot), end
             except CorruptionError as error:
                 self._find("damaged snapshot", path, error.message, error.location)
                 damaged.append(str(error))
@@ -259,17 +272,6 @@ class _Planner:
         if low < len(chain) and chain.link(low).first_index == end:
             return chain.link(low).previous_term
         return None
-
-    def _load(self, snapshot: Snapshot) -> State:
-        file = self._disk.open_read(snapshot.path)
-        try:
-            pieces = read_pieces(file, read_header(file))
-            state = load_state(pieces)
-            for _ in pieces:
-                pass  # The actors' part is skipped, but only at its end the whole file is verified.
-            return state
-        finally:
-            file.close()
 
     def _find_staged(self, begin: int) -> int:
         """Note the places of the staged batches, count commands; return the place of index ``begin`` in the chain."""

@@ -181,6 +181,10 @@ Decisions per kind of batch
   RESHARD_ACTOR   | never admitted: a reshard of a stopped cluster writes  | the actor has these groups (in group 0);
                   | it (``resharding.py``)                                 | instances of other owners leave
   INSTANCES       | never admitted: as RESHARD_ACTOR                       | instances come, asleep
+  RECOVER_ORDER   | never admitted: a recovery writes it behind            | the order is what the groups that are left
+                  | FORK_GROUPS (``recovering.py``)                        | have; attempts of sinks are dropped
+  SET_ASIDE       | never admitted: as RECOVER_ORDER, in another group     | streams that group 0 does not know are
+                  |                                                        | renamed, and have no records
 
 ``ledger.py`` decides about topics and sinks, without sessions and actors, because the offline replay of a log uses it
 too.

@@ -13,6 +13,7 @@ from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
 from viewstamp.streams.order import Order, decode_released
 from viewstamp.streams.placement import Placements
+from viewstamp.streams.recovering import recover_order, set_aside
 from viewstamp.streams.settings import decode_settings, decode_trim
 from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.spread_actors import SpreadActors
@@ -55,6 +56,8 @@ class Ledger:
             Kind.COMMIT: self._commit,
             Kind.FORK: self._fork,
             Kind.FORK_GROUPS: self._fork,
+            Kind.RECOVER_ORDER: self._recover_order,
+            Kind.SET_ASIDE: self._set_aside,
             **dict.fromkeys((Kind.PLACE_GROUP, Kind.HOSTED, Kind.CANCEL_GROUP), self._place),
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
@@ -359,6 +362,18 @@ class Ledger:
         # Of a restored backup the text goes on behind a comma; the id of a cluster has none.
         begin = decode_optional(batch, "begin", 1)
         self.state.runs.fork(source.partition(",")[0], self.state.log_time, log_begin=begin)
+        return {}
+
+    def _recover_order(self, batch: Batch) -> Answer:
+        state = self.state
+        recover_order(state, batch)
+        state.note(batch.kind, state.order.version, *state.order.next_positions)
+        state.access.note(batch, "recover", "what the groups that are left have", by="owner of the files")
+        return {}
+
+    def _set_aside(self, batch: Batch) -> Answer:
+        for topic in set_aside(self.state, batch, self.before_topic):
+            self.state.note(batch.kind, topic.id)
         return {}
 
     # Sinks.

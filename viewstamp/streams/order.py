@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from viewstamp.errors import RequestError
 from viewstamp.ids import GlobalPosition, GroupId, Position, Stream
@@ -43,6 +43,7 @@ from viewstamp.node.order_queries import OrderTail
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import ENTRIES_MAX, GlobalRun, StreamReport
+from viewstamp.wire.recovering import RecoveredOrder
 from viewstamp.wire.staged import decode_fields, decode_known
 
 __all__ = ["HELD_MAX", "Order", "decode_order", "decode_released", "find_global", "find_local", "read_runs"]
@@ -175,6 +176,11 @@ class Order:
         """Return the first global position of a spread topic that no record has yet."""
         return self._next_positions.get(topic, GlobalPosition(1))
 
+    @property
+    def next_positions(self) -> list[GlobalPosition]:
+        """The next global positions of all topics of which a stream is ordered."""
+        return list(self._next_positions.values())
+
     def ordered_end(self, stream: Stream) -> Position:
         """Return the first local position of a stream that has no global one yet."""
         state = self._streams.get(stream)
@@ -233,7 +239,30 @@ class Order:
         """Return each ordered stream with its ordered end, and the end of what is forgotten here."""
         return [StreamReport(stream, state.end, state.forgotten) for stream, state in self._streams.items()]
 
+    def newest_run(self, stream: Stream) -> GlobalRun | None:
+        """Return the last run of a stream that is not forgotten; None = there is none."""
+        state = self._streams.get(stream)
+        return state.runs[-1] if state is not None and state.runs else None
+
     # Images.
+
+    def recovered(self, found: RecoveredOrder, topics: Mapping[Stream, str]) -> Order:
+        """Return this order as a recovery leaves it (``recovering.py``). Nothing is sealed in it.
+
+        Raises ValueError or TypeError if that would break an invariant, or gives a position again.
+        """
+        version, next_positions, streams = self.image()
+        for each in found.topics:
+            if each.next_position < self.next_position(each.name):
+                raise ValueError(f"positions of topic {each.name!r} from {each.next_position} on are given again")
+        if found.version < self.version:
+            raise ValueError(f"version {found.version} after {version}")
+        following = {**dict(cast("list[tuple[str, int]]", next_positions))}
+        following |= {each.name: each.next_position for each in found.topics}
+        rows = {Stream(row[0], row[1]): row for row in cast("list[list[Any]]", streams)}
+        for one in found.streams:
+            rows[one.stream] = [*one.stream, one.end, one.forgotten, [list(run) for run in one.runs]]
+        return Order.from_image([found.version, list(following.items()), list(rows.values())], topics)
 
     def image(self) -> list[object]:
         """Return the order as plain values."""

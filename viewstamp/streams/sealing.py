@@ -284,6 +284,19 @@ class SealedStreams:
             raise RequestError(f"stream {name!r} was not dropped: {why}", remedy="wait until its records are trimmed")
         return topic
 
+    def set_aside(self, name: str, mark: str) -> bool:
+        """Free the name of a dropped stream, of which group 0 does not know that it was removed; return whether it is.
+
+        ``mark`` stands between the name and the id in the one that it gets.
+        """
+        for topic, dropped in self.dropped.items():
+            if dropped == name:
+                self.dropped[topic] = f"{name}{mark}{topic}"
+                self.names.discard(name)
+                self.names.add(self.dropped[topic])
+                return True
+        return False
+
     def check_kept(self, name: str) -> None:
         """Check that a name is not that of a dropped stream. Raises StreamSealedError."""
         if self.dropped and name in self.dropped.values():

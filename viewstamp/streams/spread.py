@@ -68,6 +68,7 @@ from viewstamp.streams.topic_schema import decode_schema, successor
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
 from viewstamp.wire.ordering import StreamReport
+from viewstamp.wire.recovering import RecoveredOrder
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.spreading import STREAM_NUMBERS_MAX, stream_name
 from viewstamp.wire.staged import decode_fields, decode_known
@@ -92,8 +93,9 @@ _ADDED = "added"
 _CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
+_LOST_POSITIONS = "lost_positions"
 _SCHEMA = "schema"
-_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA, _ADDED})
+_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA, _ADDED, _LOST_POSITIONS})
 _FIELDS = {
     Kind.SPREAD_TOPIC: frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"}),
     Kind.CONFIGURE_SPREAD: frozenset({"name", "retain_bytes", "retain_seconds", "since", "by"}),
@@ -161,6 +163,11 @@ class SpreadTopics:
     def has_added(self) -> bool:
         """Return whether any topic got a further stream, which releases before cannot read."""
         return any(topic.added for topic in self.topics.values())
+
+    @property
+    def has_lost_positions(self) -> bool:
+        """Return whether positions of any topic were lost, which releases before cannot read."""
+        return any(any(topic.lost_positions) for topic in self.topics.values())
 
     @property
     def has_closed(self) -> bool:
@@ -311,6 +318,25 @@ class SpreadTopics:
         self.topics[topic.name] = topic
         self._add_streams(topic, placements, known)
         placements.retire(stream_name(topic.name, each.stream) for each in topic.gone_streams)
+
+    def recover(self, found: RecoveredOrder, order: Order) -> None:
+        """Note what a recovery has found (``recovering.py``); ``order``: the order as it is afterwards.
+
+        A stream that was sealed, and has lost records with a position, is lost from now on.
+        """
+        for name, next_position, first, end in found.topics:
+            topic = self._named(name)
+            streams = self.streams_of(name)
+            closed = tuple(
+                replace(each, end=kept, lost_at=next_position)
+                if each.end and not each.gone and each.end != (kept := order.ordered_end(streams[each.stream - 1]))
+                else each
+                for each in topic.closed
+            )
+            lost = topic.lost_positions
+            if end:
+                lost = (min(first, lost[0] or first), max(end, lost[1]))
+            self.topics[name] = replace(topic, closed=closed, lost_positions=lost)
 
     def _extended(self, batch: Batch, placements: Placements) -> tuple[SpreadTopic, SpreadTopic | None]:
         """Return the topic of an ADD_STREAM, and as it would be; None = unchanged. Raises as the record."""
@@ -495,6 +521,8 @@ def _changes_of(topic: SpreadTopic) -> dict[str, object]:
         changes[_SCHEMA] = topic.schema
     if topic.added:
         changes[_ADDED] = list(topic.groups[topic.created_streams :])
+    if any(topic.lost_positions):
+        changes[_LOST_POSITIONS] = list(topic.lost_positions)
     return changes
 
 
@@ -513,7 +541,13 @@ def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> 
         topic = read_closed(topic, changes[_CLOSED])
     if _SCHEMA in changes:
         topic = replace(topic, schema=RowSchema.parse(changes[_SCHEMA]).text)
-    changes = {name: value for name, value in changes.items() if name not in (_ADDED, _CLOSED, _SCHEMA)}
+    if _LOST_POSITIONS in changes:
+        first, end = changes[_LOST_POSITIONS]
+        if not type(first) is type(end) is int or not 0 < first < end < 1 << 63:
+            raise ValueError(f"spread topic {topic.id} has lost the positions {brief_repr([first, end])}")
+        topic = replace(topic, lost_positions=(first, end))
+    read = (_ADDED, _CLOSED, _SCHEMA, _LOST_POSITIONS)
+    changes = {name: value for name, value in changes.items() if name not in read}
     if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:

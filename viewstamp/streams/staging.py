@@ -291,6 +291,13 @@ class Staging:
         """Drop the parts that are not sealed. Their writers get StagingError."""
         self._drop(each for each in self.attempts.values() if is_part(each.sink) and not each.is_sealed)
 
+    def recover(self, batches: Iterable[tuple[str, int]]) -> None:
+        """Drop all attempts, because their sessions have ended; let sinks go back to the numbers of earlier batches."""
+        self._drop(self.attempts.values())
+        for name, number in batches:
+            sink = self.sinks[name]
+            sink.batch, sink.ranges = number, None
+
     def parts(self) -> list[GroupPart]:
         """Return all parts, with those that are placed and not forgotten yet."""
         ids = {attempt.sink: attempt.id for attempt in self.attempts.values()}

@@ -228,7 +228,7 @@ class StreamMaps:
             found.trim(position)
 
     def drop(self, name: str) -> None:
-        """Drop the map of a stream, because the stream was removed."""
+        """Drop the map of a stream, because the stream was removed, or is set aside."""
         self._maps.pop(name, None)
 
     def get(self, name: str) -> StreamMap | None:

@@ -17,6 +17,7 @@
 - ``frame``: the frames of a connection and their kinds
 - ``answers``: errors as bytes, and the required content of an OK
 - ``resharding``: the records of the log that move instances of actors to other groups
+- ``recovering``: the records of the log that bring several groups in step after the loss of a majority
 - ``spread_actors``: the slots and the owners of instances of spread actors, and the requests about them
 - ``handshake``: HELLO and WELCOME, as both sides check them
 - ``requests``: one dataclass for each request; the table of all requests

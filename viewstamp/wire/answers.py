@@ -275,6 +275,7 @@ def _is_spread(value: object) -> bool:
     closed = value.get("closed", [])
     return (
         is_whole
+        and _is_range(value.get("lost_positions", [0, 0]))
         and all(1 <= stream <= streams for _, stream in ranges)
         and _is_list_of(closed, lambda each: type(each) is list and list(map(type, each)) == [int] * 3)
         and all(1 <= stream <= streams and 1 <= into <= streams and end >= 0 for stream, into, end in closed)

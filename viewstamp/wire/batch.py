@@ -147,6 +147,8 @@ class Kind(IntEnum):
     SEALED_STREAM = 36
     SEAL_STREAM = 38
     LOSE_STREAM = 46
+    RECOVER_ORDER = 80
+    SET_ASIDE = 81
 
 
 _KINDS = {int(kind): kind for kind in Kind}
