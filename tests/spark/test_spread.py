@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,42 @@ def test_a_stream_that_is_added_is_read_from_its_first_record_on(spread: Running
     end = source.latestOffset(middle, ALL)
     assert places(source, middle, end) == list(range(51, 61))
     assert places(batch(spread, orders)) == list(range(1, 61))
+
+
+def test_a_query_goes_on_when_a_stream_is_removed_and_its_rows_are_trimmed_ones(
+    spread: RunningCluster, orders: str
+) -> None:
+    source = stream(spread, orders)
+    at = source.initialOffset()
+    planned = batch(spread, orders)
+    (part, *_) = planned.partitions()
+    assert part.stream == 1
+    middle = source.latestOffset(at, ALL)
+
+    async def remove(client: Client) -> int:
+        records = [record async for record in client.read(orders) if isinstance(record, SpreadRecord)]
+        behind = max(record.position for record in records if record.stream == 1) + 1
+        await client.seal_stream(orders, 1)
+        await client.trim_spread_topic(orders, behind)
+        while 1 not in (await client.describe_spread_topic(orders)).removed_streams:
+            with suppress(RequestError):  # Until it is sealed, and its group has followed.
+                await client.remove_stream(orders, 1)
+        await client.append_many(orders, [b"y"] * 5, stream=2, ordered=True)
+        return behind
+
+    behind = spread.run(remove)
+    end = source.latestOffset(middle, ALL)
+    assert places(source, middle, end) == list(range(51, 56))
+    first = places(batch(spread, orders))
+    assert first == list(range(behind, 56))
+    assert places(batch(spread, orders, startingTimestamp=0)) == first
+    with pytest.raises(TrimmedError) as caught:
+        places(source, at, middle)
+    assert caught.value.first == behind
+    with pytest.raises(TrimmedError):
+        rows(planned, [part])
+    lenient = batch(spread, orders, startingPosition=1, failOnDataLoss="false")
+    assert places(lenient) == first
 
 
 def test_rows_of_a_topic_with_streams_are_columns_and_are_written_by_its_schema(

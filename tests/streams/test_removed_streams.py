@@ -355,3 +355,18 @@ def test_a_removed_stream_contradicts_no_state_of_its_group_dropped_or_not(log: 
     before.run(records(2, session, 2, 2))
     before.run(encode_context("orders.1", [GlobalRun(1, GlobalPosition(1), Position(1), 3)]))
     assert contradictions(home, {number: before.machine._state}) == []
+
+
+def test_a_fork_keeps_what_was_removed(log: Log) -> None:
+    first, other = established(log, "s1"), established(log, "s2")
+    log.run(spread_over("orders", first, first))
+    log.run(encode_close("orders", 1, 2))
+    log.run(encode_sealed("orders", 1, 1))
+    log.run(encode_gone("orders", 1, 1))
+    log.run(spread_over("bills", other, other))
+    before = topics(log)
+    groups = [[group, {"m1": ["m1:7000", f"{group:016x}"]}] for group in (first, other)]
+    log.enter(command(Kind.FORK_GROUPS, **{"from": "c", "end": log.next_index, "groups": groups}))
+    assert topics(log) == before
+    assert log.machine.query(FreeGroupsQuery(1)) == [first]
+    refused(log, encode_add_stream("orders", 1, other, is_named=True), f"is in group {first}, not {other}")
