@@ -85,8 +85,8 @@ def _why_nobody_leads(report: Report, group: int) -> tuple[str, str]:
     memberships = [each["membership"] for each in parts if each.get("membership")]
     if not memberships:
         return (
-            "no member of it runs on the nodes that answer",
-            "start the nodes that are down, and see the other findings",
+            "no node that answers serves it",
+            "start the nodes that are down, and solve what keeps the others from the group: see the other findings",
         )
     newest = max(memberships, key=lambda each: int(each["generation"]))
     membership = Membership(newest["voters"], outgoing=newest.get("outgoing") or {})
