@@ -131,6 +131,9 @@ def test_no_leader_without_a_majority_gives_the_reason_for_each_missing_voter() 
         "does not vote until its log is repaired; appends and reads wait"
     )
     assert found[0].remedy.startswith("bring back 1 of n1: ")
+    assert found[0].remedy.endswith(
+        "; if their disks are lost for good, stop the others and run `viewstamp recover --config FILE`"
+    )
     assert found[1].sentence.endswith("; without it there is no majority")
 
 

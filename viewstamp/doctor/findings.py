@@ -137,7 +137,9 @@ def _to_have_votes(report: Report, unable: Sequence[str], missing: int) -> str:
             f"wait: {and_list(recovering)} will vote again when {'it is' if len(recovering) == 1 else 'they are'} ready"
         )
     if len(recovering) + len(unreachable) >= missing:
-        return f"bring back {missing - len(recovering)} of {and_list(unreachable)}: {_start(report)}"
+        recover = report.command("recover") if report.is_local else "`viewstamp recover --config FILE`"
+        lost = f"if their disks are lost for good, stop the others and run {recover}"
+        return f"bring back {missing - len(recovering)} of {and_list(unreachable)}: {_start(report)}; {lost}"
     if unreachable and len(recovering) + len(unreachable) + len(stuck) >= missing:
         lost = and_list(stuck)
         return f"bring back {and_list(unreachable)}, which may hold the records that {lost} lost: {_start(report)}"
