@@ -274,10 +274,11 @@ def test_a_foreign_parquet_file_is_refused() -> None:
 
 
 def test_a_newer_format_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_file, "_FORMAT", 3)
+    monkeypatch.setattr(run_file, "_FORMAT", 4)
+    monkeypatch.setitem(run_file._LEFT_OUT, 4, run_file._LEFT_OUT[1])
     file = written(SMALL)[0]
     monkeypatch.undo()
-    with pytest.raises(OutdatedCodeError, match="run file f has format 3, but this release reads format 2"):
+    with pytest.raises(OutdatedCodeError, match="run file f has format 4, but this release reads formats up to 3"):
         RunReader(io.BytesIO(file), "f")
 
 

@@ -252,7 +252,11 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
     assert "names 2 groups" in run("stream", "add", "bills", "--group", f"{first},{second}", code=2)["message"]
     check_a_removal(run, keyed_file)
     no_archive = run("archive", "run", "bills", code=5)
-    assert "need a topic without streams" in no_archive["remedy"]
+    assert "has no directory for the archive" in no_archive["message"]
+    configured = run("topic", "configure", "named", "--archive", "--delete-after", "90d")
+    assert configured["archive"]["delete_after_seconds"] == 90 * 86_400.0
+    logged = run("archive", "log", "named")
+    assert ([each["name"] for each in logged["topics"]], logged["stream_runs"]) == (["named"], [])
     capfd.readouterr()
     for arguments, lines in (
         (["stream", "seal", "bills", "1"], ["stream 1 of bills is sealed behind position"]),

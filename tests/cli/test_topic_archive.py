@@ -69,7 +69,6 @@ def test_settings_are_configured_created_and_shown(cluster: str, capsys: pytest.
     [
         (("configure", "orders", "--delete-after", "90d"), 5, "would have no archive"),
         (("create", "orders", "--archive"), 5, "exists with other archive settings"),
-        (("create", "parts", "--streams", "2", "--archive"), 2, "cannot have an archive yet"),
         (("configure", "orders"), 2, "there is nothing to change"),
         (("configure", "orders", "--archive", "--archive-after", "soon"), 2, "soon"),
     ],

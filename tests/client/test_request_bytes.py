@@ -101,6 +101,7 @@ async def use_everything(cluster: Cluster) -> None:
         await client.list_spread_actors(stale=stale)
     await client.configure_spread_topic("parts", retain_bytes=7)
     await client.configure_spread_topic("parts", retain_seconds=60.0)
+    await client.configure_spread_topic("parts", archive=True, delete_after_seconds=60.0)
     await client.trim_spread_topic("parts", 1)
     await client.add_stream("parts", stream=3, group=spread_over)
     await client.seal_stream("parts", 2, into=1)

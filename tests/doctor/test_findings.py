@@ -441,6 +441,12 @@ def test_a_leader_that_cannot_archive_is_reported() -> None:
     again = {**archiving, "state": "writing", "topic": "trades", "failed_topic": "orders", "failures": 2}
     assert "cannot archive topic orders," in only(look(node("n1", archiving=again)), "not_archiving").sentence
     assert only(look(node("n2", archive_problem="no pyarrow", archived_topics=1)), "no_archive").node == "n2"
+    hosted = [{"group": 7, "archiving": archiving, "state": {"archived_runs": 1}}]
+    finding = only(look(node("n1", hosted=hosted)), "not_archiving")
+    assert finding.sentence.startswith("n1 (group 7) leads, and cannot archive topic orders,")
+    assert finding.node == "n1"
+    hosted = [{"group": 7, "state": {"archived_runs": 1}}]
+    assert only(look(node("n2", archive_problem="no pyarrow", hosted=hosted)), "no_archive").node == "n2"
 
 
 def test_keyed_topics_that_a_node_cannot_read_or_hold_are_reported() -> None:

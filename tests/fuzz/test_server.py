@@ -92,6 +92,7 @@ REQUESTS: dict[FrameKind, dict[str, Any]] = {
     FrameKind.SPREAD_TOPIC: {"name": "orders", "streams": 2, "groups": [7]},
     FrameKind.CONFIGURE_SPREAD: {"name": "orders", "retain_bytes": 7, "retain_seconds": None, "since": 0},
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"name": "orders", "schema": "id: int64"},
+    FrameKind.CONFIGURE_SPREAD_ARCHIVE: {"name": "orders", "since": 0, "is_on": True},
     FrameKind.TRIM_SPREAD: {"name": "orders", "position": 1},
     FrameKind.ADD_STREAM: {"name": "orders", "stream": 3, "group": 7},
     FrameKind.GONE_STREAM: {"name": "orders", "stream": 1, "behind": 1},

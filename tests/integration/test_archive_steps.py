@@ -24,7 +24,7 @@ from viewstamp.errors import ViewstampError
 from viewstamp.host.disk import RealDisk
 from viewstamp.host.interfaces import Disk
 from viewstamp.ids import NodeId
-from viewstamp.node.archivist import RunStore
+from viewstamp.node.run_objects import RunStore
 from viewstamp.node.snapshots import policy
 from viewstamp.sim.recording import Playback, Recording
 from viewstamp.streams import state

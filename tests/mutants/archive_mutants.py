@@ -61,8 +61,8 @@ def end_by_prepare() -> AbstractContextManager[None]:
     """The archived end moves before the object is durable."""
     original = RunCatalogue.apply
 
-    def apply(self: RunCatalogue, batch: Batch, topics: Any) -> TopicRun:
-        run = original(self, batch, topics)
+    def apply(self: RunCatalogue, batch: Batch, topics: Any, maps: Any) -> TopicRun:
+        run = original(self, batch, topics, maps)
         if batch.kind is Kind.PREPARE_RUN:
             self.ends[run.topic] = run.end
         return run
@@ -74,8 +74,8 @@ def end_falls_with_drop() -> AbstractContextManager[None]:
     """The archived end moves back when a run is dropped."""
     original = RunCatalogue.apply
 
-    def apply(self: RunCatalogue, batch: Batch, topics: Any) -> TopicRun:
-        run = original(self, batch, topics)
+    def apply(self: RunCatalogue, batch: Batch, topics: Any, maps: Any) -> TopicRun:
+        run = original(self, batch, topics, maps)
         if batch.kind is Kind.DROP_RUN and run.content is not None:
             self.ends[run.topic] = Position(run.first)
         return run
@@ -406,8 +406,8 @@ def reuse_ids() -> AbstractContextManager[None]:
     """A run gets the id of an earlier one."""
     original = RunCatalogue._check_prepare
 
-    def check_prepare(self: RunCatalogue, batch: Batch, topics: Any) -> TopicRun:
-        run = original(self, batch, topics)
+    def check_prepare(self: RunCatalogue, batch: Batch, topics: Any, maps: Any) -> TopicRun:
+        run = original(self, batch, topics, maps)
         return run._replace(id=RunId(run.id | 0x7F))
 
     return patched(RunCatalogue, _check_prepare=check_prepare)
@@ -450,8 +450,8 @@ def archive_too_young() -> AbstractContextManager[None]:
     """Records are archived before the archive age."""
     original = archive_plan.due_run
 
-    def due(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | None:
-        return original(topic, runs, replace(query, is_pressed=True))
+    def due(topic: Topic, runs: RunCatalogue, maps: Any, query: DueRunsQuery) -> DueRun | None:
+        return original(topic, runs, maps, replace(query, is_pressed=True))
 
     return patched(state, due_run=due)
 

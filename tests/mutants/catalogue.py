@@ -32,6 +32,7 @@ from tests.mutants.seal_mutants import SEAL_MUTANTS
 from tests.mutants.spark_mutants import SPARK_MUTANTS
 from tests.mutants.spread_sink_mutants import SPREAD_SINK_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
+from tests.mutants.stream_archive_mutants import STREAM_ARCHIVE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
 from tests.mutants.tls_mutants import TLS_MUTANTS
 from tests.mutants.token_mutants import TOKEN_MUTANTS
@@ -114,6 +115,7 @@ _ALL = {
     **KEYED_MUTANTS,
     **RESHARD_MUTANTS,
     **RECOVERY_MUTANTS,
+    **STREAM_ARCHIVE_MUTANTS,
 }
 
 

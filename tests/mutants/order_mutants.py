@@ -22,7 +22,7 @@ from viewstamp.streams.settings import decode_settings
 from viewstamp.streams.spread import SpreadTopics
 from viewstamp.streams.state import State
 from viewstamp.streams.stream_map import StreamMap
-from viewstamp.wire.batch import Batch, Kind
+from viewstamp.wire.batch import Batch
 from viewstamp.wire.ordering import GlobalRun, StreamReport
 from viewstamp.wire.staged import decode_fields
 
@@ -235,7 +235,7 @@ def configure_by_an_old_state() -> AbstractContextManager[None]:
     async def configure(self: StreamTopics) -> None:
         self._configuring = None
         for group, topic, stream in self._streams(self._group.machine.query(SpreadTopicsQuery())):
-            self._propose(group, stream, _record(Kind.CONFIGURE_TOPIC, stream, topic))
+            self._propose(group, stream, _record(stream, topic, is_new=False))
 
     return patched(StreamTopics, _configure=configure)
 

@@ -2314,5 +2314,57 @@ RECORDS: tuple[Record, ...] = (
         "read-over-lost-positions",
         Case("tests/client/test_merge.py::test_a_position_that_was_lost_is_an_error_that_names_the_next_one"),
     ),
+    Record(
+        "stream-run-beyond-the-map",
+        Case(
+            "tests/streams/test_stream_archives.py::test_a_run_of_a_stream_holds_only_records_whose_global_positions_the_group_knows"
+        ),
+    ),
+    Record(
+        "stream-run-with-any-order",
+        Case(
+            "tests/streams/test_stream_archives.py::test_a_run_of_a_stream_holds_only_records_whose_global_positions_the_group_knows"
+        ),
+    ),
+    Record(
+        "stream-run-in-an-old-snapshot",
+        Case("tests/streams/test_stream_archives.py::test_a_snapshot_has_the_global_positions_and_keeps_the_group"),
+    ),
+    Record(
+        "group-lost-with-a-snapshot",
+        Case("tests/streams/test_stream_archives.py::test_a_snapshot_has_the_global_positions_and_keeps_the_group"),
+    ),
+    Record(
+        "one-folder-for-all-groups",
+        Case(
+            "tests/archive/test_run_store.py::test_ids_of_two_groups_may_be_equal_and_no_group_lists_or_removes_the_files_of_another"
+        ),
+    ),
+    Record(
+        "digest-without-order",
+        Case(
+            "tests/archive/test_run_store.py::test_the_file_of_a_stream_has_the_global_positions_for_readers_and_for_other_programs"
+        ),
+    ),
+    Record(
+        "global-positions-unread",
+        Case("tests/archive/test_run_store.py::test_a_column_of_global_positions_that_is_not_the_order_is_damage"),
+    ),
+    Record(
+        "groups-forget-each-other",
+        Case(
+            "tests/node/test_stream_archives.py::test_what_was_read_whole_for_one_group_is_remembered_beside_that_of_another"
+        ),
+    ),
+    Record(
+        "late-archive-settings",
+        Case(
+            "tests/streams/test_stream_archives.py::test_settings_of_the_archive_replace_those_before_and_a_late_copy_is_refused"
+        ),
+    ),
+    Record(
+        "retention-without-the-archive",
+        Case("tests/streams/test_stream_archives.py::test_a_topic_that_had_the_archive_has_no_retention_without_it"),
+    ),
 )
 """One record for each mutant, in the order of ``CATALOGUE``."""

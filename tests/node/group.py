@@ -23,7 +23,7 @@ from viewstamp.host.interfaces import Disk, Host
 from viewstamp.ids import ClusterId, NodeId
 from viewstamp.node import Node, NodeOptions
 from viewstamp.node.archived import RunSource
-from viewstamp.node.archivist import RunStore
+from viewstamp.node.run_objects import RunStore
 from viewstamp.streams import Streams
 from viewstamp.wal.budget import WalOptions
 

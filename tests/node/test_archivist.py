@@ -31,8 +31,9 @@ from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, NodeId, Position, RunId, TopicId
 from viewstamp.node import archivist, server
 from viewstamp.node.archive_queries import ArchivedRun
-from viewstamp.node.archivist import Archivist, RunObject, WrittenRun
+from viewstamp.node.archivist import Archivist
 from viewstamp.node.peers import probe
+from viewstamp.node.run_objects import RunObject, WrittenRun
 from viewstamp.wal.budget import WalOptions
 from viewstamp.wire.archiving import encode_drop_run
 from viewstamp.wire.batch import Batch, Buffer, Kind

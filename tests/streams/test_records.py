@@ -16,6 +16,7 @@ from viewstamp.wire.schema_requests import ConfigureSchema, ConfigureSpreadSchem
 from viewstamp.wire.spread_actors import SpreadActorOverGroups
 from viewstamp.wire.spread_requests import (
     AddStream,
+    ConfigureSpreadArchive,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     LoseStream,
@@ -26,7 +27,7 @@ from viewstamp.wire.spread_requests import (
 from viewstamp.wire.token_requests import NoteTransfer
 
 OTHERS = (
-    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, TrimSpreadTopic),
+    *(PlaceGroup, CreateSpreadTopic, ConfigureSpreadTopic, ConfigureSpreadArchive, TrimSpreadTopic),
     *(AddStream, SealStream, LoseStream, RemoveStream),
     *(ConfigureArchive, ConfigureSchema, ConfigureSpreadSchema, NoteTransfer, SpreadActorOverGroups),
 )

@@ -14,6 +14,7 @@ from viewstamp.errors import CorruptionError, OutdatedCodeError, RequestError, U
 from viewstamp.ids import Index, Position, RunId, Term, TopicId
 from viewstamp.streams import Streams
 from viewstamp.streams.runs import RUNS_MAX, RunCatalogue, RunRule, RunState, TopicRun
+from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
@@ -671,7 +672,7 @@ def test_no_history_of_records_breaks_the_promises_of_the_catalogue(history: lis
         refusals = []
         for call in (catalogue.check, catalogue.apply):
             try:
-                found = call(record, model.topics)
+                found = call(record, model.topics, StreamMaps())
             except RequestError as error:
                 refusals.append(str(error))
         if refusals:

@@ -8,6 +8,7 @@
 | key | binary, null = none | as appended |
 | value | binary | as appended |
 | headers | binary, null = none | one msgpack map, as in the log |
+| global_position | int64 | the position in the topic with streams; only of a stream |
 | row | struct | the fields of the row; only of a topic with a schema (``run_rows.py``) |
 
 The description is the value of the key ``viewstamp.run`` in the metadata of the file: eight hexadecimal digits, the
@@ -15,12 +16,15 @@ crc32c of the rest, and a JSON map of cluster, run, topic, positions, digest, in
 group its first position, its number of records and its checksum. A reader chooses row groups by it, and not by
 statistics, so bytes that changed anywhere in the file lead to an error or to the right records, and never to others.
 
-The format is 1 without the column ``row``, and 2 with it: an earlier release refuses such a file with its number.
+The format is 1 without the column ``row``, and 2 with it: an earlier release refuses such a file with its number. It is
+3 for a stream: the description has the group of the stream, and the order of its records (``wire/run_order.py``),
+which readers take the global positions from. The column repeats them for other programs; ``verify`` compares both.
 
 The digest of a run is the BLAKE2b of its first and its end position, and of the BLAKE2b of each *stream*: the
 numbers of a column (little-endian, 8 bytes), or the lengths of its byte strings (4 bytes, -1 = null), or these byte
 strings one behind the other. The checksum of a row group is the crc32c of the crc32c of each stream within it. Neither
-depends on encoding, compression or division into row groups.
+depends on encoding, compression or division into row groups. That of a stream's run is the BLAKE2b of this digest and
+of its order.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,11 +53,12 @@ from viewstamp.archive.run_rows import (
     row_type,
 )
 from viewstamp.errors import CorruptionError, FrameError, OutdatedCodeError, RequestError, ViewstampError
-from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term, TopicId
 from viewstamp.wire.batch import Columns
 from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import join_columns
 from viewstamp.wire.row_schema import RowSchema
+from viewstamp.wire.run_order import OrderBuilder, RunOrder
 
 __all__ = [
     "BASE_COLUMNS",
@@ -64,7 +70,10 @@ __all__ = [
     "RunWriter",
     "damaged_run",
     "join_parts",
+    "ordered_digest",
+    "packed_order",
     "reading_parquet",
+    "run_folder",
     "run_name",
 ]
 
@@ -75,7 +84,14 @@ _PIECE_BYTES: Final = 1024 * 1024
 """Bytes of a row group that are decoded at once. A column that is decoded as a whole is moved while it grows."""
 _FORMAT: Final = 1
 _FORMAT_WITH_ROWS: Final = 2
+_FORMAT_OF_STREAMS: Final = 3
 _KEY: Final = b"viewstamp.run"
+_LEFT_OUT: Final = {
+    _FORMAT: frozenset({"rows", "group", "order"}),
+    _FORMAT_WITH_ROWS: frozenset({"group", "order"}),
+    _FORMAT_OF_STREAMS: frozenset[str](),
+}
+"""The fields that the description of a format does not have."""
 _DIGEST_SIZE: Final = 32
 _NUMBERS: Final = ("position", "term", "index", "timestamp")
 _BINARIES: Final = ("key", "value", "headers")
@@ -84,9 +100,28 @@ BASE_COLUMNS: Final = (*_NUMBERS, *_BINARIES)
 _STREAMS: Final = len(_NUMBERS) + 2 * len(_BINARIES)
 
 
-def run_name(cluster: ClusterId, run: RunId) -> str:
+GLOBAL: Final = "global_position"
+"""The column of the global positions of a stream."""
+
+
+def run_folder(cluster: ClusterId, group: GroupId = GROUP_0) -> str:
+    """Return the folder of the objects of a group, with a slash. No id of a cluster has the character @.
+
+    The folder of another group than 0 is not within that of group 0, which releases before list for orphans.
+    """
+    return f"{cluster}/" if group == GROUP_0 else f"{cluster}@{group}/"
+
+
+def run_name(cluster: ClusterId, run: RunId, group: GroupId = GROUP_0) -> str:
     """Return the name of the object of a run, with 20 digits, so that a list is in the order of the ids."""
-    return f"{cluster}/{run:020d}.parquet"
+    return f"{run_folder(cluster, group)}{run:020d}.parquet"
+
+
+def ordered_digest(digest: str, order: RunOrder | None) -> str:
+    """Return the digest of a run whose records have a digest, and of a stream this order."""
+    if order is None:
+        return digest
+    return blake2b(bytes.fromhex(digest) + order.pack(), digest_size=_DIGEST_SIZE).hexdigest()
 
 
 class RunGroup(NamedTuple):
@@ -114,12 +149,16 @@ class RunFooter:
     groups: tuple[RunGroup, ...]
     rows: RunRows | None = None
     """The typed columns; None = the topic has no schema."""
+    group: GroupId = GROUP_0
+    order: str = ""
+    """The order of the records of a stream, deflated, in base64; "" = the topic is no stream."""
 
     def pack(self) -> bytes:
         """Return the value of the key in the metadata."""
-        found = {"format": _FORMAT if self.rows is None else _FORMAT_WITH_ROWS, **asdict(self)}
-        if self.rows is None:
-            del found["rows"]
+        version = _FORMAT_OF_STREAMS if self.order else _FORMAT if self.rows is None else _FORMAT_WITH_ROWS
+        found = {"format": version, **asdict(self)}
+        for name in _LEFT_OUT.get(version, ()):
+            del found[name]
         text = json.dumps(found).encode()
         return b"%08x%b" % (crc32c(text), text)
 
@@ -134,14 +173,14 @@ class RunFooter:
             version = found.pop("format")
         except (ValueError, LookupError, AttributeError, TypeError) as error:
             raise damaged_run(name, f"its description cannot be read: {error!r}") from error
-        names = {field.name for field in fields(cls)} - ({"rows"} if version == _FORMAT else set())
-        if version not in (_FORMAT, _FORMAT_WITH_ROWS) or found.keys() != names:
+        left_out = _LEFT_OUT.get(version) if type(version) is int else None
+        if left_out is None or found.keys() != {field.name for field in fields(cls)} - left_out:
             raise OutdatedCodeError(
-                f"run file {name} has format {version}, but this release reads format {_FORMAT_WITH_ROWS}",
+                f"run file {name} has format {version}, but this release reads formats up to {_FORMAT_OF_STREAMS}",
                 remedy="read it with the release that wrote it, or a newer one",
             )
         try:
-            rows = None if version == _FORMAT else RunRows.of(found["rows"])
+            rows = None if found.get("rows") is None else RunRows.of(found["rows"])
             footer = cls(**{**found, "groups": tuple(RunGroup(*group) for group in found["groups"]), "rows": rows})
             if rows is not None and len(rows.groups) != len(footer.groups):
                 raise ValueError(f"{len(rows.groups)} row groups with typed columns instead of {len(footer.groups)}")
@@ -152,18 +191,32 @@ class RunFooter:
                 at += group.count
             if not footer.first < footer.end == at:
                 raise ValueError(f"row groups up to {at} instead of {footer.end}")
+            if version == _FORMAT_OF_STREAMS and not footer.order:
+                raise ValueError("it is that of a stream, and has no order")
         except (ValueError, TypeError, RequestError) as error:
             raise damaged_run(name, f"its description is not that of a run: {error}") from error
         return footer
 
-    def check_identity(self, cluster: ClusterId, run: RunId, name: str) -> None:
-        """Check that the file ``name`` is that of a run of a cluster. Raises CorruptionError."""
-        if (self.cluster, self.run) != (cluster, run):
-            found = f"run {self.run} of cluster {self.cluster}"
+    def read_order(self, name: str) -> RunOrder | None:
+        """Return the order of the records of file ``name``; None = the topic is no stream. Raises CorruptionError."""
+        if not self.order:
+            return None
+        try:
+            order = RunOrder.inflate(b64decode(self.order, validate=True))
+            if (order.first, order.end) != (self.first, self.end):
+                raise ValueError(f"positions {order.first} to {order.end - 1}")
+        except ValueError as error:
+            raise damaged_run(name, f"its order is not that of its records: {error}") from error
+        return order
+
+    def check_identity(self, cluster: ClusterId, run: RunId, name: str, group: GroupId = GROUP_0) -> None:
+        """Check that the file ``name`` is that of a run of a group of a cluster. Raises CorruptionError."""
+        if (self.cluster, self.group, self.run) != (cluster, group, run):
+            found, expected = _identity(self.cluster, self.group, self.run), _identity(cluster, group, run)
             raise CorruptionError(
-                f"run file {name} is that of {found}, not of run {run} of cluster {cluster}",
+                f"run file {name} is that of {found}, not of {expected}",
                 path=name,
-                expected=f"run {run} of cluster {cluster}",
+                expected=expected,
                 found=found,
                 remedy="put the right object back; another cluster may use the same folder of the store",
             )
@@ -188,6 +241,8 @@ class RunWriter:
         first: Position,
         group_bytes: int = GROUP_BYTES,
         schema: str = "",
+        group: GroupId = GROUP_0,
+        order: OrderBuilder | None = None,
     ) -> None:
         """Begin a file.
 
@@ -199,12 +254,17 @@ class RunWriter:
           first: the position of the first record.
           group_bytes: as ``GROUP_BYTES``.
           schema: the text of the topic's schema; "" = it has none, and the run has no typed columns.
+          group: the group of the topic.
+          order: the order of the records of a stream, which the caller extends before it adds them; None = the topic is
+            no stream.
 
         Raises:
           ConfigError: pyarrow is not installed.
         """
         self._arrow = load_arrow()
         self._ids = cluster, run, topic
+        self._group_id = group
+        self._order = order
         self._first = first
         self.end: int = first
         self._group_bytes = group_bytes
@@ -220,11 +280,13 @@ class RunWriter:
         parquet = self._arrow.parquet
         self._writer = parquet.ParquetWriter(
             sink,
-            _schema(self._arrow, self._row_schema),
+            _schema(self._arrow, self._row_schema, is_stream=order is not None),
             compression="zstd",
             compression_level=1,
             use_dictionary=["key", *texts],
-            column_encoding=dict.fromkeys([*_NUMBERS, *numbers], "DELTA_BINARY_PACKED"),
+            column_encoding=dict.fromkeys(
+                [*_NUMBERS, *([] if order is None else [GLOBAL]), *numbers], "DELTA_BINARY_PACKED"
+            ),
             write_statistics=[*_NUMBERS, "key"],
         )
 
@@ -247,19 +309,22 @@ class RunWriter:
         self._write_group()
         assert sum(group.count for group in self._groups) == self.end - self._first, "a batch was refused"
         cluster, run, topic = self._ids
+        order = None if self._order is None else self._order.order
         footer = RunFooter(
             cluster,
             run,
             topic,
             self._first,
             Position(self.end),
-            _digest(self._first, self.end, self._streams),
+            ordered_digest(_digest(self._first, self.end, self._streams), order),
             Index(min(self._indices)),
             Index(max(self._indices)),
             min(self._times),
             max(self._times),
             tuple(self._groups),
             None if self._row_schema is None else RunRows(self._row_schema.text, self._typed),
+            self._group_id,
+            packed_order(order),
         )
         self._writer.add_key_value_metadata({_KEY: footer.pack()})
         self._writer.close()
@@ -279,8 +344,12 @@ class RunWriter:
         self._groups.append(RunGroup(first, count, _checksum(checksums)))
         self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
         self._times += [min(part.time for part in parts), max(part.time for part in parts)]
+        row_source = table
+        if self._order is not None:
+            positions = self._order.order.positions(first, count)
+            table = table.append_column(GLOBAL, number_array(self._arrow.int64(), count, [positions]))
         if self._row_schema is not None:
-            rows, typed = row_column(self._row_schema, table, BASE_COLUMNS)
+            rows, typed = row_column(self._row_schema, row_source, BASE_COLUMNS)
             table = table.append_column(ROW, rows)
             self._typed.append(typed)
         self._writer.write_table(table, row_group_size=count)
@@ -318,12 +387,13 @@ class RunReader:
             schema = self._file.schema_arrow.remove_metadata()
         rows = self.footer.rows
         row_schema = None if rows is None else RowSchema.parse(rows.schema)
-        if schema != _schema(self._arrow, row_schema) or self._file.num_row_groups != len(self.footer.groups):
+        expected = _schema(self._arrow, row_schema, is_stream=bool(self.footer.order))
+        if schema != expected or self._file.num_row_groups != len(self.footer.groups):
             raise damaged_run(name, "its columns or row groups are not those of its description")
 
-    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
-        """Check that the file is that of a run of a cluster. Raises CorruptionError."""
-        self.footer.check_identity(cluster, run, self._name)
+    def check_identity(self, cluster: ClusterId, run: RunId, group: GroupId = GROUP_0) -> None:
+        """Check that the file is that of a run of a group of a cluster. Raises CorruptionError."""
+        self.footer.check_identity(cluster, run, self._name, group)
 
     def read(self, start: int, end: int) -> Iterator[Any]:
         """Yield the records at positions in ``[start, end)`` that the run holds, as Arrow tables, by position.
@@ -356,17 +426,20 @@ class RunReader:
           CorruptionError: the file has changed; the digest is compared behind the last step.
         """
         streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
+        order = self.footer.read_order(self._name)
         for number, group in enumerate(self.footer.groups):
             table = self._group(number, group)
             for at, part in _parts(table):
                 streams[at].update(part)
+            if order is not None:
+                self._check_positions(number, group, order)
             typed = None if self.footer.rows is None else self.footer.rows.groups[number]
             if self.footer.rows is not None and typed is not None:
                 if [column_checksum(table[name]) for name in BASE_COLUMNS] != typed.base:
                     raise damaged_run(self._name, f"its columns from position {group.first} on have another checksum")
                 self.read_typed(number, (), [field.name for field in RowSchema.parse(self.footer.rows.schema).fields])
             yield table.nbytes
-        found = _digest(self.footer.first, self.footer.end, streams)
+        found = ordered_digest(_digest(self.footer.first, self.footer.end, streams), order)
         if found != self.footer.digest:
             raise damaged_run(self._name, f"its records have the digest {found} instead of {self.footer.digest}")
 
@@ -401,6 +474,15 @@ class RunReader:
         if sums != expected or any(len(each) != group.count for each in (*table.columns, *arrays)):
             raise damaged_run(self._name, f"its columns from position {group.first} on have another checksum")
         return table, arrays
+
+    def _check_positions(self, number: int, group: RunGroup, order: RunOrder) -> None:
+        """Check that the column with the global positions is that of the order. Raises CorruptionError."""
+        with reading_parquet(self._arrow, self._name):
+            found = self._file.read_row_group(number, columns=[GLOBAL], use_threads=False)[GLOBAL]
+            expected = number_array(self._arrow.int64(), group.count, [order.positions(group.first, group.count)])
+            is_equal = found.combine_chunks().equals(expected)
+        if not is_equal:
+            raise damaged_run(self._name, f"its global positions from position {group.first} on are not its order")
 
     def _group(self, number: int, group: RunGroup) -> Any:
         with reading_parquet(self._arrow, self._name):
@@ -458,10 +540,22 @@ def join_parts(arrow: Any, first: int, count: int, parts: list[RunPart]) -> Any:
     return arrow.Table.from_arrays(arrays, schema=_schema(arrow))
 
 
-def _schema(arrow: Any, rows: RowSchema | None = None) -> Any:
+def packed_order(order: RunOrder | None) -> str:
+    """Return the order as the description of a run has it."""
+    return "" if order is None else b64encode(order.deflate()).decode()
+
+
+def _identity(cluster: ClusterId, group: GroupId, run: RunId) -> str:
+    of_group = "" if group == GROUP_0 else f" of group {group}"
+    return f"run {run}{of_group} of cluster {cluster}"
+
+
+def _schema(arrow: Any, rows: RowSchema | None = None, *, is_stream: bool = False) -> Any:
     numbers = [(name, arrow.int64()) for name in _NUMBERS[:3]]
     time = ("timestamp", arrow.timestamp("us", tz="UTC"))
     typed = [] if rows is None else [(ROW, row_type(rows))]
+    if is_stream:
+        typed.insert(0, (GLOBAL, arrow.int64()))
     return arrow.schema([*numbers, time, *((name, arrow.binary()) for name in _BINARIES), *typed])
 
 

@@ -34,12 +34,13 @@ from viewstamp.archive.columns import check_arrow
 from viewstamp.archive.pipe import receive, send
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.errors import ClosedError, ConfigError, UnavailableError
-from viewstamp.ids import Position, RunId, TopicId
+from viewstamp.ids import GROUP_0, GroupId, Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
-from viewstamp.node.archivist import WrittenRun
 from viewstamp.node.keyed_archivist import WrittenKeys
+from viewstamp.node.run_objects import WrittenRun
 from viewstamp.wire.answers import error_from
 from viewstamp.wire.batch import Buffer
+from viewstamp.wire.ordering import GlobalRun
 
 __all__ = ["CALL_SECONDS", "RunProcess"]
 
@@ -90,8 +91,11 @@ class RunProcess:
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
+        return self._begin(GROUP_0, run, topic, first, schema)
+
+    def _begin(self, group: GroupId, run: RunId, topic: TopicId, first: Position, schema: str) -> _RunObject:
         process = self.process()
-        process.call("begin", run=run, topic=topic, first=first, schema=schema)
+        process.call("begin", run=run, topic=topic, first=first, schema=schema, group=group)
         return _RunObject(process)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
@@ -108,11 +112,15 @@ class RunProcess:
 
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""
-        self.process().call("remove", run=run)
+        self.process().call("remove", run=run, group=GROUP_0)
 
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
-        return dict(self.process().call("list")["sizes"])
+        return dict(self.process().call("list", group=GROUP_0)["sizes"])
+
+    def of_group(self, group: GroupId) -> GroupRuns:
+        """Return the objects of another group, whose calls the same process makes; as ``RunStore``."""
+        return GroupRuns(self, group)
 
     def rest(self) -> None:
         """End the process; the next call starts another one. A call under way raises UnavailableError."""
@@ -149,15 +157,69 @@ class RunProcess:
         return process
 
 
+class GroupRuns:
+    """The objects of the runs of another group than 0. It has the calls of ``node.archivist.RunStore``, which block."""
+
+    def __init__(self, runs: RunProcess, group: GroupId) -> None:
+        self.where = runs.where
+        self._runs = runs
+        self._group = group
+
+    @property
+    def keys(self) -> KeyProcess:
+        """The runs of keys."""
+        return self._runs.keys
+
+    def of_group(self, group: GroupId) -> GroupRuns:
+        """Return the objects of another group."""
+        return GroupRuns(self._runs, group)
+
+    def check_usable(self) -> None:
+        """Check that the store can be used."""
+        self._runs.check_usable()
+
+    def status(self) -> dict[str, object]:
+        """Return what is wrong with the store."""
+        return self._runs.status()
+
+    def wake(self) -> None:
+        """Start the process if there is none."""
+        self._runs.wake()
+
+    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> _RunObject:
+        """Begin to write the object of a run."""
+        return self._runs._begin(self._group, run, topic, first, schema)
+
+    def check(self, run: ArchivedRun) -> Generator[int, None, None]:
+        """Read the object of a run and compare it with the catalogue."""
+        return self._runs.check(run)
+
+    def remove(self, run: RunId) -> None:
+        """Remove the object of a run of this group."""
+        self._runs.process().call("remove", run=run, group=self._group)
+
+    def list_sizes(self) -> dict[int, int]:
+        """Return the size of each object of this group, by the id of its run."""
+        return dict(self._runs.process().call("list", group=self._group)["sizes"])
+
+    def rest(self) -> None:
+        """End the process."""
+        self._runs.rest()
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._runs.close()
+
+
 class _RunObject:
     """The object of a run that the process writes; as ``node.archivist.RunObject``."""
 
     def __init__(self, process: _Process) -> None:
         self._process = process
 
-    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
-        """Add records before ``end``."""
-        return Position(self._process.call("add", buffers, end=end)["next"])
+    def add(self, end: Position, buffers: Sequence[Buffer], order: Sequence[GlobalRun] = ()) -> Position:
+        """Add records before ``end``; ``order``: the runs that hold them, if the topic is a stream."""
+        return Position(self._process.call("add", buffers, end=end, order=[list(run) for run in order])["next"])
 
     def finish(self) -> WrittenRun:
         """Complete the file, and make the object durable."""

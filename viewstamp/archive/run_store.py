@@ -1,6 +1,8 @@
 """The objects of the runs of one cluster in a store: written from batches of the log, checked, listed and removed.
 
-The object of a run is ``CLUSTER/ID.parquet``, with the id in 20 digits, so that a list is in the order of the ids.
+The object of a run is ``CLUSTER/ID.parquet``, with the id in 20 digits, so that a list is in the order of the ids. That
+of a stream is ``CLUSTER@GROUP/ID.parquet``, because the ids of two groups may be equal. So each list is that of one
+group, and the leader of a group never sees an object of another one as an orphan.
 
 The bytes of an object are those of a :class:`RunFormat`: Parquet, except in the simulator, which has no pyarrow.
 """
@@ -17,15 +19,17 @@ from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
 from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
 from viewstamp.archive.key_store import KeyObjects
 from viewstamp.archive.run_batches import encode_records
-from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_name
+from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_folder, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError
-from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.node.archived import LoadedRecords
-from viewstamp.node.archivist import WrittenRun
+from viewstamp.node.run_objects import WrittenRun
 from viewstamp.wire.batch import Batch, Buffer, Columns
 from viewstamp.wire.columns import slice_columns
+from viewstamp.wire.ordering import GlobalRun
+from viewstamp.wire.run_order import OrderBuilder, RunOrder
 
 __all__ = ["PARQUET", "ReadableRun", "RunCreation", "RunFormat", "RunObjects", "WritableRun"]
 
@@ -51,8 +55,8 @@ class ReadableRun(Protocol):
 
     footer: RunFooter
 
-    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
-        """Check that the object is that of a run of a cluster. Raises CorruptionError."""
+    def check_identity(self, cluster: ClusterId, run: RunId, group: GroupId = GROUP_0) -> None:
+        """Check that the object is that of a run of a group of a cluster. Raises CorruptionError."""
         ...
 
     def verify(self) -> Iterator[int]:
@@ -81,9 +85,21 @@ class RunFormat(Protocol):
         ...
 
     def begin(
-        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+        self,
+        sink: BinaryIO,
+        *,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        schema: str = "",
+        group: GroupId = GROUP_0,
+        order: OrderBuilder | None = None,
     ) -> WritableRun:
-        """Begin to encode a run; ``sink`` gets the bytes in order. ``schema``: that of the topic, "" = it has none."""
+        """Begin to encode a run; ``sink`` gets the bytes in order. ``schema``: that of the topic, "" = it has none.
+
+        ``order``: that of a stream; it is extended before the records are added. None = the topic is no stream.
+        """
         ...
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
@@ -100,9 +116,20 @@ class _Parquet:
         load_arrow()
 
     def begin(
-        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+        self,
+        sink: BinaryIO,
+        *,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        schema: str = "",
+        group: GroupId = GROUP_0,
+        order: OrderBuilder | None = None,
     ) -> WritableRun:
-        return RunWriter(sink, cluster=cluster, run=run, topic=topic, first=first, schema=schema)
+        return RunWriter(
+            sink, cluster=cluster, run=run, topic=topic, first=first, schema=schema, group=group, order=order
+        )
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         return _ParquetRun(source, name)
@@ -129,14 +156,21 @@ class RunObjects:
         cluster: ClusterId,
         runs: RunFormat = PARQUET,
         keys: KeyFormat = PARQUET_KEYS,
+        group: GroupId = GROUP_0,
     ) -> None:
-        """Use the folder of ``cluster`` in ``store``; ``runs`` and ``keys`` are the formats of the objects."""
+        """Use the folder of a group of a cluster in ``store``; ``runs`` and ``keys`` are the formats of the objects."""
         self.keys = KeyObjects(store, cluster, keys)
         """The runs of keyed topics."""
         self.where = store.where
         self._store = store
         self._runs = runs
+        self._keys = keys
+        self._group = group
         self.cluster = cluster
+
+    def of_group(self, group: GroupId) -> RunObjects:
+        """Return the objects of another group; as ``RunStore``."""
+        return RunObjects(self._store, self.cluster, self._runs, self._keys, group)
 
     @property
     def problem(self) -> str:
@@ -170,16 +204,23 @@ class RunObjects:
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunCreation:
         """Begin to write the object of a run; as ``RunStore``."""
-        name = run_name(self.cluster, run)
+        name = run_name(self.cluster, run, self._group)
         try:
             creation = self._store.begin(name)
         except FileExistsError as error:
             raise name_in_use(self.where, name) from error
-        sink = ObjectSink()
+        sink, order = ObjectSink(), None if self._group == GROUP_0 else OrderBuilder(first)
         writer = self._runs.begin(
-            cast("BinaryIO", sink), cluster=self.cluster, run=run, topic=topic, first=first, schema=schema
+            cast("BinaryIO", sink),
+            cluster=self.cluster,
+            run=run,
+            topic=topic,
+            first=first,
+            schema=schema,
+            group=self._group,
+            order=order,
         )
-        return RunCreation(creation, sink, writer, topic, self.where, name)
+        return RunCreation(creation, sink, writer, topic, self.where, name, order)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:
         """Read the object of a run and compare it with the catalogue, one row group a step; as ``RunStore``."""
@@ -192,12 +233,31 @@ class RunObjects:
         """
         return self._open(run).load(position)
 
+    def order(self, run: ArchivedRun) -> RunOrder:
+        """Return the order of the records of a stream's run. Raises as :meth:`check`."""
+        footer, name = self._open(run).footer, run_name(self._cluster_of(run), run.id, run.group)
+        order = footer.read_order(name)
+        found = None if order is None else (order.position, order.position_end)
+        if order is None or found != (run.first_global, run.end_global):
+            raise CorruptionError(
+                f"run file {name} has the global positions {found}, and the catalogue has"
+                f" {(run.first_global, run.end_global)}",
+                path=name,
+                expected=f"global positions in [{run.first_global}, {run.end_global})",
+                found=str(found),
+                remedy="keep the object, and put an intact copy in its place",
+            )
+        return order
+
+    def _cluster_of(self, run: ArchivedRun) -> ClusterId:
+        return ClusterId(run.origin) if run.origin else self.cluster
+
     def _open(self, run: ArchivedRun) -> ReadableRun:
         """Open the object of a run, and compare its description with the catalogue. Raises as :meth:`check`."""
-        cluster = ClusterId(run.origin) if run.origin else self.cluster
-        name = run_name(cluster, run.id)
+        cluster = self._cluster_of(run)
+        name = run_name(cluster, run.id, run.group)
         reader = self._runs.open(ObjectFile(self._store, name, run.size), name)
-        reader.check_identity(cluster, run.id)
+        reader.check_identity(cluster, run.id, run.group)
         footer = reader.footer
         expected = (run.topic, run.first, run.end, run.digest.hex())
         found = (footer.topic, footer.first, footer.end, footer.digest)
@@ -213,11 +273,11 @@ class RunObjects:
 
     def remove(self, run: RunId) -> None:
         """Remove the object of a run of this cluster; as ``RunStore``."""
-        self._store.remove(run_name(self.cluster, run))
+        self._store.remove(run_name(self.cluster, run, self._group))
 
     def list_sizes(self) -> dict[int, int]:
         """Return the size of each object of this cluster, by the id of its run; as ``RunStore``."""
-        folder = f"{self.cluster}/"
+        folder = run_folder(self.cluster, self._group)
         sizes = self._store.list_sizes(folder).items()
         found = ((_NAME.fullmatch(name.removeprefix(folder)), size) for name, size in sizes)
         return {int(match[1]): size for match, size in found if match is not None}
@@ -240,7 +300,9 @@ class RunCreation:
         topic: TopicId,
         where: str,
         name: str,
+        order: OrderBuilder | None = None,
     ) -> None:
+        self._order = order
         self._creation = creation
         self._sink = sink
         self._writer = writer
@@ -250,19 +312,20 @@ class RunCreation:
         self._taken: list[tuple[Batch, int]] = []
         """Batches that :meth:`write` has to write, each with the position before which it is cut."""
 
-    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+    def add(self, end: Position, buffers: Sequence[Buffer], order: Sequence[GlobalRun] = ()) -> Position:
         """Add records before ``end``, as :meth:`take` and then :meth:`write`."""
-        position = self.take(end, buffers)
+        position = self.take(end, buffers, order)
         self.write()
         return position
 
-    def take(self, end: Position, buffers: Sequence[Buffer]) -> Position:
+    def take(self, end: Position, buffers: Sequence[Buffer], order: Sequence[GlobalRun] = ()) -> Position:
         """Take records before ``end``, which :meth:`write` writes, and return the next position.
 
-        The batches are verified again, because they may have been in memory for long.
+        The batches are verified again, because they may have been in memory for long. ``order``: the runs that hold
+        these records, if the topic is a stream.
 
         Raises:
-          FrameError: a batch is not the next one.
+          FrameError: a batch is not the next one, or the order lacks a record.
         """
         assert not self._taken, "each piece is written before the next one is taken"
         at = self._writer.end
@@ -273,6 +336,11 @@ class RunCreation:
                 raise FrameError(f"{batch!r} is not the batch of topic {self._topic} that holds position {at}")
             self._taken.append((batch, end))
             at = Position(min(batch.first_position + batch.count, end))
+        if self._order is not None:
+            try:
+                self._order.extend(order, at)
+            except ValueError as error:
+                raise FrameError(str(error)) from error
         return Position(at)
 
     def write(self) -> None:
@@ -302,6 +370,7 @@ class RunCreation:
             footer.end_index,
             footer.first_time,
             footer.last_time,
+            *((0, 0) if self._order is None else (self._order.order.position, self._order.order.position_end)),
         )
 
     def abandon(self) -> None:

@@ -6,8 +6,8 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | request | answer |
 | --- | --- |
 | open: where, cluster | nothing; the store exists only from now on |
-| begin: run, topic, first, schema | nothing; the object of a run is begun, and the one before it is out of reach |
-| add: end, and batches | next: the next position. They are written after the answer, while the node reads on |
+| begin: run, topic, first, schema, group | nothing; the object of a run is begun, the one before it is out of reach |
+| add: end, batches, and of a stream the order | next: the next position. They are written after the answer |
 | finish | the fields of ``WrittenRun`` |
 | abandon | nothing |
 | check: the fields of ``ArchivedRun`` | nothing |
@@ -18,8 +18,8 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | finish merge | the fields of ``WrittenKeys`` |
 | abandon merge | nothing |
 | check keys: the fields of ``ArchivedRun`` | nothing; step is for it |
-| remove: run | nothing |
-| list | sizes: pairs of run and size |
+| remove: run, group | nothing |
+| list: group | sizes: pairs of run and size |
 
 The error of a piece that is written after its answer is the answer to the next request about the object. One piece is
 written at a time, and the node sends one more at most, so both processes have a few MiB in memory.
@@ -47,9 +47,10 @@ from viewstamp.archive.location import open_store
 from viewstamp.archive.pipe import receive, send
 from viewstamp.archive.run_store import RunCreation, RunObjects
 from viewstamp.errors import PeerError, ViewstampError
-from viewstamp.ids import ClusterId, Position, RunId, TopicId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.answers import error_fields
+from viewstamp.wire.ordering import GlobalRun
 
 __all__ = ["main", "serve"]
 
@@ -82,11 +83,16 @@ class _Requests:
                 self._runs = RunObjects(open_store(request["where"]), ClusterId(request["cluster"]))
             case "begin":
                 self._failure = None
-                self._object = self._runs.begin(
+                self._object = self._of(request).begin(
                     RunId(request["run"]), TopicId(request["topic"]), Position(request["first"]), request["schema"]
                 )
             case "add":
-                following = self._intact.take(Position(request["end"]), [data])
+                taking = self._intact
+                if isinstance(taking, RunCreation):
+                    order = [GlobalRun(*run) for run in request["order"]]
+                    following = taking.take(Position(request["end"]), [data], order)
+                else:
+                    following = taking.take(Position(request["end"]), [data])
                 self._is_due = True
                 return {"next": following}
             case "finish":
@@ -125,12 +131,16 @@ class _Requests:
             case "check keys":
                 self._checking = self._runs.keys.check_keys(ArchivedRun(**request))
             case "remove":
-                self._runs.remove(RunId(request["run"]))
+                self._of(request).remove(RunId(request["run"]))
             case "list":
-                return {"sizes": [list(pair) for pair in self._runs.list_sizes().items()]}
+                return {"sizes": [list(pair) for pair in self._of(request).list_sizes().items()]}
             case _:
                 raise PeerError(f"an archive process has no call {name!r}", remedy="start the node again")
         return {}
+
+    def _of(self, request: dict[str, Any]) -> RunObjects:
+        """Return the objects of the group of a request."""
+        return self._runs if request["group"] == GROUP_0 else self._runs.of_group(GroupId(request["group"]))
 
     @property
     def _intact(self) -> RunCreation | KeyCreation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -11,8 +12,15 @@ import typer
 from viewstamp.cli.archive_export import export
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, duration
-from viewstamp.cli.topic_archive import archivist_lines, archivist_of, described_archive, keyed_table, settings_table
-from viewstamp.errors import CorruptionError, RequestError
+from viewstamp.cli.topic_archive import (
+    archivist_lines,
+    archivist_of,
+    described_archive,
+    described_settings,
+    keyed_table,
+    settings_table,
+)
+from viewstamp.errors import CorruptionError, RequestError, UnknownTopicError
 from viewstamp.local.find import find_cluster
 from viewstamp.quantities import rounded_size, show_duration
 from viewstamp.terminal.output import Output, fitted, print_json, print_table
@@ -20,8 +28,9 @@ from viewstamp.wire.archive_requests import ARCHIVE_DELAY
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.results import TopicInfo
+    from viewstamp.client.results import SpreadTopicInfo, TopicInfo
     from viewstamp.client.runs import KeyRunInfo, RunInfo
+    from viewstamp.client.stream_archives import StreamRunInfo
 
 __all__ = ["app"]
 
@@ -63,10 +72,24 @@ def run(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write the records of a topic into the archive. Safe to repeat: it goes on where the last one ended."""
-    end = find_cluster(directory, cluster).ask(
-        lambda client: client.archive_topic(topic, before, delay=delay, timeout=timeout)
-    )
-    if output is Output.JSON:
+
+    async def ask(client: Client) -> int | dict[int, int]:
+        try:
+            return await client.archive_topic(topic, before, delay=delay, timeout=timeout)
+        except UnknownTopicError as error:
+            try:
+                return await client.archive_spread_topic(topic, before, delay=delay, timeout=timeout)
+            except UnknownTopicError:
+                raise error from None
+
+    end = find_cluster(directory, cluster).ask(ask)
+    if isinstance(end, dict):
+        if output is Output.JSON:
+            print_json({"topic": topic, "archived_ends": {str(stream): each for stream, each in end.items()}})
+            return
+        for stream, each in end.items():
+            print(f"stream {stream} of topic {topic} is archived up to its position {each - 1}")
+    elif output is Output.JSON:
         print_json({"topic": topic, "archived_end": end})
     else:
         print(f"topic {topic} is archived up to position {end - 1}")
@@ -82,17 +105,24 @@ def log(
 ) -> None:
     """List the runs of archived records and of keys, and the archive settings and views of the topics."""
 
-    async def ask(client: Client) -> tuple[list[RunInfo], list[KeyRunInfo], list[TopicInfo], dict[str, Any]]:
+    async def ask(
+        client: Client,
+    ) -> tuple[
+        list[RunInfo], list[KeyRunInfo], list[StreamRunInfo], list[TopicInfo], list[SpreadTopicInfo], dict[str, Any]
+    ]:
         topics = [each for each in await client.list_topics(timeout=timeout) if topic in ("", each.name)]
         is_keyed = any(each.keyed is not None for each in topics)
         archivist = await archivist_of(client, timeout) if is_keyed and output is not Output.JSON else {}
-        return *await _list(client, topic, timeout), topics, archivist
+        spread = [each for each in await _spread_topics(client, timeout) if topic in ("", each.name)]
+        streams = [run for each in spread for run in await client.list_stream_runs(each.name, timeout=timeout)]
+        return *await _list(client, topic, timeout), streams, topics, spread, archivist
 
-    runs, key_runs, found, archivist = find_cluster(directory, cluster).ask(ask)
+    runs, key_runs, stream_runs, found, spread, archivist = find_cluster(directory, cluster).ask(ask)
     topics = [each for each in found if each.archive is not None]
     keyed = [each for each in found if each.keyed is not None]
     if output is Output.JSON:
         settings = [{"name": each.name, **described_archive(each)} for each in topics]
+        settings += [{"name": each.name, **described_settings(each.archive)} for each in spread if each.archive]
         views = [{"name": each.name, **(each.keyed or {})} for each in keyed]
         described = [_described_keys(each) for each in key_runs]
         print_json(
@@ -101,6 +131,7 @@ def log(
                 "topics": settings,
                 "key_runs": described,
                 "keyed_topics": views,
+                "stream_runs": [_described_stream(each) for each in stream_runs],
             }
         )
         return
@@ -117,10 +148,14 @@ def log(
         for each in runs
     ]
     heads = ["run", "topic", "first", "last", "state", "size", "delay"]
-    if rows or not key_runs:
+    if rows or not (key_runs or stream_runs):
         print_table(heads, rows, empty="no runs: viewstamp archive run TOPIC")
-    if topics:
-        print_table(*settings_table(topics))
+    if stream_runs:
+        heads = ["run of a stream", "topic", "stream", "group", "first", "last", "state", "size", "delay"]
+        print_table(heads, [_stream_row(each) for each in stream_runs])
+    configured: list[TopicInfo | SpreadTopicInfo] = [*topics, *(each for each in spread if each.archive is not None)]
+    if configured:
+        print_table(*settings_table(configured))
     if key_runs:
         heads = ["run of keys", "topic", "first", "last", "state", "size", "rows", "made by"]
         print_table(heads, [_key_row(each) for each in key_runs])
@@ -156,17 +191,35 @@ def check(
                         raise
         return checked
 
-    async def ask(client: Client) -> tuple[list[tuple[RunInfo, str]], list[tuple[KeyRunInfo, str]]]:
-        runs, key_runs = await _list(client, topic, timeout)
-        return await checked_of(client, runs), await checked_of(client, key_runs)
+    async def checked_streams(client: Client) -> list[tuple[StreamRunInfo, str]]:
+        spread = [each.name for each in await _spread_topics(client, timeout) if topic in ("", each.name)]
+        checked = []
+        for name in spread:
+            for run in await client.list_stream_runs(name, timeout=timeout):
+                if run.state == "committed":
+                    try:
+                        checked.append((run, await client.check_stream_run(run.group, run.id, timeout=timeout)))
+                    except RequestError:
+                        now = await client.list_stream_runs(name, timeout=timeout)
+                        if any((each.group, each.id, each.state) == (run.group, run.id, run.state) for each in now):
+                            raise
+        return checked
 
-    checked, checked_keys = find_cluster(directory, cluster).ask(ask)
+    async def ask(
+        client: Client,
+    ) -> tuple[list[tuple[RunInfo, str]], list[tuple[KeyRunInfo, str]], list[tuple[StreamRunInfo, str]]]:
+        runs, key_runs = await _list(client, topic, timeout)
+        return await checked_of(client, runs), await checked_of(client, key_runs), await checked_streams(client)
+
+    checked, checked_keys, checked_runs = find_cluster(directory, cluster).ask(ask)
     files = [(each.id, each.topic, damage) for each, damage in checked]
     files += [(each.id, each.topic, damage) for each, damage in checked_keys]
+    files += [(each.id, f"{each.topic}, stream {each.stream}", damage) for each, damage in checked_runs]
     if output is Output.JSON:
         shown = {
             "runs": [{**_described(each), "damage": damage} for each, damage in checked],
             "key_runs": [{**_described_keys(each), "damage": damage} for each, damage in checked_keys],
+            "stream_runs": [{**_described_stream(each), "damage": damage} for each, damage in checked_runs],
         }
         print_json(shown)
     else:
@@ -192,20 +245,49 @@ def orphans(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List the files of the archive that belong to no run, because a leader stopped while it wrote them."""
-    found = find_cluster(directory, cluster).ask(lambda client: client.find_orphans(remove=remove, timeout=timeout))
+
+    async def ask(client: Client) -> list[tuple[int, int, int]]:
+        """Return the group, the id and the size of each."""
+        found = [(0, *each) for each in (await client.find_orphans(remove=remove, timeout=timeout)).items()]
+        groups = {group for topic in await _spread_topics(client, timeout) for group in topic.groups}
+        for group in sorted(groups):
+            of_group = await client.find_stream_orphans(group, remove=remove, timeout=timeout)
+            found += [(group, *each) for each in of_group.items()]
+        return found
+
+    found = find_cluster(directory, cluster).ask(ask)
     if output is Output.JSON:
-        print_json({"orphans": [{"id": run, "bytes": size} for run, size in found.items()], "removed": remove})
+        described = [{"id": run, "bytes": size, **({"group": group} if group else {})} for group, run, size in found]
+        print_json({"orphans": described, "removed": remove})
         return
     state = "removed" if remove else "unused"
-    print_table(
-        ["run", "size", "file"], [(run, rounded_size(size), state) for run, size in found.items()], empty="none"
-    )
+    rows = [(f"{run} of group {group}" if group else run, rounded_size(size), state) for group, run, size in found]
+    print_table(["run", "size", "file"], rows, empty="none")
 
 
 async def _list(client: Client, topic: str, timeout: float) -> tuple[list[RunInfo], list[KeyRunInfo]]:
     """Return the runs of a topic, or of all; of archived records, and of keys."""
     runs = [each for each in await client.list_runs(timeout=timeout) if topic in ("", each.topic)]
     return runs, [each for each in await client.list_key_runs(timeout=timeout) if topic in ("", each.topic)]
+
+
+async def _spread_topics(client: Client, timeout: float) -> list[SpreadTopicInfo]:
+    """Return the topics with streams; a node of a release without them has none."""
+    with suppress(RequestError):
+        return await client.list_spread_topics(timeout=timeout)
+    return []
+
+
+def _stream_row(run: StreamRunInfo) -> tuple[object, ...]:
+    return (
+        *(run.id, run.topic, run.stream, run.group, run.first_position, run.last_position, run.state),
+        *(rounded_size(run.bytes), _delay(run)),
+    )
+
+
+def _described_stream(run: StreamRunInfo) -> dict[str, object]:
+    order = {"first_global_position": run.first_global, "last_global_position": run.last_global}
+    return {**_described(run), "stream": run.stream, "group": run.group, **order}
 
 
 def _key_row(run: KeyRunInfo) -> tuple[object, ...]:

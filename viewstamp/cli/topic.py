@@ -23,10 +23,13 @@ from viewstamp.cli.options import (
     size,
 )
 from viewstamp.cli.topic_archive import (
+    ARCHIVED_HEADS,
+    archived_row,
     archived_table,
     archivist_lines,
     archivist_of,
     described_archive,
+    described_settings,
     keyed_table,
     why_no_archive,
 )
@@ -151,18 +154,19 @@ def create(
     if streams is not None:
         if keyed:
             raise typer.BadParameter("a topic with --streams cannot be keyed yet; leave --keyed out")
-        if archiving:
-            raise typer.BadParameter("a topic with --streams cannot have an archive yet; leave --archive out")
         text = None if schema is None else read_schema(schema)
         settings = {"retain_bytes": retain_bytes or 0, "retain_seconds": retain_age or 0.0}
-        topic = find_cluster(directory, cluster).ask(
-            lambda client: _create_spread(client, name, streams, groups, settings, text, timeout)
+        target = find_cluster(directory, cluster)
+        topic = target.ask(
+            lambda client: _create_spread(client, name, streams, groups, settings, archiving, text, timeout)
         )
         if output is Output.JSON:
             print_json(_described_spread(topic))
         else:
             number = len(topic.kept_streams)
             print(f"topic {topic.name} is ready, with {number} streams in the groups {listed_ids(_groups_of(topic))}")
+        if archive:
+            _say_why_no_archive(target, timeout)
         return
     if groups:
         raise typer.BadParameter("--groups needs --streams, because a topic without streams is in group 0")
@@ -395,6 +399,9 @@ def _print_described(
             waiting = _waiting(info, {"stream": number, "last_position": i.last_position})
             rows.append((*where, i.first_position, i.last_position, waiting, i.bytes, _kept(i)))
         print_table(["stream", "group", "first", "last", "waiting", "bytes", "keeps"], rows)
+        archived = [(number, *archived_row(each)) for number, each in enumerate(streams, 1) if each and each.archived]
+        if archived:
+            print_table(["stream", *ARCHIVED_HEADS], archived)
         if info.schema:
             print_table(*schema_table(info.schema))
         if info.next_position > info.first_position:
@@ -425,6 +432,7 @@ async def _create_spread(
     streams: int,
     groups: str,
     settings: dict[str, Any],
+    archiving: dict[str, Any],
     schema: str | None,
     timeout: float,
 ) -> SpreadTopicInfo:
@@ -432,6 +440,8 @@ async def _create_spread(
     deadline = time.monotonic() + timeout
     named = await group_ids(client, groups, timeout)
     topic = await client.create_spread_topic(name, streams, groups=named, timeout=timeout, **settings)
+    if archiving:
+        topic = await client.configure_spread_topic(name, timeout=timeout, **archiving)
     if schema is not None:
         await client.set_schema(name, schema, timeout=timeout)
         topic = await client.describe_spread_topic(name, timeout=timeout)
@@ -461,10 +471,8 @@ async def _configure(
     try:
         return await client.configure_topic(name, **settings, **archiving), []
     except UnknownTopicError as error:
-        if archiving:
-            raise
         try:
-            topic = await client.configure_spread_topic(name, **settings)
+            topic = await client.configure_spread_topic(name, **settings, **archiving)
         except UnknownTopicError:
             raise error from None
     for stream in sorted(set(topic.kept_streams) - topic.lost_streams):
@@ -476,7 +484,7 @@ async def _configure(
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     f"topic {name!r} is configured, and its stream {stream} in group {topic.group_of(stream)} does not"
-                    f" have the retention yet",
+                    f" have the settings yet",
                     remedy="give the same command again: it waits again",
                 )
             await asyncio.sleep(LOOK_SECONDS)
@@ -484,8 +492,9 @@ async def _configure(
 
 
 def _follows(stream: TopicInfo, topic: SpreadTopicInfo) -> bool:
-    """Return whether a stream has the retention of its topic."""
-    return (stream.retain_bytes, stream.retain_seconds) == (topic.retain_bytes, topic.retain_seconds)
+    """Return whether a stream has the retention and the archive settings of its topic."""
+    found = stream.retain_bytes, stream.retain_seconds, stream.archive
+    return found == (topic.retain_bytes, topic.retain_seconds, topic.archive)
 
 
 async def describe_any(
@@ -538,6 +547,7 @@ def _described_spread(topic: SpreadTopicInfo) -> dict[str, object]:
         "retain_bytes": topic.retain_bytes,
         "retain_seconds": topic.retain_seconds,
         "first_position": topic.first_position,
+        **described_settings(topic.archive),
         **({"schema": topic.schema} if topic.schema else {}),
         **({"lost_positions": list(topic.lost_positions)} if any(topic.lost_positions) else {}),
     }
@@ -567,9 +577,7 @@ def _print(infos: Sequence[TopicInfo], output: Output) -> None:
 
 
 def _kept(info: TopicInfo | SpreadTopicInfo) -> str:
-    from viewstamp.client.results import TopicInfo
-
-    if isinstance(info, TopicInfo) and info.archive is not None:  # Its retention deletes nothing.
+    if info.archive is not None:  # Its retention deletes nothing.
         deleted = info.archive.delete_seconds
         return f"archive, {show_duration(deleted * 1000) if deleted else 'all'}"
     bounds = [show_size(info.retain_bytes)] if info.retain_bytes else []

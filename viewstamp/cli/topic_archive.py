@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,23 @@ from viewstamp.quantities import rounded_size, show_duration, show_size
 
 if TYPE_CHECKING:
     from viewstamp.client.aio import Client
-    from viewstamp.client.results import TopicInfo
+    from viewstamp.client.results import ArchiveInfo, SpreadTopicInfo, TopicInfo
 
 __all__ = [
+    "ARCHIVED_HEADS",
+    "archived_row",
     "archived_table",
     "archivist_lines",
     "archivist_of",
     "described_archive",
+    "described_settings",
     "keyed_table",
     "settings_table",
     "why_no_archive",
 ]
+
+
+ARCHIVED_HEADS = ("archived from", "to", "runs", "bytes", "oldest", "waiting for")
 
 
 async def archivist_of(client: Client, timeout: float) -> dict[str, Any]:
@@ -43,13 +50,7 @@ async def why_no_archive(client: Client, timeout: float) -> str:
 
 def described_archive(info: TopicInfo) -> dict[str, object]:
     """Return the archive of a topic for programs; {} = it has neither settings nor archived records."""
-    described: dict[str, object] = {}
-    if (settings := info.archive) is not None:
-        described["archive"] = {
-            "after_seconds": settings.after_seconds,
-            "delay_seconds": settings.delay_seconds,
-            "delete_after_seconds": settings.delete_seconds,
-        }
+    described = described_settings(info.archive)
     if (part := info.archived) is not None:
         described["archived"] = {
             "first_position": part.first_position,
@@ -64,11 +65,25 @@ def described_archive(info: TopicInfo) -> dict[str, object]:
     return described
 
 
-def archived_table(info: TopicInfo, now_us: int) -> tuple[list[str], list[Sequence[object]]]:
-    """Return the heads and the row of a topic with archived records: positions, bytes and ages."""
+def described_settings(settings: ArchiveInfo | None) -> dict[str, object]:
+    """Return the archive settings of a topic for programs; {} = it has none."""
+    if settings is None:
+        return {}
+    return {
+        "archive": {
+            "after_seconds": settings.after_seconds,
+            "delay_seconds": settings.delay_seconds,
+            "delete_after_seconds": settings.delete_seconds,
+        }
+    }
+
+
+def archived_row(info: TopicInfo, now_us: int | None = None) -> list[object]:
+    """Return the row of a topic with archived records, below ``ARCHIVED_HEADS``; None = its ages are as of now."""
+    now_us = round(time.time() * 1e6) if now_us is None else now_us
     part = info.archived
     assert part is not None, "the caller looks"
-    row = [
+    return [
         part.first_position if part.runs else "-",
         part.last_position if part.runs else "-",
         part.runs,
@@ -76,7 +91,11 @@ def archived_table(info: TopicInfo, now_us: int) -> tuple[list[str], list[Sequen
         _age(part.first_time, now_us),
         _age(part.waiting_since, now_us),
     ]
-    return ["archived from", "to", "runs", "bytes", "oldest", "waiting for"], [row]
+
+
+def archived_table(info: TopicInfo, now_us: int) -> tuple[list[str], list[Sequence[object]]]:
+    """Return the heads and the row of a topic with archived records: positions, bytes and ages."""
+    return [*ARCHIVED_HEADS], [archived_row(info, now_us)]
 
 
 def archivist_lines(infos: Sequence[TopicInfo], archivist: dict[str, Any], now_us: int) -> list[str]:
@@ -118,7 +137,7 @@ def keyed_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence[ob
     return ["keyed topic", "dumped to", "ranges", "runs", "rows", "size"], rows
 
 
-def settings_table(infos: Sequence[TopicInfo]) -> tuple[list[str], list[Sequence[object]]]:
+def settings_table(infos: Sequence[TopicInfo | SpreadTopicInfo]) -> tuple[list[str], list[Sequence[object]]]:
     """Return the heads and the rows of the archive settings of topics."""
     rows: list[Sequence[object]] = [
         (

@@ -20,8 +20,8 @@ The modules, from the bottom up:
     ``stream_moves.py`` moves the appends to a stream that was sealed; ``lost_streams.py`` gives a stream up, and
     ``stream_relocation.py`` moves one to another group; ``stream_removal.py`` removes one.
   * ``topic_appends.py``, ``actors.py``, ``sinks.py``, ``topic_calls.py``, ``spread_topics.py``, ``spread_actors.py``,
-    ``archive_calls.py``, ``keyed.py``, ``row_calls.py``, ``token_calls.py``, ``log_copies.py`` and ``admin.py`` have
-    the calls of a client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
+    ``archive_calls.py``, ``stream_archives.py``, ``keyed.py``, ``row_calls.py``, ``token_calls.py``, ``log_copies.py``
+    and ``admin.py`` have the calls of a client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
   * ``spread_reader.py`` reads all streams of a spread topic in one order, which ``merge.py`` decides, and
     ``named_reader.py`` finds out of which kind a topic is. ``stream_ranges.py`` plans a range of positions of it, for
     readers that divide the work by streams.

@@ -30,6 +30,7 @@ from viewstamp.client.sinks import Sinks
 from viewstamp.client.spread_actors import SpreadActorCalls
 from viewstamp.client.spread_reader import SpreadReader
 from viewstamp.client.spread_topics import SpreadTopicCalls
+from viewstamp.client.stream_archives import StreamArchiveCalls
 from viewstamp.client.stream_moves import StreamMoves
 from viewstamp.client.stream_relocation import RelocationCalls
 from viewstamp.client.stream_removal import RemovalCalls
@@ -150,6 +151,7 @@ class BaseClient:
         self._balance = Balance(runtime, self._groups, self._admin, entropy)
         self._rows = RowCalls(self._router, self._admin, self._topics, self._spread_topics, self._appends)
         self._archive = ArchiveCalls(self._router, self._admin, self._topics)
+        self._stream_archives = StreamArchiveCalls(runtime, self._groups, self._spread_topics, self._streams)
         self._keyed = KeyedCalls(self._router, self._admin)
 
     def _close(self) -> None:
@@ -290,6 +292,10 @@ class BaseClient:
     list_key_runs = _By("_archive", ArchiveCalls.list_key_runs)
     check_run = _By("_archive", ArchiveCalls.check_run)
     find_orphans = _By("_archive", ArchiveCalls.find_orphans)
+    archive_spread_topic = _By("_stream_archives", StreamArchiveCalls.archive_spread_topic)
+    list_stream_runs = _By("_stream_archives", StreamArchiveCalls.list_stream_runs)
+    check_stream_run = _By("_stream_archives", StreamArchiveCalls.check_stream_run)
+    find_stream_orphans = _By("_stream_archives", StreamArchiveCalls.find_stream_orphans)
     configure_keyed = _By("_keyed", KeyedCalls.configure_keyed)
     get = _By("_keyed", KeyedCalls.get)
     create_token = _By("_tokens", TokenCalls.create_token)

@@ -326,6 +326,7 @@ class SpreadTopicInfo(StreamEnds):
       schema: the text of the schema of its rows; "" = it has none.
       lost_positions: positions in [first, end) that no stream has were lost with a majority of the nodes, as
         ``viewstamp recover`` has reported; (0, 0) = none was.
+      archive: the archive settings of each stream; None = they are archived on request only.
     """
 
     id: Index
@@ -343,6 +344,7 @@ class SpreadTopicInfo(StreamEnds):
     ordered_ends: tuple[int, ...] = ()
     schema: str = ""
     lost_positions: tuple[int, int] = (0, 0)
+    archive: ArchiveInfo | None = None
 
     @property
     def streams(self) -> int:
@@ -654,6 +656,7 @@ def spread_topic_info(
         ordered_ends=tuple((order or {}).get("ordered_ends", ())),
         schema=topic.get("schema", ""),
         lost_positions=tuple(topic.get("lost_positions", (0, 0))),
+        archive=_archive_info(topic.get("archive")),
     )
 
 

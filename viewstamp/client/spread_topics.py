@@ -9,8 +9,10 @@ from viewstamp.client.checks import as_whole
 from viewstamp.client.results import SpreadTopicInfo, spread_topic_info
 from viewstamp.client.router import Router
 from viewstamp.wire.names import check_topic
+from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.spread_requests import (
     AddStream,
+    ConfigureSpreadArchive,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     DescribeSpreadTopic,
@@ -81,9 +83,13 @@ class SpreadTopicCalls:
         *,
         retain_bytes: int | None = None,
         retain_seconds: float | None = None,
+        archive: bool | None = None,
+        archive_after_seconds: float | None = None,
+        archive_delay_seconds: float | None = None,
+        delete_after_seconds: float | None = None,
         timeout: float | None = None,
     ) -> SpreadTopicInfo:
-        """Change the retention of each stream of a spread topic; None = unchanged.
+        """Change the retention and the archive of each stream of a spread topic; None = unchanged.
 
         Returns when the record of it is committed. The leader of each group then configures its streams, which trims
         the records beyond the new limits: see :meth:`describe_stream`. The limits are those of each stream, so the
@@ -93,6 +99,16 @@ class SpreadTopicCalls:
         Example::
 
             topic = await client.configure_spread_topic("parcels", retain_bytes=64 * 2**20)
+
+        Args:
+          name: the topic's name.
+          retain_bytes: as for :meth:`create_spread_topic`.
+          retain_seconds: the same.
+          archive: whether the leader of each group archives its streams by itself. The retention deletes nothing then.
+          archive_after_seconds: as for :meth:`configure_topic`.
+          archive_delay_seconds: the same.
+          delete_after_seconds: the same; each stream deletes whole runs of its own.
+          timeout: seconds from now; None = the client's default.
 
         Raises:
           UnknownTopicError: no spread topic has this name.
@@ -105,9 +121,21 @@ class SpreadTopicCalls:
             as_whole(retain_bytes, "retain_bytes")
         deadline = self._router.deadline(timeout)
         before = await self.describe_spread_topic(name, timeout=self._router.left(deadline))
-        request = ConfigureSpreadTopic(
+        request: RequestBody = ConfigureSpreadTopic(
             name=name, retain_bytes=retain_bytes, retain_seconds=retain_seconds, since=before.configured
         )
+        ages = (archive_after_seconds, archive_delay_seconds, delete_after_seconds)
+        if (archive, *ages) != (None, None, None, None):
+            request = ConfigureSpreadArchive(
+                name=name,
+                since=before.configured,
+                retain_bytes=retain_bytes,
+                retain_seconds=retain_seconds,
+                is_on=archive,
+                after_seconds=archive_after_seconds,
+                delay_seconds=archive_delay_seconds,
+                delete_seconds=delete_after_seconds,
+            )
         frame = await self._admin.ask_leader(request, "the topic is not changed", deadline=deadline)
         return spread_topic_info(frame.body["topic"])
 

@@ -28,19 +28,11 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 sentence=f"{name} cannot use the store of archived records: {archive['trouble']}",
                 remedy=str(archive.get("remedy") or "look at the log of this node"),
             )
-        archiving = node.get("archiving") or {}
-        if archiving.get("state") in _TROUBLED or archiving.get("failures"):  # Also while it tries again.
-            failed = archiving.get("failed_topic", archiving.get("topic"))
-            topic = f" topic {failed}" if failed else ""
-            yield Finding(
-                code="not_archiving",
-                node=name,
-                sentence=f"{name} leads, and cannot archive{topic}, so the logs keep the records:"
-                f" {archiving.get('reason')}",
-                remedy=f"{archiving.get('remedy') or 'look at the log of this node'}; it tries again by itself",
-            )
+        yield from _not_archiving(name, node)
+        for hosted in node.get("hosted") or ():
+            yield from _not_archiving(f"{name} (group {hosted.get('group')})", hosted, node=name)
         problem = node.get("archive_problem")
-        if problem and (node.get("archived_runs") or node.get("archived_topics")):
+        if problem and any(each.get("archived_runs") or each.get("archived_topics") for each in _states(node)):
             yield Finding(
                 code="no_archive",
                 node=name,
@@ -60,6 +52,26 @@ def archive_trouble(report: Report) -> Iterator[Finding]:
                 " archive check` reads all files",
             )
         yield from _keyed_trouble(node)
+
+
+def _states(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the parts of a node's status that have the state of a group, that of group 0 first."""
+    return [node, *((each.get("state") or {}) for each in node.get("hosted") or ())]
+
+
+def _not_archiving(name: str, status: Mapping[str, Any], *, node: str = "") -> Iterator[Finding]:
+    """Yield the trouble of the rounds of one group; ``name`` is that of its leader, ``node`` = "" that of the node."""
+    archiving = status.get("archiving") or {}
+    if archiving.get("state") in _TROUBLED or archiving.get("failures"):  # Also while it tries again.
+        failed = archiving.get("failed_topic", archiving.get("topic"))
+        topic = f" topic {failed}" if failed else ""
+        yield Finding(
+            code="not_archiving",
+            node=node or name,
+            sentence=f"{name} leads, and cannot archive{topic}, so the logs keep the records:"
+            f" {archiving.get('reason')}",
+            remedy=f"{archiving.get('remedy') or 'look at the log of this node'}; it tries again by itself",
+        )
 
 
 def _keyed_trouble(node: Mapping[str, Any]) -> Iterator[Finding]:

@@ -13,7 +13,9 @@
 | ``budget`` | the limit of waiting appends, and the shares of the groups in it | their answers |
 | ``alarms`` | the timers of all replicas of the node | what is done when one rings |
 | ``beats`` | the timer and the frames for the heartbeats of all groups but group 0 | the state of a group |
-| ``archivist`` | the steps of the leader of group 0 that archive a topic | the records and their rules, the files |
+| ``archivist`` | the steps of the leader of a group that archive a topic | the records and their rules, the files |
+| ``group_archives``, ``archive_turns`` | the archivists of all groups, which take turns | the steps |
+| ``run_objects`` | the store as the archivist calls it | the files |
 | ``archive_rounds`` | the rounds in which the leader archives topics by their settings | the steps, the files |
 | ``archive_requests`` | the handlers of the requests about the archive | the steps |
 | ``schema_requests`` | the handler of the request about the schema of a topic | the rules |

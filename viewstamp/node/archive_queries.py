@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.ids import GROUP_0, GlobalPosition, GroupId, Index, Position, RunId, TopicId
 from viewstamp.node.state_machine import Query
 from viewstamp.value_class import value_class
 
@@ -72,10 +72,12 @@ class IsArchivingQuery(Query[bool]):
 
 @value_class(kw_only=False)
 class ArchivedRun:
-    """A run of archived records, as the state of group 0 has it. ``streams/runs.py`` describes the attributes.
+    """A run of archived records, as the state of its group has it. ``streams/runs.py`` describes the attributes.
 
     ``state`` is prepared, committed or dropped. ``size`` and ``digest`` are 0 and b"" until the run is committed. Its
-    records are in the log at indices in ``[first_index, end_index)``, or were; 0 until the run is committed.
+    records are in the log at indices in ``[first_index, end_index)``, or were; 0 until the run is committed. ``group``
+    is the group whose topic it is; the ids of two groups may be equal. The global positions of the records of a stream
+    are in ``[first_global, end_global)``; 0 = it is no stream, or the run is not committed.
     """
 
     id: RunId
@@ -88,6 +90,9 @@ class ArchivedRun:
     digest: bytes
     first_index: int = 0
     end_index: int = 0
+    group: GroupId = GROUP_0
+    first_global: GlobalPosition = GlobalPosition(0)
+    end_global: GlobalPosition = GlobalPosition(0)
 
 
 @value_class(kw_only=False)
@@ -102,6 +107,7 @@ class ArchivableTopic:
       archived_end: committed runs hold all kept records before this position.
       runs: its runs in any state, by their ids.
       schema: the text of its schema; "" = it has none.
+      archivable_end: the position up to which it can be archived: the next one, of a stream the end of its map.
       is_archive_used: whether any topic has a run, or had a committed one, or this one has archive settings. So all
         members that go on can read records about runs.
     """
@@ -113,6 +119,7 @@ class ArchivableTopic:
     archived_end: Position
     runs: tuple[ArchivedRun, ...]
     schema: str
+    archivable_end: Position
     is_archive_used: bool
 
 

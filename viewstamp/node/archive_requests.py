@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgpack
 
 from viewstamp.node.answers import result_fields
-from viewstamp.node.archive_queries import IsArchivingQuery, RunsQuery
+from viewstamp.node.archive_queries import ArchiveQuery, IsArchivingQuery, RunsQuery
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.keyed_queries import KeyRunsQuery
+from viewstamp.node.order_queries import FirstFromQuery
 from viewstamp.node.service import Caller, in_a_task, name_of_caller, note_action
 from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, ConfigureArchive, FindOrphans, ListRuns
 from viewstamp.wire.batch import Kind, build_batch
@@ -34,37 +35,44 @@ async def _configure_archive(caller: Caller, request: int, asked: ConfigureArchi
 
 @in_a_task(ArchiveTopic)
 async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> None:
-    check_group_0(caller, "topics are archived")
-    archivist = caller.service.archivist
+    archivist = caller.service.archivist_of(caller.group.id)
     delay = round(asked.delay * 1e6)
-    if not archivist.is_begun(asked.name, asked.end, delay):
-        await note_action(caller, "archive run", f"{asked.name} to {asked.end}")
+    end, order = asked.end, {}
+    if caller.group is not caller.service.group:
+        reading = caller.group.reading
+        topic = reading.query_now(ArchiveQuery(asked.name))
+        order = {"mapped_end": topic.archivable_end}
+        if topic.archivable_end < end:  # The records get into one run when all have their global positions.
+            await archivist.check_usable()
+            caller.ok(request, {"archived_end": topic.next_first, "is_running": False, **order})
+            return
+        if asked.before:
+            end = min(end, reading.query_now(FirstFromQuery(asked.name, asked.before)))
+    if not archivist.is_begun(asked.name, end, delay):
+        await note_action(caller, "archive run", f"{asked.name} to {end}")
         caller.check(asked)
-    archived_end, is_running = await archivist.archive(asked.name, asked.end, delay)
-    caller.ok(request, {"archived_end": archived_end, "is_running": is_running})
+    archived_end, is_running = await archivist.archive(asked.name, end, delay)
+    caller.ok(request, {"archived_end": archived_end, "is_running": is_running, **order})
 
 
 @in_a_task(CheckRun)
 async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
-    check_group_0(caller, "topics are archived")
-    damage = await caller.service.archivist.check(asked.run)
+    damage = await caller.service.archivist_of(caller.group.id).check(asked.run)
     caller.check(asked)
     caller.ok(request, {"is_running": damage is None, "damage": damage or ""})
 
 
 @in_a_task(FindOrphans)
 async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
-    check_group_0(caller, "topics are archived")
     if asked.remove:
         await note_action(caller, "archive orphans", "remove")
     caller.check(asked)
-    found = await caller.service.archivist.find_orphans(remove=asked.remove)
+    found = await caller.service.archivist_of(caller.group.id).find_orphans(remove=asked.remove)
     caller.ok(request, {"is_running": found is None, "orphans": [list(item) for item in (found or {}).items()]})
 
 
 @in_a_task(ListRuns)
 async def _list_runs(caller: Caller, request: int, asked: ListRuns) -> None:
-    check_group_0(caller, "topics are archived")
     runs, _ = await caller.group.reading.query(RunsQuery(), stale=False)
     key_runs, _ = await caller.group.reading.query(KeyRunsQuery(), stale=False)
     caller.check(asked)

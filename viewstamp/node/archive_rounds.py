@@ -1,4 +1,4 @@
-"""The rounds in which the leader of group 0 archives the topics with archive settings, without a request.
+"""The rounds in which the leader of a group archives the topics with archive settings, without a request.
 
 ``streams/archive_plan.py`` decides from the applied state which run is due, and which records the delete age has
 deleted. A round compares that with the runs that exist, so nothing has to be remembered between two rounds:
@@ -74,15 +74,17 @@ class _Failure:
 
 
 class ArchiveRounds:
-    """Archives topics by their settings, one after the other, if this node leads group 0.
+    """Archives topics by their settings, one after the other, if this node leads their group.
 
     Invariants:
       * at most one job of the archivist is under way
       * a topic whose last attempt has failed is not tried before its pause is over
     """
 
-    def __init__(self, group: Group, archivist: Archivist, keys: KeyArchivist, clock: Clock, log: Logger) -> None:
-        """Archive the topics of ``group``, group 0 of this node. ``start`` begins."""
+    def __init__(
+        self, group: Group, archivist: Archivist, keys: KeyArchivist | None, clock: Clock, log: Logger
+    ) -> None:
+        """Archive the topics of ``group`` of this node; ``keys`` = None in another group than 0. ``start`` begins."""
         self._keys = keys
         self._group = group
         self._options = group.options.archive_rounds
@@ -201,7 +203,7 @@ class ArchiveRounds:
         for each in due:
             await self._attempt(ArchivingState.WRITING, each.topic, lambda name=each.topic: self._archive(name))  # type: ignore[misc]
         for name in unneeded_keys:
-            await self._attempt(ArchivingState.REMOVING, name, lambda name=name: self._keys.tidy(name))  # type: ignore[misc]
+            await self._attempt(ArchivingState.REMOVING, name, lambda name=name: self._tidy_keys(name))  # type: ignore[misc]
         for keys in due_keys:
             await self._attempt(ArchivingState.WRITING, keys.topic, lambda name=keys.topic: self._write_keys(name))  # type: ignore[misc]
         self._state, self._topic = ArchivingState.IDLE, ""
@@ -209,7 +211,12 @@ class ArchiveRounds:
     async def _archive(self, topic: str) -> None:
         await self._archivist.archive_due(topic, lambda: self._find(topic))
 
+    async def _tidy_keys(self, topic: str) -> None:
+        assert self._keys is not None, "only group 0 has keyed topics"
+        await self._keys.tidy(topic)
+
     async def _write_keys(self, topic: str) -> None:
+        assert self._keys is not None, "only group 0 has keyed topics"
         await self._keys.write_due(topic, lambda: next((due for due in self._due_keys() if due.topic == topic), None))
 
     async def _attempt(self, state: ArchivingState, topic: str, work: Callable[[], Awaitable[None]]) -> None:

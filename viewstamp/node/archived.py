@@ -15,7 +15,8 @@ read opens it anew, so an intact copy in its place is found |
 | the caller is cancelled | the load goes on |
 | a reader is in the second half of a row group | the next one of the run is loaded meanwhile |
 
-The key of the cache has the id and the digest of the run, so records of one run are never taken for those of another.
+The key of the cache has the group, the id and the digest of the run, so records of one run are never taken for those of
+another.
 
 Before a member deletes its log's copy of archived records, it reads the whole object (:meth:`ArchivedReads.held`).
 """
@@ -39,7 +40,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.interfaces import Clock, Disk, SerialExecutor
 from viewstamp.host.logger import Logger
-from viewstamp.ids import Index, Position
+from viewstamp.ids import GROUP_0, GroupId, Index, Position
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.batch import Buffer
 
@@ -112,8 +113,8 @@ class RunSource(Protocol):
         ...
 
 
-_Key = tuple[str, int, bytes]
-"""Origin, id and digest of a run."""
+_Key = tuple[str, GroupId, int, bytes]
+"""Origin, group, id and digest of a run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -264,11 +265,11 @@ class ArchivedReads:
 
         A run releases the log when this node has read its whole object since its start, and found every record that
         the catalogue describes. The runs that were not read yet are read in the background, so call it again.
-        Never awaits. It forgets other runs than these.
+        Never awaits. All runs are of one group, of which it forgets the other ones.
         """
-        keys = {_key(run) for run in runs}
-        self._verified &= keys
-        self._failed = {key: failed for key, failed in self._failed.items() if key in keys}
+        keys, groups = {_key(run) for run in runs}, {run.group for run in runs}
+        self._verified = {key for key in self._verified if key in keys or key[1] not in groups}
+        self._failed = {key: each for key, each in self._failed.items() if key in keys or key[1] not in groups}
         missing = [run for run in runs if _key(run) not in self._verified]
         if missing and self._verifying is None and not self._is_stopping:
             now = self._clock.monotonic()
@@ -279,7 +280,7 @@ class ArchivedReads:
 
     def explain_held(self) -> str:
         """Explain which run keeps the log, because this node could not read it; "" = none does."""
-        for (_, run, _), (_, error) in self._failed.items():
+        for (_, _, run, _), (_, error) in self._failed.items():
             return f"archived run {run} cannot be read, so the log keeps its records: {error.message}; {error.remedy}"
         return ""
 
@@ -361,7 +362,7 @@ class ArchivedReads:
         return {
             "archive_problem": self._problem,
             "archive_cached_bytes": self._bytes,
-            "unreadable_runs": {str(key[1]): error.message for key, (_, error) in self._failed.items()},
+            "unreadable_runs": {_shown(key): error.message for key, (_, error) in self._failed.items()},
         }
 
     async def stop(self) -> None:
@@ -396,8 +397,14 @@ def _run(steps: list[_Step]) -> object:
 
 
 def _key(run: ArchivedRun) -> _Key:
-    return run.origin, int(run.id), run.digest
+    return run.origin, run.group, int(run.id), run.digest
+
+
+def _shown(key: _Key) -> str:
+    _, group, run, _ = key
+    return str(run) if group == GROUP_0 else f"{run} of group {group}"
 
 
 def _named(run: ArchivedRun) -> str:
-    return f"run {run.id}, positions {run.first} to {run.end - 1} of topic {run.topic}"
+    of_group = "" if run.group == GROUP_0 else f" of group {run.group}"
+    return f"run {run.id}{of_group}, positions {run.first} to {run.end - 1} of topic {run.topic}"

@@ -1,4 +1,4 @@
-"""The archivist: the steps of the leader of group 0 that move old records of a topic into the store of runs.
+"""The archivist: the steps of the leader of a group that move old records of its topics into the store of runs.
 
 The rules of the records are in ``streams/runs.py``, and the table of failures in design note 0022. An administrator
 asks for the records before a position, and the leader writes one run after another up to it:
@@ -12,6 +12,9 @@ asks for the records before a position, and the leader writes one run after anot
 | 5. the object is written, piece by piece, and synced | the same; the object may appear later, as an orphan |
 | 6. the object is read back, and compared with what was written | the same |
 | 7. COMMIT_RUN is proposed, and applied here | it is committed, or refused because the next leader dropped the run |
+
+In another group than 0 the topics are the streams of topics with streams. Their runs end where the map of the stream
+ends, so that each record in a run has a global position, which the file of the run holds too.
 
 Topics with archive settings are archived without a request, by the same steps (``archive_rounds.py``). Once an hour the
 leader tidies up by itself, in the same order of jobs. It does step 2 for each topic that needs it, and then removes
@@ -31,7 +34,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.errors import (
@@ -49,7 +52,7 @@ from viewstamp.errors import (
 from viewstamp.host.blocking import in_thread
 from viewstamp.host.interfaces import Clock, Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import NodeId, Position, RunId, Term, TopicId, name_of
+from viewstamp.ids import GROUP_0, NodeId, Position, RunId, Stream, Term, name_of
 from viewstamp.node.archive_queries import (
     ArchivableTopic,
     ArchivedRun,
@@ -59,16 +62,20 @@ from viewstamp.node.archive_queries import (
     RunQuery,
     RunsQuery,
 )
+from viewstamp.node.archive_turns import ArchiveTurns
 from viewstamp.node.changes import answered
 from viewstamp.node.group import Group
 from viewstamp.node.keyed_queries import KeyRunQuery
+from viewstamp.node.order_queries import OrderedRunsQuery
 from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
+from viewstamp.node.run_objects import WrittenRun
 from viewstamp.node.state_machine import Result, SplitQuery
 from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
 from viewstamp.wire.batch import Batch, Buffer, Kind
+from viewstamp.wire.ordering import GlobalRun
 
-__all__ = ["RUN_BYTES", "Archivist", "KeyChecks", "RunObject", "RunStore", "WrittenRun"]
+__all__ = ["RUN_BYTES", "Archivist"]
 
 RUN_BYTES = 256 * 1024 * 1024
 """About the bytes of log that a run has, before compression."""
@@ -89,132 +96,30 @@ _UNPREPARED = "until then the log keeps the records"
 ResultT = TypeVar("ResultT")
 
 
-class WrittenRun(NamedTuple):
-    """The description of the object of a run, as ``COMMIT_RUN`` has it; ``streams.runs.RunContent`` explains it."""
-
-    size: int
-    digest: bytes
-    first_index: int
-    end_index: int
-    first_time: int
-    last_time: int
-
-
-class RunObject(Protocol):
-    """The object of one run that is being written. All calls block; they raise StorageError as the store's calls."""
-
-    def add(self, end: Position, buffers: Sequence[Buffer]) -> Position:
-        """Add records of batches that follow the last one, up to position ``end``; return the next position.
-
-        Args:
-          end: records from this position on are left out, and so are those that were added before.
-          buffers: whole batches of the topic, in the order of their positions, as bytes one after the other.
-
-        A piece may still be written when the next one is added. Then its error is raised by the next call.
-
-        Raises:
-          FrameError: a batch has no valid layout, or is not the next one. The object can only be abandoned.
-        """
-        ...
-
-    def finish(self) -> WrittenRun:
-        """Make the object durable, and return its description. Raises as :meth:`add`."""
-        ...
-
-    def abandon(self) -> None:
-        """Remove what was written."""
-        ...
-
-
-class KeyChecks(Protocol):
-    """The runs of keys of a store, as far as they are checked as those of archived records are."""
-
-    def check_keys(self, run: ArchivedRun) -> Generator[int, None, None]:
-        """Read the object of a run of keys and compare it with the catalogue. As ``RunStore.check``."""
-        ...
-
-
-class RunStore(Protocol):
-    """The store of the runs of one cluster. All calls block.
-
-    Calls raise StorageError if the store refuses them, and UnavailableError if it does not answer.
-    """
-
-    where: str
-
-    @property
-    def keys(self) -> KeyChecks:
-        """The runs of keys."""
-        ...
-
-    def check_usable(self) -> None:
-        """Check within a second that this process can write runs.
-
-        Raises:
-          ConfigError: a package is missing, or the store lacks what it needs. UnavailableError: it does not answer.
-        """
-        ...
-
-    def status(self) -> dict[str, object]:
-        """Return where the store is, and what is wrong with it, for ``viewstamp status``. Never blocks."""
-        ...
-
-    def wake(self) -> None:
-        """Get what later calls need. Raises ConfigError if this machine cannot have it."""
-        ...
-
-    def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunObject:
-        """Begin to write the object of a run. ``schema``: that of the topic, "" = it has none.
-
-        Raises UnavailableError if there is an object of its name already.
-        """
-        ...
-
-    def check(self, run: ArchivedRun) -> Generator[int, None, None]:
-        """Read the object of a run and compare it with the catalogue; yields the bytes of each step.
-
-        Raises:
-          CorruptionError: it is not there, or is not that run. OutdatedCodeError: its format is newer.
-        """
-        ...
-
-    def remove(self, run: RunId) -> None:
-        """Remove the object of a run of this cluster; one that is not there is no error."""
-        ...
-
-    def list_sizes(self) -> dict[int, int]:
-        """Return the size in bytes of each object of this cluster, by the id of its run; 0 = it is not complete."""
-        ...
-
-    def rest(self) -> None:
-        """Free what calls need, because none is expected soon. Never blocks."""
-        ...
-
-    def close(self) -> None:
-        """End a call under way, with UnavailableError, and refuse later ones with ClosedError. Never blocks."""
-        ...
-
-
 class Archivist:
-    """Archives topics, if this node leads group 0. One topic at a time; ``stop`` ends it.
+    """Archives the topics of a group, if this node leads it. One topic at a time; ``stop`` ends it.
 
     Invariants:
-      * at most one job uses the store at a time
+      * at most one job of all groups of the node uses the store at a time
       * an object is written only for a run that this leader has prepared in this term
     """
 
-    def __init__(self, group: Group, network: Network, store: RunStore | None, clock: Clock, log: Logger) -> None:
-        """Archive topics of ``group``, group 0 of this node, into ``store``; None = none is configured here."""
+    def __init__(
+        self, group: Group, home: Group, network: Network, turns: ArchiveTurns, clock: Clock, log: Logger
+    ) -> None:
+        """Archive topics of ``group`` of this node, into the store of ``turns``; ``home`` is group 0 of the node."""
         self._group = group
+        self._home = home
         self._network = network
-        self._store = store
+        self._turns = turns
+        store = turns.store
+        self._store = store if store is None or group.id == GROUP_0 else store.of_group(group.id)
         self._clock = clock
         self._logger = log
         self._jobs: dict[tuple[object, ...], asyncio.Task[Any]] = {}
         self._ended: dict[tuple[object, ...], float] = {}
         """The time at which each job ended whose result was not requested yet."""
-        self._turn = asyncio.Lock()
-        self._resting: asyncio.TimerHandle | None = None
+        self._turn = turns.lock
         self._tidying: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -322,7 +227,7 @@ class Archivist:
     async def stop(self) -> None:
         """Stop all jobs. Their calls of the store are ended, also if it hangs. Idempotent."""
         self._is_stopping = True
-        self._keep_awake()
+        self._turns.stop()
         tasks = list(self._jobs.values())
         if self._tidying is not None:
             tasks.append(cast("asyncio.Task[Any]", self._tidying))
@@ -350,7 +255,7 @@ class Archivist:
                 raise OverloadedError(
                     f"{_JOBS_MAX} requests about the archive are being worked on", remedy="try again later"
                 )
-            self._keep_awake()
+            self._turns.begin()
             self._jobs[key] = asyncio.get_running_loop().create_task(begin())
             self._jobs[key].add_done_callback(lambda ended: self._on_ended(key, ended))
         task: asyncio.Task[ResultT] = self._jobs[key]
@@ -371,14 +276,7 @@ class Archivist:
         if not task.cancelled() and task.exception() is not None:
             self._logger.warning("! archive", job=" ".join(map(str, key)), error=repr(task.exception()))
         self._ended[key] = self._clock.monotonic()
-        if self._store is not None and not self._is_stopping and all(each.done() for each in self._jobs.values()):
-            self._keep_awake()
-            self._resting = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._store.rest)
-
-    def _keep_awake(self) -> None:
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
+        self._turns.end(_IDLE_SECONDS)
 
     def _forget_old(self) -> None:
         now = self._clock.monotonic()
@@ -437,8 +335,8 @@ class Archivist:
 
     async def _probe(self, kind: Kind = Kind.FORGET_RUN, consequence: str = _NOTHING) -> None:
         """Check that all other members can read records about the archive, up to ``kind``, before the first one."""
-        options = self._group.options
-        members = self._group.membership.addresses
+        options = self._home.options
+        members = self._home.membership.addresses  # Every node follows group 0.
         others = {node: address for node, address in members.items() if name_of(node) != options.node}
         unfit = await find_unfit(self._network, options.cluster, others, kind)
         if unfit.refusing:
@@ -475,11 +373,11 @@ class Archivist:
         self._check_leads(term)
         await self._clean(topic)
         topic = self._group.machine.query(ArchiveQuery(name))
-        first, end = topic.next_first, min(end, topic.next_position)
+        first, end = topic.next_first, min(end, topic.archivable_end)
         if first >= end:
             return False
         if not topic.is_archive_used:
-            await self._probe()
+            await self._probe(Kind.FORGET_RUN if self._group.id == GROUP_0 else Kind.CONFIGURE_SPREAD_ARCHIVE)
         end = self._group.machine.query(SplitQuery(name, first, end, RUN_BYTES))[1]
         assert self._store is not None, "checked with the request"
         await in_thread(self._store.wake)
@@ -487,7 +385,7 @@ class Archivist:
         prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
         run = RunId(cast("dict[str, int]", prepared["run"])["id"])
         try:
-            written = await self._write(run, topic, first, Position(end), term, is_slow=is_slow)
+            written = await self._write(run, name, topic, first, Position(end), term, is_slow=is_slow)
             self._check_leads(term)
             await self._propose(encode_commit_run(run, records=end - first, delay=delay, **written._asdict()))
         except Exception as error:
@@ -505,7 +403,15 @@ class Archivist:
         return True
 
     async def _write(
-        self, run: RunId, topic: ArchivableTopic, first: Position, end: Position, term: Term, *, is_slow: bool
+        self,
+        run: RunId,
+        name: str,
+        topic: ArchivableTopic,
+        first: Position,
+        end: Position,
+        term: Term,
+        *,
+        is_slow: bool,
     ) -> WrittenRun:
         """Write the object of a run, read it back, and return its description."""
         store = self._store
@@ -522,16 +428,37 @@ class Archivist:
                     raise UnavailableError(
                         f"records were deleted while they were being archived: {error.message}", remedy="try again"
                     ) from error
-                position = await in_thread(written.add, end, buffers)
+                position = await in_thread(written.add, end, buffers, *self._order_of(name, position, end, buffers))
                 if is_slow:  # A pause as long as the step, so that it takes at most half of the disk's time.
                     await asyncio.sleep(self._clock.monotonic() - began)
             described = await in_thread(written.finish)
         except BaseException:
             await in_thread(written.abandon)
             raise
-        found = ArchivedRun(run, topic.id, first, end, "prepared", "", described.size, described.digest)
+        found = ArchivedRun(
+            *(run, topic.id, first, end, "prepared", "", described.size, described.digest), group=self._group.id
+        )
         await self._go_through(store.check(found))
         return described
+
+    def _order_of(
+        self, name: str, position: Position, end: Position, buffers: Sequence[Buffer]
+    ) -> list[list[GlobalRun]]:
+        """Return the runs that hold the records of a piece, from ``position`` up to ``end``; [] in group 0.
+
+        There are at most as many runs as records.
+        """
+        if self._group.id == GROUP_0:
+            return []
+        view, at, following = memoryview(b"".join(buffers)), 0, position
+        while at < len(view) and following < end:
+            batch = Batch.decode_header(view[at:])
+            at, following = at + batch.size, Position(batch.first_position + batch.count)
+        stream = Stream(self._group.id, name)
+        runs = self._group.machine.query(OrderedRunsQuery(stream, position, min(following, end) - position))
+        if not runs:
+            raise UnavailableError("records were deleted while they were being archived", remedy="try again")
+        return [runs]
 
     async def _remove_unneeded(self, name: str) -> bool:
         async with self._turn:

@@ -38,9 +38,10 @@ from viewstamp.host.blocking import in_thread
 from viewstamp.host.logger import Logger
 from viewstamp.ids import Position, RunId, Term, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
-from viewstamp.node.archivist import Archivist, RunStore
+from viewstamp.node.archivist import Archivist
 from viewstamp.node.group import Group
 from viewstamp.node.keyed_queries import DueKeys, KeyedView, KeyedViewQuery, KeyRunQuery, UnneededKeysQuery
+from viewstamp.node.run_objects import RunStore
 from viewstamp.wire.batch import Buffer
 from viewstamp.wire.keying import encode_commit_keys, encode_drop_keys, encode_forget_keys, encode_prepare_keys
 

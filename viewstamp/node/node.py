@@ -17,16 +17,16 @@ from viewstamp.errors import NoQuorumError, StorageError, UnavailableError
 from viewstamp.host.interfaces import Host, Listener, Lock
 from viewstamp.host.logger import Logger, SafeLogger
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
-from viewstamp.node.archive_rounds import ArchiveRounds
 from viewstamp.node.archived import ArchivedReads
 from viewstamp.node.archivist import Archivist
 from viewstamp.node.beats import Beats
 from viewstamp.node.group import Group
+from viewstamp.node.group_archives import GroupArchives
 from viewstamp.node.health.checks import Check, liveness, readiness
 from viewstamp.node.health.disk_probe import DiskProbe
 from viewstamp.node.health.port import HealthPort
 from viewstamp.node.hosting import Hosting, MachineFactory
-from viewstamp.node.keyed_archivist import KeyArchivist, KeyedStore
+from viewstamp.node.keyed_archivist import KeyedStore
 from viewstamp.node.keyed_reads import KeyedReads, KeyedSource
 from viewstamp.node.options import NodeOptions
 from viewstamp.node.order_waits import OrderWaits
@@ -130,17 +130,8 @@ class Node:
         self.keyed = KeyedReads(self.group, self.archived, run_source.keys if run_source is not None else None)
         """Reads keyed topics by key."""
         self._run_store = run_store
-        self.archivist = Archivist(self.group, host.network, run_store, host.clock, self._logger)
-        """Archives topics, if this node leads group 0."""
-        keys = KeyArchivist(
-            self.group,
-            self.archivist,
-            run_store.keys if run_store is not None else None,
-            self._logger,
-            range_bytes=options.archive_rounds.range_bytes,
-        )
-        self.archive_rounds = ArchiveRounds(self.group, self.archivist, keys, host.clock, self._logger)
-        """Archives topics by their settings, if this node leads group 0."""
+        self.archives = GroupArchives(self.group, host.network, run_store, host.clock, self._logger)
+        """Archives topics and streams, if this node leads their group."""
         self.lock: Lock | None = None
         self._listener: Listener | None = None
         self.server: Server | None = None
@@ -188,8 +179,7 @@ class Node:
             if options.health:
                 await self._health.open(options.health, self.host.plain_network or self.host.network)
             await self.group.start()
-            self.archivist.start()
-            self.archive_rounds.start()
+            self.archives.start(self.group)
         except BaseException:
             await self.stop()
             raise
@@ -215,8 +205,7 @@ class Node:
         A leader hands over first, within an election timeout. If cancelled, parts may still run; call it again.
         """
         await self.stream_topics.stop()
-        await self.archive_rounds.stop()
-        await self.archivist.stop()
+        await self.archives.stop()
         await self.archived.stop()
         await self.hosting.stop()
         await self.ordering.stop()
@@ -279,6 +268,7 @@ class Node:
             self._share()
             raise
         self.beats.start()
+        self.archives.start(group)
         return group
 
     def _share(self) -> None:
@@ -296,6 +286,15 @@ class Node:
     def _leaders(self) -> list[Callable[[], None]]:
         replicas = [group.replica for group in self.groups.values() if group.id and not group.failed.done()]
         return [replica.beat for replica in replicas if replica is not None and replica.is_leading]
+
+    @property
+    def archivist(self) -> Archivist:
+        """Return the part that archives the topics of group 0."""
+        return self.archives.archivist
+
+    def archivist_of(self, group: GroupId) -> Archivist:
+        """Return the part that archives the topics of a hosted group. Raises UnavailableError."""
+        return self.archives.of(group)
 
     def group_of(self, group: GroupId) -> Group:
         """Return a hosted group. Raises UnavailableError if none has this id, or it has failed."""
@@ -477,7 +476,7 @@ class Node:
             "tls": self.host.tls.status if self.host.tls is not None else None,
             "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
             "archive": self._run_store.status() if self._run_store is not None else None,
-            "archiving": self.archive_rounds.status,
+            "archiving": self.archives.rounds.status,
             **self.archived.status,
             **self.keyed.status,
             **self._logger.status,
@@ -486,7 +485,11 @@ class Node:
             status |= parts.status
             status |= {"segment_bytes": self.options.wal.segment_bytes, "durability": self.durability}
         if len(self.groups) > 1:
-            status["hosted"] = [{"group": group.id, **group.status} for group in self.groups.values() if group.id]
+            status["hosted"] = [
+                {"group": group.id, **group.status, "archiving": self.archives.status_of(group.id)}
+                for group in self.groups.values()
+                if group.id
+            ]
         if unused := self.hosting.unused:
             status["kept_directories"] = [{"group": group, "reason": reason} for group, reason in unused.items()]
         if placed := self.hosting.placed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from viewstamp.ids import GlobalPosition, GroupId, Index, NodeId, Position
 from viewstamp.node.state_machine import Query
@@ -25,6 +26,7 @@ __all__ = [
     "SpreadTopicQuery",
     "SpreadTopicsQuery",
     "SpreadingQuery",
+    "StreamArchive",
 ]
 
 _FIRST = GlobalPosition(1)
@@ -119,6 +121,15 @@ class SealableStream:
     is_ordered: bool
 
 
+class StreamArchive(NamedTuple):
+    """The archive settings of each stream of a topic; ``streams/archive_settings.py`` explains them."""
+
+    is_on: bool
+    after_seconds: float
+    delay_seconds: float
+    delete_seconds: float
+
+
 @value_class(kw_only=False)
 class SpreadTopic:
     """A topic whose records are spread over streams, as the state of group 0 has it.
@@ -138,6 +149,7 @@ class SpreadTopic:
       added: the number of streams, the last ones, that were added later. They were created without slots.
       lost_positions: global positions in [first, end) of which a recovery found that some belong to no record any more;
         (0, 0) = there are none.
+      archive: the archive settings of each stream, as those of a plain topic; None = it never had an archive.
     """
 
     id: Index
@@ -152,6 +164,7 @@ class SpreadTopic:
     schema: str = ""
     added: int = 0
     lost_positions: tuple[int, int] = (0, 0)
+    archive: StreamArchive | None = None
 
     def describe(self) -> dict[str, object]:
         """Return the topic as plain values, with its route: each range is (first slot, stream)."""
@@ -172,6 +185,7 @@ class SpreadTopic:
             **({"gone": gone} if gone else {}),
             **({"schema": self.schema} if self.schema else {}),
             **({"lost_positions": list(self.lost_positions)} if any(self.lost_positions) else {}),
+            **({"archive": self.archive._asdict()} if self.archive is not None and self.archive.is_on else {}),
         }
 
     @property
@@ -228,6 +242,8 @@ class SpreadTopic:
             return True  # For the first reason too.
         if kind <= Kind.DROP_STREAM and self.gone_streams:
             return True  # For the same reason.
+        if kind <= Kind.CONFIGURE_SPREAD_ARCHIVE and self.archive is not None:
+            return True
         match kind:
             case Kind.CLOSE_STREAM:
                 return bool(self.closed)

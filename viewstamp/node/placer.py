@@ -74,6 +74,7 @@ from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
 from viewstamp.wire.spread_requests import (
     AddStream,
+    ConfigureSpreadArchive,
     ConfigureSpreadTopic,
     CreateSpreadTopic,
     DescribeSpreadTopic,
@@ -87,6 +88,7 @@ from viewstamp.wire.spreading import (
     encode_add_stream,
     encode_configure_spread,
     encode_spread,
+    encode_spread_archive,
     encode_spread_schema,
     encode_trim_spread,
 )
@@ -444,6 +446,24 @@ async def _configure_spread_topic(caller: Caller, request: int, asked: Configure
         since=asked.since,
         retain_bytes=asked.retain_bytes,
         retain_seconds=asked.retain_seconds,
+        by=name_of_caller(caller),
+    )
+    prepared = await caller.service.placer.prepare_change(record)
+    _propose_or_answer(caller, request, asked, "topic", prepared)
+
+
+@in_a_task(ConfigureSpreadArchive)
+async def _configure_spread_archive(caller: Caller, request: int, asked: ConfigureSpreadArchive) -> None:
+    check_group_0(caller)
+    record = encode_spread_archive(
+        check_new_topic(asked.name),
+        since=asked.since,
+        retain_bytes=asked.retain_bytes,
+        retain_seconds=asked.retain_seconds,
+        is_on=asked.is_on,
+        after_seconds=asked.after_seconds,
+        delay_seconds=asked.delay_seconds,
+        delete_seconds=asked.delete_seconds,
         by=name_of_caller(caller),
     )
     prepared = await caller.service.placer.prepare_change(record)

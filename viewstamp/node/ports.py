@@ -188,7 +188,7 @@ class LogFetchPort(Protocol):
 
 
 class ArchivingService(Protocol):
-    """The archiving of topics by the leader of group 0. The calls raise as those of ``Archivist``."""
+    """The archiving of topics by the leader of their group. The calls raise as those of ``Archivist``."""
 
     async def archive(self, name: str, end: int, delay: int) -> tuple[Position, bool]:
         """Archive the records of a topic before ``end``; return the archived end, and whether it goes on."""

@@ -298,7 +298,11 @@ class Service(Protocol):
 
     @property
     def archivist(self) -> ArchivingService:
-        """Return the part that archives topics."""
+        """Return the part that archives the topics of group 0."""
+        ...
+
+    def archivist_of(self, group: GroupId) -> ArchivingService:
+        """Return the part that archives the topics of a hosted group. Raises UnavailableError."""
         ...
 
     @property

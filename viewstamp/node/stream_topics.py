@@ -1,6 +1,7 @@
 """The streams of spread topics: the leader of a group brings those of its group in step with the topics of group 0.
 
-It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention of the topic.
+It creates the streams that the group lacks. If a topic was configured, it gives its streams the retention and the
+archive settings of the topic.
 If it was trimmed to a global position, it trims each stream to its first record from there on. If it has a schema, its
 streams get it. If a stream is closing, it seals it. If it is removed, it drops it.
 
@@ -60,6 +61,7 @@ import msgpack
 from viewstamp.errors import StreamSealedError, UnknownTopicError, ViewstampError
 from viewstamp.host.logger import Logger
 from viewstamp.ids import GROUP_0, GroupId, Position, Stream
+from viewstamp.node.archive_queries import ArchiveQuery
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import FirstFromQuery, MissingRunsQuery, StreamReportsQuery
 from viewstamp.node.placement_queries import ClosedStream, SealedStreamQuery, SpreadTopic, SpreadTopicsQuery
@@ -75,6 +77,7 @@ _REPEAT_SECONDS = 0.5
 _DONE = {
     Kind.CREATE_TOPIC: "created",
     Kind.CONFIGURE_TOPIC: "configured",
+    Kind.CONFIGURE_ARCHIVE: "configured",
     Kind.CONFIGURE_SCHEMA: "given its schema",
     Kind.TRIM_TOPIC: "trimmed",
     Kind.SEAL_STREAM: "sealed",
@@ -130,14 +133,17 @@ class StreamTopics:
             settings, closed = _settings_of(group, stream), topic.closed_stream(topic.number_of(stream))
             is_sealed = group.machine.query(SealedStreamQuery(stream))
             if settings is None:
-                self._propose(group, stream, _record(Kind.CREATE_TOPIC, stream, topic))
+                self._propose(group, stream, _record(stream, topic, is_new=True))
             elif closed is not None and not is_sealed:
                 if group.machine.query(HasSealedPartsQuery()):  # A batch of a sink may have records for it.
                     self._repeat()
                 else:
                     self._propose(group, stream, encode_seal(stream))
             elif closed is not None and closed.gone and (record := _removal(stream, settings, closed)) is not None:
-                self._propose(group, stream, record)
+                if record.kind is Kind.DROP_STREAM and group.machine.query(ArchiveQuery(stream)).runs:
+                    self._repeat()  # The archivist removes the files of the deleted records first.
+                else:
+                    self._propose(group, stream, record)
             elif _differs(settings, topic) and self._configuring is None:
                 self._configuring = asyncio.get_running_loop().create_task(self._configure())
             elif topic.schema and is_successor(settings.get("schema", ""), topic.schema):
@@ -191,7 +197,7 @@ class StreamTopics:
             for group, topic, stream in self._streams(topics):
                 settings = _settings_of(group, stream)
                 if terms.get(group.id, 0) == _leading_term(group) and settings and _differs(settings, topic):
-                    self._propose(group, stream, _record(Kind.CONFIGURE_TOPIC, stream, topic))
+                    self._propose(group, stream, _record(stream, topic, is_new=False))
                 elif settings is None or _differs(settings, topic):
                     self._repeat()  # A leader, a topic or a stream has changed during the read.
         except Exception as error:
@@ -248,8 +254,8 @@ def _is_dropped(group: Group, topic: SpreadTopic, stream: str) -> bool:
 
 def _differs(settings: Mapping[str, Any], topic: SpreadTopic) -> bool:
     """Return whether a stream has to be configured. A topic that never was leaves its streams as they are."""
-    kept = settings["retain_bytes"], settings["retain_seconds"]
-    return topic.configured > 0 and kept != (topic.retain_bytes, topic.retain_seconds)
+    kept = settings["retain_bytes"], settings["retain_seconds"], settings.get("archive")
+    return topic.configured > 0 and kept != (topic.retain_bytes, topic.retain_seconds, _archive_of(topic))
 
 
 def _removal(stream: str, settings: Mapping[str, Any], closed: ClosedStream) -> Batch | None:
@@ -262,6 +268,20 @@ def _removal(stream: str, settings: Mapping[str, Any], closed: ClosedStream) -> 
     return build_batch([msgpack.packb({"name": stream, "position": end})], kind=Kind.TRIM_TOPIC)
 
 
-def _record(kind: Kind, stream: str, topic: SpreadTopic) -> Batch:
+def _archive_of(topic: SpreadTopic) -> dict[str, object] | None:
+    """Return the archive settings of the streams of a topic; None = they have no archive."""
+    return topic.archive._asdict() if topic.archive is not None and topic.archive.is_on else None
+
+
+def _record(stream: str, topic: SpreadTopic, *, is_new: bool) -> Batch:
+    """Return the record that creates or configures a stream.
+
+    A stream of a topic with the archive is created with it, because a retention alone would delete its records.
+    """
     settings = {"name": stream, "retain_bytes": topic.retain_bytes, "retain_seconds": topic.retain_seconds}
-    return build_batch([msgpack.packb(settings)], kind=kind)
+    archive = _archive_of(topic)
+    if archive is None and (is_new or topic.archive is None):
+        kind = Kind.CREATE_TOPIC if is_new else Kind.CONFIGURE_TOPIC
+        return build_batch([msgpack.packb(settings)], kind=kind)
+    fields = {**settings, **(archive or {"is_on": False}), "is_new": is_new}
+    return build_batch([msgpack.packb(fields)], kind=Kind.CONFIGURE_ARCHIVE)

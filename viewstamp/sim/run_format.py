@@ -19,15 +19,16 @@ from typing import BinaryIO
 import msgpack
 
 from viewstamp.archive.key_rows import GroupReader, GroupWriter
-from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run
+from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run, ordered_digest, packed_order
 from viewstamp.archive.run_store import ReadableRun, WritableRun
 from viewstamp.archive.store import ObjectFile
-from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term, TopicId
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Batch, Columns, build_columns
 from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import slice_columns
+from viewstamp.wire.run_order import OrderBuilder
 
 __all__ = ["SimpleKeys", "SimpleRuns"]
 
@@ -47,10 +48,19 @@ class SimpleRuns:
         """Do nothing, because nothing has to be loaded."""
 
     def begin(
-        self, sink: BinaryIO, *, cluster: ClusterId, run: RunId, topic: TopicId, first: Position, schema: str = ""
+        self,
+        sink: BinaryIO,
+        *,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        schema: str = "",
+        group: GroupId = GROUP_0,
+        order: OrderBuilder | None = None,
     ) -> WritableRun:
         """Begin to encode a run; it has no typed columns, because they need Arrow."""
-        return _Writer(sink, cluster, run, topic, first)
+        return _Writer(sink, cluster, run, topic, first, group, order)
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         """Open an object. Raises CorruptionError, OutdatedCodeError."""
@@ -127,9 +137,20 @@ class _KeyGroup:
 
 
 class _Writer:
-    def __init__(self, sink: BinaryIO, cluster: ClusterId, run: RunId, topic: TopicId, first: Position) -> None:
+    def __init__(
+        self,
+        sink: BinaryIO,
+        cluster: ClusterId,
+        run: RunId,
+        topic: TopicId,
+        first: Position,
+        group: GroupId,
+        order: OrderBuilder | None,
+    ) -> None:
         self._sink = sink
         self._ids = cluster, run, topic
+        self._group = group
+        self._order = order
         self._first = first
         self.end: int = first
         self._held: list[Batch] = []
@@ -164,16 +185,20 @@ class _Writer:
 
     def finish(self) -> RunFooter:
         self._write_part()
+        order = None if self._order is None else self._order.order
         footer = RunFooter(
             *self._ids,
             self._first,
             Position(self.end),
-            self._digest.hexdigest(),
+            ordered_digest(self._digest.hexdigest(), order),
             Index(min(self._indices)),
             Index(max(self._indices)),
             min(self._times),
             max(self._times),
             tuple(self._groups),
+            None,
+            self._group,
+            packed_order(order),
         )
         packed = footer.pack()
         self._sink.write(packed + _LENGTH.pack(len(packed)))
@@ -201,8 +226,8 @@ class _Reader:
         self.footer = RunFooter.unpack(data[end : -_LENGTH.size], name)
         self._data = data[:end]
 
-    def check_identity(self, cluster: ClusterId, run: RunId) -> None:
-        self.footer.check_identity(cluster, run, self._name)
+    def check_identity(self, cluster: ClusterId, run: RunId, group: GroupId = GROUP_0) -> None:
+        self.footer.check_identity(cluster, run, self._name, group)
 
     def verify(self) -> Iterator[int]:
         digest = _new_digest()
@@ -210,7 +235,7 @@ class _Reader:
             data = self._part(number)
             digest.update(data)
             yield len(data)
-        if digest.hexdigest() != self.footer.digest:
+        if ordered_digest(digest.hexdigest(), self.footer.read_order(self._name)) != self.footer.digest:
             raise damaged_run(self._name, "its records have another digest")
 
     def load(self, position: Position) -> LoadedRecords:

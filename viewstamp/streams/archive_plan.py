@@ -22,6 +22,7 @@ from itertools import takewhile
 from viewstamp.ids import Position
 from viewstamp.node.archive_queries import DueRun, DueRunsQuery
 from viewstamp.streams.runs import RUNS_MAX, RunCatalogue, RunState, TopicRun
+from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 
 __all__ = ["describe_archive", "due_run", "expired_end", "has_ended", "needed_position", "unneeded"]
@@ -30,14 +31,14 @@ _LONG_WAIT = 24
 _MANY_RUNS = RUNS_MAX // 2
 
 
-def due_run(topic: Topic, runs: RunCatalogue, query: DueRunsQuery) -> DueRun | None:
-    """Return the run that is due; None = none is, or the topic has no archive."""
+def due_run(topic: Topic, runs: RunCatalogue, maps: StreamMaps, query: DueRunsQuery) -> DueRun | None:
+    """Return the run that is due; None = none is, or the topic has no archive. ``maps``: those of the streams here."""
     settings = topic.archive
     if not settings.is_on:
         return None
-    first, end = runs.next_first(topic), topic.next_position
+    first, end = runs.next_first(topic), runs.archivable_end(topic, maps)
     if settings.after_seconds and not query.is_pressed:
-        end = Position(topic.find_time(query.now - settings.after_us))
+        end = min(end, Position(topic.find_time(query.now - settings.after_us)))
     if first >= end:
         return None
     wait = query.wait * _wait_factor(runs)

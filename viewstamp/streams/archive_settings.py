@@ -16,6 +16,9 @@ that change; is_new: whether the topic is to be created; by | a value is out of 
 topic without the archive; records would be deleted before they are archived; retention would begin to delete archived \
 records |
 
+| CONFIGURE_SPREAD_ARCHIVE | the same of a topic with streams, in group 0, without is_new; since: index | \
+``spread.py`` |
+
 It is a kind of its own, and not a field of CONFIGURE_TOPIC, because releases before it ignore unknown fields of that
 record: their state would differ from those of the other members without an error. At a record of an unknown kind they
 stop. A record with a field that this release does not know raises ``OutdatedCodeError`` for the same reason.
@@ -38,7 +41,10 @@ __all__ = ["OFF", "ArchiveChange", "ArchiveSettings", "decode_archive"]
 
 _AGES = ("after_seconds", "delay_seconds", "delete_seconds")
 _FIELDS = {
-    Kind.CONFIGURE_ARCHIVE: frozenset({"name", "retain_bytes", "retain_seconds", "is_on", *_AGES, "is_new", "by"})
+    Kind.CONFIGURE_ARCHIVE: frozenset({"name", "retain_bytes", "retain_seconds", "is_on", *_AGES, "is_new", "by"}),
+    Kind.CONFIGURE_SPREAD_ARCHIVE: frozenset(
+        {"name", "retain_bytes", "retain_seconds", "is_on", *_AGES, "since", "by"}
+    ),
 }
 
 
@@ -118,7 +124,9 @@ class ArchiveChange(NamedTuple):
 
 
 def decode_archive(batch: Batch) -> tuple[TopicSettings, ArchiveChange, bool]:
-    """Read a CONFIGURE_ARCHIVE: name and retention, the archive settings, and whether the topic is to be created.
+    """Read a CONFIGURE_ARCHIVE, or the same of a topic with streams.
+
+    Returns name and retention, the archive settings, and whether the topic is to be created.
 
     Raises:
       RequestError: it is no such map, or a value is out of range.

@@ -27,6 +27,7 @@ from viewstamp.node.access import ANONYMOUS, Credentials, Gate
 from viewstamp.streams.access import Access, TokenState
 from viewstamp.streams.state import State
 from viewstamp.wire.access import ANYONE, PAYLOAD, Need, Right
+from viewstamp.wire.archive_requests import ListRuns
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
 from viewstamp.wire.requests import REQUESTS, ListTopics, OpenSession
@@ -183,7 +184,7 @@ class StateGate:
     def sees(self, credentials: Credentials, asked: type[RequestBody], name: str | None) -> bool:
         """Return whether the answer to such a request shows the caller a name; None = any name."""
         self.refresh(credentials)
-        if name is not None and asked is ListTopics:
+        if name is not None and asked in (ListTopics, ListRuns):
             name = self._topic_name(name)
         return not self.access.is_on or self._has(credentials, asked.needs, name)
 

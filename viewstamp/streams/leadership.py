@@ -128,6 +128,7 @@ class Leadership:
                 | Kind.SPREAD_TOPIC
                 | Kind.CONFIGURE_SPREAD
                 | Kind.CONFIGURE_SPREAD_SCHEMA
+                | Kind.CONFIGURE_SPREAD_ARCHIVE
                 | Kind.TRIM_SPREAD
                 | Kind.ADD_STREAM
                 | Kind.CLOSE_STREAM
@@ -149,7 +150,7 @@ class Leadership:
             case Kind.SPREAD_ACTOR:
                 return self._admit_spread_actor(batch)
             case Kind.PREPARE_RUN | Kind.COMMIT_RUN | Kind.DROP_RUN | Kind.FORGET_RUN:
-                self._state.runs.check(batch, self._state.topics)
+                self._state.runs.check(batch, self._state.topics, self._state.maps)
             case Kind.CONFIGURE_KEYED:
                 self._state.keys.configure(batch, self._state.names, apply=False)
             case Kind.PREPARE_KEYS | Kind.COMMIT_KEYS | Kind.DROP_KEYS | Kind.FORGET_KEYS:

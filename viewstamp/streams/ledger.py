@@ -11,6 +11,7 @@ from typing import Any
 
 from viewstamp.errors import CorruptionError, RequestError
 from viewstamp.ids import Position, TopicId
+from viewstamp.streams.archive_settings import OFF, ArchiveSettings
 from viewstamp.streams.order import Order, decode_released
 from viewstamp.streams.placement import Placements
 from viewstamp.streams.recovering import recover_order, set_aside
@@ -62,6 +63,7 @@ class Ledger:
             Kind.SPREAD_TOPIC: self._spread,
             **dict.fromkeys((Kind.CONFIGURE_SPREAD, Kind.TRIM_SPREAD), self._change_spread),
             Kind.CONFIGURE_SPREAD_SCHEMA: self._spread_schema,
+            Kind.CONFIGURE_SPREAD_ARCHIVE: self._spread_archive,
             Kind.ADD_STREAM: self._add_stream,
             **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
             Kind.GONE_STREAM: self._remove_stream,
@@ -240,6 +242,20 @@ class Ledger:
         state.note(batch.kind, topic.id, crc32c(topic.schema.encode()))
         return {"topic": topic.describe()}
 
+    def _spread_archive(self, batch: Batch) -> Answer:
+        state = self.state
+        topic, changed = state.spread.changed(batch, state.order, state.placements)
+        if changed is not None:
+            state.spread.change(topic := changed, state.placements)
+        archive = ArchiveSettings(*topic.archive) if topic.archive is not None else OFF
+        if changed is not None:
+            kept = f"retain_bytes {topic.retain_bytes}, retain_seconds {topic.retain_seconds:g}, archive {archive.text}"
+            state.access.note(batch, "topic configure", f"{topic.name}: {kept}")
+        ages = (archive.after_us, archive.delay_us, archive.delete_us)
+        retention = (topic.retain_bytes, round(topic.retain_seconds * 1e6))
+        state.note(batch.kind, topic.id, topic.configured, *retention, archive.is_on, *ages)
+        return {"topic": topic.describe()}
+
     def _add_stream(self, batch: Batch) -> Answer:
         state = self.state
         topic, changed = state.spread.changed(batch, state.order, state.placements)
@@ -313,7 +329,7 @@ class Ledger:
     # Runs.
 
     def _archive(self, batch: Batch) -> Answer:
-        run = self.state.runs.apply(batch, self.state.topics)
+        run = self.state.runs.apply(batch, self.state.topics, self.state.maps)
         topic = self.state.topics[run.topic]
         if batch.kind is Kind.COMMIT_RUN and run.end == topic.next_position:
             if self.before_topic is not None:

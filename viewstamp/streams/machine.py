@@ -131,6 +131,7 @@ class Streams:
         """Become the state machine of another group than 0; see :class:`StateMachine`."""
         self._group, self._group_0 = group, group_0
         self._actors.enter(group)
+        self._state.runs.group = group
 
     def _check_owned(self, calls: Iterable[tuple[str, str | None]]) -> None:
         """Check that this group owns the instances of calls. Raises UnknownActorError, UnavailableError.
@@ -456,6 +457,7 @@ class Streams:
         if self._cut is not None:
             self._cut.close()
         state, actors = cast("tuple[State, Prepared]", prepared)
+        state.runs.group = self._group
         self._ledger = Ledger(state, topics_max=self._limits.topics_max)
         self.gate.adopt(state)
         self._actors.adopt(actors)

@@ -6,9 +6,10 @@ Its id is the index of its PREPARE_RUN, so no id is ever used twice, also not by
 | record | fields | effect |
 | --- | --- | --- |
 | PREPARE_RUN | topic, first, end | the run is PREPARED; only now may its object be written |
-| COMMIT_RUN | run, records, size, digest, first_index, end_index, first_time, last_time, delay | COMMITTED: its \
-object is durable and was read back; the archived end of the topic becomes the end of the run. The log keeps its copy \
-of the records for ``delay`` microseconds of log time; without this field for ever |
+| COMMIT_RUN | run, records, size, digest, first_index, end_index, first_time, last_time, delay; of a stream \
+first_global and end_global | COMMITTED: its object is durable and was read back; the archived end of the topic \
+becomes the end of the run. The log keeps its copy of the records for ``delay`` microseconds of log time; without this \
+field for ever |
 | DROP_RUN | run | DROPPED: its object is not read any more, and may be removed |
 | FORGET_RUN | run | its object is gone, and so is the run |
 
@@ -19,6 +20,9 @@ The rules keep four promises. At most one run of a topic is prepared, so the cop
 as soon as the next leader has dropped its run. The committed runs of a topic tile: each begins where the one before it
 ends. The archived end moves by COMMIT_RUN only, and never back. A committed run is dropped only when all its records
 were deleted from the topic.
+
+A run of a stream (a topic with a map, ``stream_map.py``) has only records with global positions that the map has, so
+that its file holds them too. The rules compare the positions in the record with the map.
 
 A record with a field that this release does not know raises ``OutdatedCodeError``, which stops the member: it could
 neither apply nor skip the record without a state that differs from the others'.
@@ -33,8 +37,9 @@ from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
 from viewstamp.errors import RequestError, UnknownTopicError
-from viewstamp.ids import Index, Position, RunId, TopicId
+from viewstamp.ids import GROUP_0, GlobalPosition, Index, Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivableTopic, ArchivedRun
+from viewstamp.streams.stream_map import StreamMaps
 from viewstamp.streams.topic import Topic
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.brief_repr import brief_repr
@@ -50,7 +55,10 @@ _NUMBER_MAX = 1 << 63
 _FIELDS = {
     Kind.PREPARE_RUN: frozenset({"topic", "first", "end"}),
     Kind.COMMIT_RUN: frozenset(
-        {"run", "records", "size", "digest", "first_index", "end_index", "first_time", "last_time", "delay"}
+        {
+            *("run", "records", "size", "digest", "first_index", "end_index", "first_time", "last_time", "delay"),
+            *("first_global", "end_global"),
+        }
     ),
     Kind.DROP_RUN: frozenset({"run"}),
     Kind.FORGET_RUN: frozenset({"run"}),
@@ -77,6 +85,7 @@ class RunRule(Enum):
     FORGET_BEFORE_DROP = "forget before drop"
     EMPTY_RANGE = "empty range"
     BEYOND_END = "beyond the end"
+    BEYOND_ORDER = "beyond the order"
     GAP = "gap"
     OVERLAP = "overlap"
     DELETED_RECORDS = "deleted records"
@@ -91,7 +100,8 @@ class RunContent(NamedTuple):
 
     ``size`` is that of the object in bytes, ``digest`` the 32-byte digest of its records, which does not depend on the
     encoding of the file. The records became visible at indices in ``[first_index, end_index)``, with log times from
-    ``first_time`` to ``last_time``, in microseconds since 1970.
+    ``first_time`` to ``last_time``, in microseconds since 1970. The global positions of the records of a stream are in
+    ``[first_global, end_global)``; 0 = the topic is no stream.
     """
 
     size: int
@@ -100,6 +110,13 @@ class RunContent(NamedTuple):
     end_index: Index
     first_time: int
     last_time: int
+    first_global: GlobalPosition = GlobalPosition(0)
+    end_global: GlobalPosition = GlobalPosition(0)
+
+    @property
+    def image(self) -> list[object]:
+        """The content as plain values, of a topic without streams as releases before streams have it."""
+        return list(self if self.end_global else self[:6])
 
 
 class TopicRun(NamedTuple):
@@ -124,6 +141,8 @@ class TopicRun(NamedTuple):
     def describe(self) -> dict[str, object]:
         """Return the run as plain values; ``last`` is inclusive."""
         content = {} if self.content is None else {**self.content._asdict(), "digest": self.content.digest.hex()}
+        if self.content is not None and not self.content.end_global:
+            del content["first_global"], content["end_global"]
         return {
             "id": self.id,
             "topic": self.topic,
@@ -145,15 +164,6 @@ class TopicRun(NamedTuple):
         """Return whether a record of this committed run was in the log at ``index`` or later."""
         return self.content is not None and self.content.end_index > index
 
-    @property
-    def archived(self) -> ArchivedRun:
-        """The run as the archivist gets it."""
-        size, digest = (0, b"") if self.content is None else self.content[:2]
-        indices = (0, 0) if self.content is None else (self.content.first_index, self.content.end_index)
-        return ArchivedRun(
-            self.id, self.topic, self.first, self.end, self.state.name.lower(), self.origin, size, digest, *indices
-        )
-
 
 class RunCatalogue:
     """All runs that are not forgotten. Never awaits.
@@ -165,9 +175,11 @@ class RunCatalogue:
       * every committed run, and every run that was dropped after it was committed, has a content
     """
 
-    __slots__ = ("_committed", "_next_over", "_prepared", "ends", "runs")
+    __slots__ = ("_committed", "_next_over", "_prepared", "ends", "group", "runs")
 
     def __init__(self) -> None:
+        self.group = GROUP_0
+        """The group whose topics these are. It names the objects, and no rule depends on it."""
         self.runs: dict[RunId, TopicRun] = {}
         self.ends: dict[TopicId, Position] = {}
         """The archived end of each topic of which a run was committed once; it stays when the runs are forgotten."""
@@ -182,6 +194,11 @@ class RunCatalogue:
     def is_used(self) -> bool:
         """Whether there is anything to store: a run is known, or was committed once."""
         return bool(self.runs or self.ends)
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether a run is that of a stream, which releases before cannot read."""
+        return any(run.content is not None and run.content.end_global for run in self.runs.values())
 
     def committed(self, topic: TopicId) -> list[TopicRun]:
         """Return the runs of a topic that may be read, by position."""
@@ -237,7 +254,21 @@ class RunCatalogue:
         """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""
         return max(self.ends.get(topic.id, Position(1)), topic.first_position)
 
-    def archivable(self, topic: Topic) -> ArchivableTopic:
+    def archived(self, run: TopicRun) -> ArchivedRun:
+        """Return a run as the archivist and readers get it."""
+        known = (run.id, run.topic, run.first, run.end, run.state.name.lower(), run.origin)
+        if run.content is None:
+            return ArchivedRun(*known, 0, b"", group=self.group)
+        size, digest, first_index, end_index, _, _, first_global, end_global = run.content
+        return ArchivedRun(*known, size, digest, first_index, end_index, self.group, first_global, end_global)
+
+    def archivable_end(self, topic: Topic, maps: StreamMaps) -> Position:
+        """Return the position up to which, exclusive, a topic can be archived: of a stream the end of its map."""
+        if maps.get(topic.name) is None and self.group == GROUP_0:
+            return topic.next_position
+        return maps.mapped_end(topic.name)
+
+    def archivable(self, topic: Topic, maps: StreamMaps) -> ArchivableTopic:
         """Return a topic with its runs, for the archivist."""
         return ArchivableTopic(
             id=topic.id,
@@ -245,8 +276,9 @@ class RunCatalogue:
             next_position=topic.next_position,
             next_first=self.next_first(topic),
             archived_end=self.archived_end(topic),
-            runs=tuple(run.archived for run in self.of(topic.id)),
+            runs=tuple(map(self.archived, self.of(topic.id))),
             schema=topic.schema,
+            archivable_end=self.archivable_end(topic, maps),
             is_archive_used=self.is_used or topic.archive.is_on,
         )
 
@@ -272,22 +304,22 @@ class RunCatalogue:
 
     # Records.
 
-    def check(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> None:
-        """Check whether a record would be applied.
+    def check(self, batch: Batch, topics: Mapping[TopicId, Topic], maps: StreamMaps) -> None:
+        """Check whether a record would be applied. ``maps``: those of the streams of this group.
 
         Raises:
           UnknownTopicError: a PREPARE_RUN of a topic that does not exist.
           RequestError: the record breaks a rule; the message begins with the rule's value.
           OutdatedCodeError: it has a field that this release does not know.
         """
-        self._change(batch, topics)
+        self._change(batch, topics, maps)
 
-    def apply(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+    def apply(self, batch: Batch, topics: Mapping[TopicId, Topic], maps: StreamMaps) -> TopicRun:
         """Apply a committed record, and return the run as it is now; of a FORGET_RUN as it was.
 
         Raises: as :meth:`check`; a RequestError is a replicated refusal.
         """
-        run = self._change(batch, topics)
+        run = self._change(batch, topics, maps)
         if batch.kind is Kind.FORGET_RUN:
             del self.runs[run.id]
             return run
@@ -313,19 +345,19 @@ class RunCatalogue:
             delay = None if is_kept else run.delay
             self._put(run._replace(origin=run.origin or source, delay=delay))
 
-    def _change(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+    def _change(self, batch: Batch, topics: Mapping[TopicId, Topic], maps: StreamMaps) -> TopicRun:
         """Return the run as the record makes it; of a FORGET_RUN as it is."""
         match batch.kind:
             case Kind.PREPARE_RUN:
-                return self._check_prepare(batch, topics)
+                return self._check_prepare(batch, topics, maps)
             case Kind.COMMIT_RUN:
-                return self._check_commit(batch)
+                return self._check_commit(batch, topics, maps)
             case Kind.DROP_RUN:
                 return self._check_drop(batch, topics)
             case _:
                 return self._check_forget(batch)
 
-    def _check_prepare(self, batch: Batch, topics: Mapping[TopicId, Topic]) -> TopicRun:
+    def _check_prepare(self, batch: Batch, topics: Mapping[TopicId, Topic], maps: StreamMaps) -> TopicRun:
         number, first, end = decode_known(batch, _FIELDS, topic=int, first=int, end=int)
         topic = topics.get(TopicId(number))
         if topic is None:
@@ -337,6 +369,8 @@ class RunCatalogue:
             _refuse(RunRule.EMPTY_RANGE, f"{_range(run)} has no position")
         if end > topic.next_position:
             _refuse(RunRule.BEYOND_END, f"{_range(run)}, but the topic ends at position {topic.next_position - 1}")
+        if (order := maps.get(topic.name)) is not None and end > order.end:
+            _refuse(RunRule.BEYOND_ORDER, f"{_range(run)}, but the map of the stream ends at position {order.end - 1}")
         if (other := self._prepared.get(topic.id)) is not None:
             _refuse(RunRule.PREPARED_TWICE, f"{_range(run)} while run {other.id} is prepared", "drop that one first")
         archived = self.ends.get(topic.id, Position(1))
@@ -354,7 +388,7 @@ class RunCatalogue:
             _refuse(RunRule.TOO_MANY, f"there are {RUNS_MAX} runs, which is the limit", "forget dropped runs")
         return run
 
-    def _check_commit(self, batch: Batch) -> TopicRun:
+    def _check_commit(self, batch: Batch, topics: Mapping[TopicId, Topic], maps: StreamMaps) -> TopicRun:
         number, records, size = decode_known(batch, _FIELDS, run=int, records=int, size=int)
         indices = decode_known(batch, _FIELDS, first_index=int, end_index=int, first_time=int, last_time=int)
         (digest,) = decode_known(batch, _FIELDS, digest=bytes)
@@ -369,8 +403,13 @@ class RunCatalogue:
         if records != run.end - run.first:
             _refuse(RunRule.WRONG_CONTENT, f"run {run.id} has {run.end - run.first} positions, not {records}")
         first_index, end_index, first_time, last_time = indices
-        content = RunContent(size, digest, Index(first_index), Index(end_index), first_time, last_time)
+        first_global, end_global = decode_optional(batch, "first_global", 0), decode_optional(batch, "end_global", 0)
+        content = RunContent(
+            *(size, digest, Index(first_index), Index(end_index), first_time, last_time),
+            *(GlobalPosition(first_global), GlobalPosition(end_global)),
+        )
         _check_content(run.id, content)
+        _check_order(run, topics[run.topic].name, content, maps)
         return run._replace(
             state=RunState.COMMITTED,
             changed_at=batch.log_time,
@@ -435,7 +474,7 @@ class RunCatalogue:
     def image(self) -> list[object]:
         """Return the catalogue as plain values."""
         runs = [
-            [*run[:4], int(run.state), run.changed_at, run.origin, run.content and list(run.content)]
+            [*run[:4], int(run.state), run.changed_at, run.origin, run.content and run.content.image]
             + ([] if run.delay is None else [run.delay])
             for run in self.runs.values()
         ]
@@ -518,8 +557,12 @@ def _read_run(image: Any) -> TopicRun:
         content = None
         if packed is not None:
             size, digest, *numbers = packed
-            first_index, end_index, first_time, last_time = map(_number, numbers)
-            content = RunContent(_number(size), digest, Index(first_index), Index(end_index), first_time, last_time)
+            first_index, end_index, first_time, last_time, *order = map(_number, numbers)
+            first_global, end_global = order or (0, 0)
+            content = RunContent(
+                *(_number(size), digest, Index(first_index), Index(end_index), first_time, last_time),
+                *(GlobalPosition(first_global), GlobalPosition(end_global)),
+            )
         run = TopicRun(
             RunId(_number(number)),
             TopicId(_number(topic)),
@@ -555,6 +598,21 @@ def _check_content(run: RunId, content: RunContent) -> None:
         )
     if content.first_time > content.last_time:
         _refuse(RunRule.WRONG_CONTENT, f"run {run} has log times that fall")
+    if not (0 < content.first_global < content.end_global or content.first_global == content.end_global == 0):
+        _refuse(RunRule.WRONG_CONTENT, f"run {run} has global positions that fall")
+
+
+def _check_order(run: TopicRun, name: str, content: RunContent, maps: StreamMaps) -> None:
+    """Check that the global positions of a run of a topic are those of the map; without a map there are none."""
+    first = last = None
+    if maps.get(name) is not None:
+        first, last = maps.find_global(name, run.first), maps.find_global(name, run.end - 1)
+        if first is None or last is None:
+            _refuse(RunRule.DELETED_RECORDS, f"{_range(run)}, of which the map of the stream lacks some")
+    expected = (first or 0, 0 if last is None else last + 1)
+    if (content.first_global, content.end_global) != expected:
+        found = f"global positions in [{content.first_global}, {content.end_global})"
+        _refuse(RunRule.WRONG_CONTENT, f"run {run.id} has {found}, and the map of the stream has {list(expected)}")
 
 
 def _number(value: object) -> int:

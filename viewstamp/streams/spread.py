@@ -10,6 +10,9 @@ caller has named the groups | the same topic exists | it has other settings, or 
 named; a topic of group 0 has the name; a group is not established; a stream of this name exists; there are too many |
 | CONFIGURE_SPREAD | name, retain_bytes, retain_seconds: None = unchanged, since: index | the topic has this retention \
 | there is no such topic; or it was configured after ``since`` |
+| CONFIGURE_SPREAD_ARCHIVE | name; of retain_bytes, retain_seconds, is_on, after_seconds, delay_seconds, \
+delete_seconds those that change; since: index | the topic has these settings | as CONFIGURE_ARCHIVE and as \
+CONFIGURE_SPREAD |
 | CONFIGURE_SPREAD_SCHEMA | name, schema | the topic has this schema | there is no such topic; it is no schema; rows \
 of the one before are not rows of it |
 | ADD_STREAM | name, stream: its number, group, is_named: whether the caller has named the group | the topic has a \
@@ -32,6 +35,9 @@ share of a total, records of a stream with many of them would be deleted while o
 CONFIGURE_SPREAD names the index of the record that had configured the topic last, as its sender read it. So a copy that
 arrives after another change is refused, and does not undo it. The leaders of the groups configure and trim the streams.
 
+The archive settings are those of each stream, too. Group 0 does not know which streams have archived records. So a
+topic that had the archive once, and has it no more, has no retention, which would delete these records.
+
 A record with a field that this release does not know raises ``OutdatedCodeError``, as those of ``placement.py``.
 """
 
@@ -50,8 +56,10 @@ from viewstamp.node.placement_queries import (
     SpreadTopic,
     SpreadTopicQuery,
     SpreadTopicsQuery,
+    StreamArchive,
 )
 from viewstamp.node.state_machine import Query
+from viewstamp.streams.archive_settings import OFF, ArchiveSettings, decode_archive
 from viewstamp.streams.order import Order
 from viewstamp.streams.placement import Placements, is_stream_name
 from viewstamp.streams.sealing import (
@@ -84,18 +92,19 @@ NUMBERS_MAX = STREAM_NUMBERS_MAX
 SLOTS_MAX = 65_536
 SPREAD_CHANGES = frozenset(
     {
-        *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD),
+        *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD, Kind.CONFIGURE_SPREAD_ARCHIVE),
         *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.GONE_STREAM),
     }
 )
 """The records that change a spread topic, see :meth:`SpreadTopics.changed`."""
 _ADDED = "added"
+_ARCHIVE = "archive"
 _CLOSED = "closed"
 _CONFIGURED = "configured"
 _FIRST_POSITION = "first_position"
 _LOST_POSITIONS = "lost_positions"
 _SCHEMA = "schema"
-_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA, _ADDED, _LOST_POSITIONS})
+_CHANGES = frozenset({_CONFIGURED, _FIRST_POSITION, _CLOSED, _SCHEMA, _ADDED, _LOST_POSITIONS, _ARCHIVE})
 _FIELDS = {
     Kind.SPREAD_TOPIC: frozenset({"name", "retain_bytes", "retain_seconds", "slots", "groups", "are_named", "by"}),
     Kind.CONFIGURE_SPREAD: frozenset({"name", "retain_bytes", "retain_seconds", "since", "by"}),
@@ -158,6 +167,11 @@ class SpreadTopics:
     def has_schema(self) -> bool:
         """Return whether any topic has a schema, which releases before cannot read."""
         return any(topic.schema for topic in self.topics.values())
+
+    @property
+    def has_archive(self) -> bool:
+        """Return whether any topic had an archive once, which releases before cannot read."""
+        return any(topic.archive is not None for topic in self.topics.values())
 
     @property
     def has_added(self) -> bool:
@@ -287,6 +301,8 @@ class SpreadTopics:
         match batch.kind:
             case Kind.CONFIGURE_SPREAD:
                 return self._configured(batch)
+            case Kind.CONFIGURE_SPREAD_ARCHIVE:
+                return self._archived(batch)
             case Kind.TRIM_SPREAD:
                 return self._trimmed(batch, order)
             case Kind.CONFIGURE_SPREAD_SCHEMA:
@@ -395,15 +411,22 @@ class SpreadTopics:
             retain_bytes=topic.retain_bytes if retain_bytes is None else retain_bytes,
             retain_seconds=topic.retain_seconds if retain_seconds is None else retain_seconds,
         )
-        if wanted == topic:
-            return topic, None
-        if topic.configured != since:
-            raise RequestError(
-                f"topic {name!r} was configured at index {topic.configured}, after this request was made; it keeps"
-                f" retain_bytes {topic.retain_bytes} and retain_seconds {topic.retain_seconds:g}",
-                remedy="look with `viewstamp topic describe`, and give the command again if it is still wanted",
-            )
-        return topic, replace(wanted, configured=Index(batch.first_index))
+        return topic, _reconfigured(batch, topic, wanted, since)
+
+    def _archived(self, batch: Batch) -> tuple[SpreadTopic, SpreadTopic | None]:
+        """Return the topic of a CONFIGURE_SPREAD_ARCHIVE, and as it would be; None = unchanged. Raises as it."""
+        settings, change, _ = decode_archive(batch)
+        (since,) = decode_fields(batch, since=int)
+        topic = self._named(settings.name)
+        before = OFF if topic.archive is None else ArchiveSettings(*topic.archive)
+        archive = change.applied_to(topic.name, before)
+        wanted = replace(
+            topic,
+            retain_bytes=topic.retain_bytes if settings.retain_bytes is None else settings.retain_bytes,
+            retain_seconds=topic.retain_seconds if settings.retain_seconds is None else settings.retain_seconds,
+            archive=topic.archive if archive == before else StreamArchive(*archive),
+        )
+        return topic, _reconfigured(batch, topic, wanted, since)
 
     def answer(self, query: Query[Any], placements: Placements, names: Container[str]) -> object:
         """Return the answer to a query about spread topics. Raises UnknownTopicError, RequestError."""
@@ -510,6 +533,25 @@ def _stream(topic: SpreadTopic, number: int) -> Stream:
     return Stream(topic.groups[number - 1], stream_name(topic.name, number))
 
 
+def _reconfigured(batch: Batch, topic: SpreadTopic, wanted: SpreadTopic, since: int) -> SpreadTopic | None:
+    """Return the topic with the settings that a record gives it; None = unchanged. Raises RequestError."""
+    if wanted == topic:
+        return None
+    if topic.configured != since:
+        raise RequestError(
+            f"topic {topic.name!r} was configured at index {topic.configured}, after this request was made; it keeps"
+            f" retain_bytes {topic.retain_bytes} and retain_seconds {topic.retain_seconds:g}",
+            remedy="look with `viewstamp topic describe`, and give the command again if it is still wanted",
+        )
+    if wanted.archive is not None and not wanted.archive.is_on and (wanted.retain_bytes or wanted.retain_seconds):
+        raise RequestError(
+            f"without the archive the retention of topic {topic.name!r} would delete archived records; nothing was"
+            " changed",
+            remedy="clear the retention with the same command: --retain-bytes 0 --retain-age 0",
+        )
+    return replace(wanted, configured=Index(batch.first_index))
+
+
 def _changes_of(topic: SpreadTopic) -> dict[str, object]:
     """Return what was changed since the creation and is not in the image of an unchanged topic; {} = nothing."""
     changes: dict[str, object] = {_CONFIGURED: int(topic.configured)} if topic.configured else {}
@@ -519,6 +561,8 @@ def _changes_of(topic: SpreadTopic) -> dict[str, object]:
         changes[_CLOSED] = closed_image(topic)
     if topic.schema:
         changes[_SCHEMA] = topic.schema
+    if topic.archive is not None:
+        changes[_ARCHIVE] = list(topic.archive)
     if topic.added:
         changes[_ADDED] = list(topic.groups[topic.created_streams :])
     if any(topic.lost_positions):
@@ -546,8 +590,14 @@ def _read_changes(topic: SpreadTopic, changes: dict[str, Any] | None = None) -> 
         if not type(first) is type(end) is int or not 0 < first < end < 1 << 63:
             raise ValueError(f"spread topic {topic.id} has lost the positions {brief_repr([first, end])}")
         topic = replace(topic, lost_positions=(first, end))
-    read = (_ADDED, _CLOSED, _SCHEMA, _LOST_POSITIONS)
-    changes = {name: value for name, value in changes.items() if name not in read}
+    if _ARCHIVE in changes:
+        image = changes[_ARCHIVE]
+        if type(image) is not list or len(image) != len(OFF):
+            raise ValueError(f"spread topic {topic.id} has the archive settings {brief_repr(image)}")
+        archive = OFF if image == list(OFF) else ArchiveSettings.from_image(image)
+        topic = replace(topic, archive=StreamArchive(*archive))
+    numbers = _CHANGES - {_ADDED, _ARCHIVE, _CLOSED, _LOST_POSITIONS, _SCHEMA}
+    changes = {name: value for name, value in changes.items() if name in numbers}
     if not all(type(number) is int and number < 1 << 63 for number in changes.values()):
         raise ValueError(f"spread topic {topic.id} has the changes {brief_repr(changes)}")
     if changes.get(_CONFIGURED, topic.id + 1) <= topic.id or changes.get(_FIRST_POSITION, 2) <= 1:

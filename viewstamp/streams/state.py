@@ -183,12 +183,27 @@ class State:
 
         The topic itself does not change, because an open cut may still have to pack it.
         """
-        topic = self.sealed.droppable(batch, self.names)
+        topic = self._droppable(batch)
         if topic is not None:
             self.sealed.dropped[topic.id] = topic.name
             del self.topics[topic.id], self.names[topic.name]
             self.maps.drop(topic.name)
+            self.runs.ends.pop(topic.id, None)
             self._aging = [each for each in self._aging if each is not topic]
+            self.archiving = [each for each in self.archiving if each is not topic]
+        return topic
+
+    def _droppable(self, batch: Batch) -> Topic | None:
+        """Return the topic that a DROP_STREAM deletes; None = it was deleted before. Raises RequestError.
+
+        Its runs have to be forgotten before, because otherwise nobody would remove their objects.
+        """
+        topic = self.sealed.droppable(batch, self.names)
+        if topic is not None and (runs := self.runs.of(topic.id)):
+            raise RequestError(
+                f"stream {topic.name!r} was not dropped: its archived run {runs[0].id} is {runs[0].state.name.lower()}",
+                remedy="wait until the leader of the group has removed the files of deleted records",
+            )
         return topic
 
     def configure(self, topic: Topic, retain_bytes: int, retain_seconds: float, archive: ArchiveSettings) -> None:
@@ -301,8 +316,7 @@ class State:
             if name in self.spread.topics:
                 raise UnknownTopicError(
                     f"topic {name!r} is spread over streams, and this request is for a topic of one log",
-                    remedy="read and append with a client of this release; an archive and a view by key need a topic"
-                    " without streams",
+                    remedy="read and append with a client of this release; a view by key needs a topic without streams",
                 )
             raise UnknownTopicError(f"no topic is named {name!r}", remedy=f"create it: viewstamp topic create {name}")
         return topic
@@ -349,20 +363,20 @@ class State:
         """
         match query:
             case ArchiveQuery(name):
-                return self.runs.archivable(self.named(name))
+                return self.runs.archivable(self.named(name), self.maps)
             case RunQuery(run_id):
                 run = self.runs.runs.get(RunId(run_id))
-                return run.archived if run is not None else None
+                return self.runs.archived(run) if run is not None else None
             case RunAtQuery(topic_id, position):
                 found = self.runs.find(topic_id, position)
-                return found.archived if found is not None else None
+                return self.runs.archived(found) if found is not None else None
             case ReleasedRunsQuery(index):
                 released = (self.runs.released(topic, self.log_time) for topic in self.topics.values())
-                return [run.archived for runs in released for run in runs if run.has_records_from(index)]
+                return [self.runs.archived(run) for runs in released for run in runs if run.has_records_from(index)]
             case RunsQuery():
                 return [{**run.describe(), "topic": self.topics[run.topic].name} for run in self.runs.runs.values()]
             case DueRunsQuery():
-                due = (due_run(topic, self.runs, query) for topic in self.archiving)
+                due = (due_run(topic, self.runs, self.maps, query) for topic in self.archiving)
                 return [each for each in due if each is not None]
             case UnneededRunsQuery():
                 return [topic.name for topic in self.archiving if unneeded(topic, self.runs)]
@@ -470,7 +484,7 @@ class State:
             self.check_sealable(batch)
             return {} if self.sealed.is_settled(batch, self.names) else None
         if batch.kind is Kind.DROP_STREAM:
-            return None if self.sealed.droppable(batch, self.names) is not None else {}
+            return None if self._droppable(batch) is not None else {}
         if batch.kind in SPREAD_CHANGES:
             present, changed = self.spread.changed(batch, self.order, self.placements)
             return {"topic": present.describe()} if changed is None else None

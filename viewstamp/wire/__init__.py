@@ -4,6 +4,7 @@
 - ``checksum``: CRC-32C
 - ``columns``: columns of batches, cut and joined
 - ``archiving``: the records about runs of archived records
+- ``run_order``: the global positions of the records of an archived run of a stream
 - ``keying``: the records about runs of keyed topics
 - ``commands``: commands of actors inside a batch
 - ``values``: arguments and results of commands

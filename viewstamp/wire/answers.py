@@ -403,6 +403,7 @@ _ANSWERS: dict[FrameKind, dict[str, Callable[[object], bool]]] = {
     FrameKind.CONFIGURE_SPREAD: {"topic": _is_spread},
     FrameKind.TRIM_SPREAD: {"topic": _is_spread},
     FrameKind.CONFIGURE_SPREAD_SCHEMA: {"topic": _is_spread},
+    FrameKind.CONFIGURE_SPREAD_ARCHIVE: {"topic": _is_spread},
     FrameKind.ADD_STREAM: {"topic": _is_spread},
     FrameKind.GONE_STREAM: {"topic": _is_spread},
     FrameKind.SEAL_STREAM: {"topic": _is_spread},

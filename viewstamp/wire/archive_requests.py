@@ -39,11 +39,16 @@ class ArchiveTopic(RequestBody):
 
     ``delay``: seconds of log time in which the log keeps its copy of the records too. It counts for the runs that this
     request writes.
+
+    On a connection of another group than 0 the topic is a stream. ``before``: leave records from this global position
+    on; 0 = none. The answer has ``mapped_end`` too: the group knows the global positions of the records of the stream
+    before this position. If it is below ``end`` nothing is archived.
     """
 
     name: str
     end: Annotated[int, _POSITION]
     delay: Annotated[float, _DELAY] = ARCHIVE_DELAY
+    before: Annotated[int, Range(0, remedy="positions begin at 1")] = 0
 
 
 @request(FrameKind.CHECK_RUN, needs=_ADMINISTER)

@@ -26,11 +26,14 @@ def encode_commit_run(
     first_time: int,
     last_time: int,
     delay: int,
+    first_global: int = 0,
+    end_global: int = 0,
 ) -> Batch:
     """Return the record that commits a run. ``streams.runs.RunContent`` describes the arguments.
 
     ``delay``: microseconds of log time from this record on in which the log keeps its copy of the records.
     """
+    order = {"first_global": first_global, "end_global": end_global} if end_global else {}
     return _record(
         Kind.COMMIT_RUN,
         run=run,
@@ -42,6 +45,7 @@ def encode_commit_run(
         first_time=first_time,
         last_time=last_time,
         delay=delay,
+        **order,
     )
 
 

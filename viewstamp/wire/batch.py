@@ -149,6 +149,7 @@ class Kind(IntEnum):
     LOSE_STREAM = 46
     RECOVER_ORDER = 80
     SET_ASIDE = 81
+    CONFIGURE_SPREAD_ARCHIVE = 73
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from viewstamp.wire.access import Need, Right
+from viewstamp.wire.archive_requests import ARCHIVE_SECONDS_MAX
 from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
@@ -12,6 +13,7 @@ from viewstamp.wire.spreading import STREAM_NUMBERS_MAX
 
 __all__ = [
     "AddStream",
+    "ConfigureSpreadArchive",
     "ConfigureSpreadTopic",
     "CreateSpreadTopic",
     "DescribeSpreadTopic",
@@ -26,6 +28,7 @@ __all__ = [
 _ADMINISTER = Need(Right.ADMINISTER)
 _POSITION = Range(1, remedy="positions begin at 1")
 _SOME_BYTES = Range(1, remedy="ask for at least one byte")
+_AGE = Range(0, ARCHIVE_SECONDS_MAX, remedy="give seconds, at most 100 years")
 _WAIT = Range(0, 600.0, remedy="wait from 0 to 600 s")
 _STREAMS = Range(1, 256, remedy="take 1 to 256 streams")
 _NUMBER = Range(1, STREAM_NUMBERS_MAX, remedy="take the number of a stream")
@@ -45,7 +48,8 @@ class CreateSpreadTopic(RequestBody):
     TrimSpreadTopic), closed (a list of [stream, the stream that gets its slots, the end of the sealed stream; 0 = it is
     closing], left out if no stream was ended), lost (a list of [stream, the next global position of the topic when it
     was given up], left out if none was), gone (a list of [stream, a global position above all its records], left out if
-    none was removed), schema (the text of the schema of its rows, left out if it has none)}.
+    none was removed), schema (the text of the schema of its rows, left out if it has none), archive (the archive
+    settings, left out without the archive)}.
     Stream *n* is the topic ``name.n`` on a connection to its group.
     """
 
@@ -70,6 +74,25 @@ class ConfigureSpreadTopic(RequestBody):
     retain_seconds: float | None
     since: int
     """``configured`` of the topic, as the client read it before it sent the first copy."""
+
+
+@request(FrameKind.CONFIGURE_SPREAD_ARCHIVE, needs=_ADMINISTER, record=Kind.CONFIGURE_SPREAD_ARCHIVE)
+class ConfigureSpreadArchive(RequestBody):
+    """Change the archive settings of each stream of a spread topic, and its retention; None = unchanged.
+
+    OK: as CreateSpreadTopic. It is refused as ConfigureSpreadTopic; ``since`` is that of the first copy. Before the
+    first one of a cluster the leader asks every member whether its release knows the record.
+    ``streams/archive_settings.py`` explains the ages and the delay, in seconds of log time.
+    """
+
+    name: str
+    since: int
+    retain_bytes: int | None = None
+    retain_seconds: float | None = None
+    is_on: bool | None = None
+    after_seconds: Annotated[float, _AGE] | None = None
+    delay_seconds: Annotated[float, _AGE] | None = None
+    delete_seconds: Annotated[float, _AGE] | None = None
 
 
 @request(FrameKind.TRIM_SPREAD, needs=_ADMINISTER, record=Kind.TRIM_SPREAD)

@@ -19,6 +19,7 @@ __all__ = [
     "encode_add_stream",
     "encode_configure_spread",
     "encode_spread",
+    "encode_spread_archive",
     "encode_spread_schema",
     "encode_trim_spread",
     "slot_of",
@@ -102,6 +103,34 @@ def encode_configure_spread(
     """
     fields = {"name": name, "retain_bytes": retain_bytes, "retain_seconds": retain_seconds, "since": since}
     return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.CONFIGURE_SPREAD)
+
+
+def encode_spread_archive(
+    name: str,
+    *,
+    since: int,
+    retain_bytes: int | None = None,
+    retain_seconds: float | None = None,
+    is_on: bool | None = None,
+    after_seconds: float | None = None,
+    delay_seconds: float | None = None,
+    delete_seconds: float | None = None,
+    by: str = "",
+) -> Batch:
+    """Return the record that changes the archive settings of a spread topic; None = unchanged.
+
+    ``since`` and ``by`` as above; the ages are seconds of log time.
+    """
+    fields = {
+        "retain_bytes": retain_bytes,
+        "retain_seconds": retain_seconds,
+        "is_on": is_on,
+        "after_seconds": after_seconds,
+        "delay_seconds": delay_seconds,
+        "delete_seconds": delete_seconds,
+    }
+    given = {"name": name, "since": since, **{each: value for each, value in fields.items() if value is not None}}
+    return build_batch([msgpack.packb({**given, "by": by} if by else given)], kind=Kind.CONFIGURE_SPREAD_ARCHIVE)
 
 
 def encode_trim_spread(name: str, position: int, *, by: str = "") -> Batch:
