@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -517,6 +517,16 @@ def place_without_a_probe() -> AbstractContextManager[None]:
     return patched(placer, find_unfit=find_unfit)
 
 
+def place_on_voters_only() -> AbstractContextManager[None]:
+    """A founder that is named has to vote in group 0."""
+    original = placer._founders
+
+    def founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, str]:
+        return original(Membership(membership.electors), names)
+
+    return patched(placer, _founders=founders)
+
+
 def spread_by_the_probe_of_groups() -> AbstractContextManager[None]:
     """A member that knows groups counts as one that knows spread topics."""
 
@@ -791,6 +801,12 @@ NODE_MUTANTS: dict[str, Mutant] = {
             "place-without-a-probe",
             "a group is placed although a member may run an older release",
             place_without_a_probe,
+            rule="§4",
+        ),
+        Mutant(
+            "place-on-voters-only",
+            "a node that does not vote in group 0 hosts no group",
+            place_on_voters_only,
             rule="§4",
         ),
         Mutant(

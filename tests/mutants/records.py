@@ -650,6 +650,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),
     Record(
+        "place-on-voters-only",
+        Case("tests/sim/test_learners.py::test_learners_of_group_0_host_groups_and_lead_streams"),
+    ),
+    Record(
         "place-without-a-probe",
         Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
     ),

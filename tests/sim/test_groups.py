@@ -451,11 +451,11 @@ def test_a_directory_of_a_group_of_other_nodes_is_reported_and_not_opened(calm: 
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        (("n1", "n9"), "the founder 'n9', which is no voter of group 0: n1, n2, n3"),
+        (("n1", "n9"), "the founder 'n9', which is no member of group 0: n1, n2, n3"),
         (("n1", "n1"), "founder 'n1' is named twice"),
     ],
 )
-def test_founders_have_to_be_voters_of_group_0(calm: PlacedWorld, nodes: tuple[str, ...], message: str) -> None:
+def test_founders_have_to_be_members_of_group_0(calm: PlacedWorld, nodes: tuple[str, ...], message: str) -> None:
     with pytest.raises(RequestError, match=message) as refused:
         calm.place("s1", *nodes)
     assert refused.value.remedy

@@ -52,7 +52,7 @@ def place(
         ),
     ] = None,
     founders: Annotated[
-        str, typer.Option("--founders", metavar="NODE,...", help="Voters of the cluster. [default: all of them]")
+        str, typer.Option("--founders", metavar="NODE,...", help="Members of the cluster. [default: all voters]")
     ] = "",
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return only when the group is established.")] = True,
     directory: DirOption = None,

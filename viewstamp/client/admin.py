@@ -184,11 +184,11 @@ class Admin:
 
         Args:
           streams: 1 to 64 names of streams; no other group has one of them.
-          founders: names of up to 9 voters, better an odd number; () = all voters.
+          founders: names of up to 9 members, voters or learners, better an odd number; () = all voters.
           timeout: seconds from now; None = the client's default.
 
         Raises:
-          RequestError: a founder is no voter or is named twice, another group has one of the streams, there are 256
+          RequestError: a founder is no member or is named twice, another group has one of the streams, there are 256
             groups, or a member runs a release without groups or acknowledges before it syncs.
           AccessDeniedError: access control is on, and the client is no administrator.
           UnavailableError: not placed; there is no leader, or a member does not answer.

@@ -129,7 +129,7 @@ class Placer:
           by: the caller for the audit log; "" = none is known.
 
         Raises:
-          RequestError: a founder is no voter of group 0, or is named twice; a member is of an older release, or
+          RequestError: a founder is no member of group 0, or is named twice; a member is of an older release, or
             acknowledges before it syncs; or the record would be refused.
           NotLeaderError: ask the leader. NoQuorumError: no majority has confirmed that this node leads.
           UnavailableError: a member does not answer, or the members change; try again.
@@ -374,18 +374,23 @@ def _find(groups: Sequence[PlacedGroup], asked: PlaceGroup) -> PlacedGroup | Non
 
 
 def _founders(membership: Membership, names: Sequence[object]) -> dict[NodeId, str]:
-    """Return the founders with their addresses; [] = all voters. Raises RequestError."""
-    addresses = {name_of(member): address for member, address in membership.electors.items()}
+    """Return the founders with their addresses; [] = all voters. Raises RequestError.
+
+    A learner of group 0 applies its records, and has a disk on record, as a voter does. Whether a node votes in group 0
+    says nothing about its vote in another group.
+    """
+    addresses = {name_of(member): address for member, address in membership.addresses.items()}
     for place, name in enumerate(names):
         if name not in addresses:
             raise RequestError(
-                f"a group cannot have the founder {name!r}, which is no voter of group 0:"
+                f"a group cannot have the founder {name!r}, which is no member of group 0:"
                 f" {', '.join(addresses)}; no group was placed",
-                remedy="name voters, see `viewstamp members list`; or add the node first: `viewstamp members add`",
+                remedy="name members, see `viewstamp members list`; or add the node first: `viewstamp members add`",
             )
         if name in names[:place]:
             raise RequestError(f"founder {name!r} is named twice; no group was placed", remedy="name it once")
-    return {NodeId(str(name)): addresses[NodeId(str(name))] for name in names} or addresses
+    voters = {name_of(member): address for member, address in membership.electors.items()}
+    return {NodeId(str(name)): addresses[NodeId(str(name))] for name in names} or voters
 
 
 # The handlers of the requests about groups.

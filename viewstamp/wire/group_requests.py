@@ -26,7 +26,7 @@ class PlaceGroup(RequestBody):
 
     streams: list[str]
     founders: list[str]
-    """The names of voters of group 0; [] = all of them, or those of the group that has these streams."""
+    """The names of members of group 0; [] = all voters, or those of the group that has these streams."""
     since: int
     """An index that was applied somewhere before the first copy of the request was sent. The request is refused if a
     group was cancelled after it, so that a late copy does not place a cancelled group again."""
