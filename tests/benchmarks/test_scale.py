@@ -125,4 +125,4 @@ def test_real_nodes_append_in_simulated_time() -> None:
 def test_too_few_nodes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--nodes", "9,300"])
-    assert "--nodes needs two numbers from 3 to 9" in capsys.readouterr().err
+    assert "--nodes needs two numbers from 3 to 30" in capsys.readouterr().err
