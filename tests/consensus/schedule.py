@@ -68,6 +68,8 @@ class Mix:
     """
     old: int = 0
     """An append or an announcement of a term that its target has left is delivered, if there is one in flight."""
+    tell: int = 0
+    """A leader is asked to tell members how far it is durable."""
 
 
 _CALM = Mix(
@@ -108,6 +110,11 @@ MIXES = {
     "changes and damage": Mix(members=(3, 5), change=6, damage=5, crash=2, restart=15, campaign=2, steps=900),
     # Members with such a report campaign within a few ticks, often several at once, and often while the leader leads.
     "losses": Mix(members=(3, 5), lose=20, tick=25, campaign=0, crash=3, restart=8, episode=2, change=2, snapshot=15),
+    "notices": Mix(tell=20, read=15, propose=20),
+    "notices and old messages": Mix(tell=20, read=10, propose=20, fifo=0, duplicate=25, drop=0, campaign=4, old=20),
+    "notices and damage": Mix(tell=20, read=5, damage=8, crash=2, restart=15, episode=2, propose=20, snapshot=10),
+    "notices and changes": Mix(tell=20, read=5, change=10, steps=900, crash=1, episode=2, campaign=1, propose=15),
+    "notices in episodes": Mix(tell=15, episode=30, steps=200, old=5),
     "figure 8": replace(_CALM, sizes=(2,), hold=80, episode_restart=60, sync_only=30),
 }
 """The mixes under which the core without mutants must break no invariant."""
@@ -147,10 +154,11 @@ class Schedule:
             "reads": 0,
             "installed": 0,
             "losses": 0,
+            "found": 0,
         }
         self._actions = ("deliver", "drop", "duplicate", "write", "notify", "tick", "campaign", "propose", "read",
                          "crash", "restart", "partition", "heal", "episode", "old", "snapshot", "change",
-                         "damage", "lose")  # fmt: skip
+                         "damage", "lose", "tell")  # fmt: skip
         self._weights = [getattr(mix, action) for action in self._actions]
 
     def run(self) -> Schedule:
@@ -247,6 +255,15 @@ class Schedule:
             if self.entropy.randrange(5):
                 self._note(f"{member.me} ticks {count}")
                 self.group.tick(member.me, count)
+
+    def _tell(self) -> None:
+        """Ask a leader to tell the others, and count the members that are ahead of their leaders."""
+        self.counts["found"] += sum(member.core.ahead_end > 0 for member in self.group.up())
+        member = self._any([member for member in self.group.up() if member.core.leader == member.me])
+        if member is not None and member.raft is not None:
+            self._note(f"{member.me} is to tell how far it is durable")
+            member.raft.tell_durable_end(frozenset(self.nodes))
+            self.group.after(member.me)
 
     def _campaign(self) -> None:
         member = self._any(self.group.up())

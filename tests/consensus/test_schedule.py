@@ -33,6 +33,7 @@ def test_no_schedule_breaks_an_invariant_and_every_group_recovers(mix: str) -> N
     assert totals["changes"] > 0 or not MIXES[mix].change, "the membership never changed"
     assert totals["damaged"] > 0 or not MIXES[mix].damage, "nothing was ever damaged"
     assert totals["losses"] > 0 or not MIXES[mix].lose, "no leader was ever taken for dead"
+    assert totals["found"] > 0 or not MIXES[mix].tell, "no member ever found a commit by itself"
     assert totals["installed"] > 0 or not MIXES[mix].snapshot, "no snapshot was ever installed"
 
 

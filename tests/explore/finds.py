@@ -46,6 +46,10 @@ FINDS = (
     Find("count-new-voters-only", "replacing", 2_017, 38, "LeaderComplete"),
     Find("leave-joint-early", "replacing", 8_993, 39, "LeaderComplete"),
     Find("count-learners", "learning", 6_064, 18, "CommitOnQuorum"),
+    Find("find-before-sync", "t1-notices-slow", 1_080, 14, "FindsOnQuorum"),
+    Find("find-below-the-term", "halfway-notices", 569, 20, "FindsOnQuorum"),
+    Find("tell-before-sync", "t2-notices", 273, 7, "AckDurable"),
+    Find("believe-the-leader-before", "t2-notices", 6_276, 19, "FindsOnQuorum"),
     Find("commit-before-the-name", "unnamed-power", 226_693, 30, "LeaderComplete"),
 )
 """In the order of the protocol's rules. The numbers of worlds are measured; each trace is a shortest one."""
@@ -54,9 +58,11 @@ NOT_POSSIBLE = (
     ("completion-by-index", "diverged-slow"),
     ("completion-uncounted", "diverged-slow"),
     ("install-history-first", "snapped"),
+    ("find-while-recovering", "damage-notices"),
 )
 """Mistakes that another rule makes harmless in these scopes.
 
-Each of two rules alone keeps out a late completion. And a start reconciles a log that does not hold its snapshot with
-any history.
+Each of two rules alone keeps out a late completion. A start reconciles a log that does not hold its snapshot with any
+history. And a recovering member that lacks a record of the present term has acknowledged it before the loss, if the end
+that it lost is known.
 """

@@ -161,6 +161,8 @@ def inputs(member: Member, scope: Scope, *, may_crash: bool, may_change: bool) -
             )
             if scope.changes or scope.names or (scope.tells and is_news):
                 yield Input("tell")
+            if scope.notices and core.log.end > core.log.commit_end and not core.leading.notices:
+                yield Input("notify")
             if scope.names:
                 strangers = core.membership.electors.keys() - core.incarnations.keys()
                 yield from (Input("meet", name=stranger) for stranger in sorted(strangers))
@@ -346,6 +348,12 @@ def _tell(member: Member, _: str) -> bool:
     return True
 
 
+def _notify(member: Member, _: str) -> bool:
+    core = member.core
+    member.raft.tell_durable_end(frozenset(core.leading.progress))
+    return bool(core.leading.notices or core.output.messages)
+
+
 def _ask(member: Member, _: str) -> bool:
     core = member.core
     core.leading.heartbeat_elapsed = core.options.heartbeat_ticks
@@ -404,6 +412,7 @@ _INPUTS = {
     "campaign": _campaign,
     "propose": _propose,
     "tell": _tell,
+    "notify": _notify,
     "ask": _ask,
     "quit": _quit,
     "lose": _lose,

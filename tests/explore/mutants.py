@@ -9,6 +9,7 @@ from functools import partial
 
 from tests.explore.disk import Disk
 from tests.mutants.mutants import MUTANTS, Mutant, patched
+from tests.mutants.notice_mutants import NOTICE_MUTANTS
 from viewstamp.consensus import follower, leader, reconfigure, standing, term_history
 from viewstamp.consensus.membership import Change, Membership, MembershipEntry
 from viewstamp.consensus.messages import AppendRequest, HeartbeatRequest
@@ -266,6 +267,16 @@ def commit_before_the_name() -> AbstractContextManager[None]:
 
 EXPLORED: dict[str, Mutant] = {
     **{name: mutant for name, mutant in MUTANTS.items() if mutant.mix},
+    **{
+        name: NOTICE_MUTANTS[name]
+        for name in (
+            "find-before-sync",
+            "find-below-the-term",
+            "find-while-recovering",
+            "tell-before-sync",
+            "believe-the-leader-before",
+        )
+    },
     **{
         mutant.name: mutant
         for mutant in (

@@ -55,6 +55,8 @@ class Scope:
     """A leader may step down without a higher term (check-quorum)."""
     tells: bool = False
     """A leader may send members that hold all records a commit index that no append will carry."""
+    notices: bool = False
+    """A leader may tell members its durable end, so that they find by themselves what is committed."""
     asks: bool = False
     """A leader may time out waiting for members and ask them again."""
     refuses: bool = False

@@ -40,6 +40,33 @@ SCOPES = {
     "t1-crash": Exploration("one term, a crash", Scope(terms=1, crashes=1)),
     "t2-quits": Exploration("two terms, leaders give up", Scope(announcements=1, quits=True)),
     "t2-tells": Exploration("two terms, commits are sent at once", Scope(announcements=1, tells=True)),
+    "t2-notices": Exploration("two terms, leaders tell how far they are durable", Scope(announcements=1, notices=True)),
+    "t1-notices-slow": Exploration(
+        "one term, such notices, every write takes time", Scope(terms=1, notices=True, slow_disks=True)
+    ),
+    "t1-crash-notices": Exploration("one term, a crash, and such notices", Scope(terms=1, crashes=1, notices=True)),
+    "damage-notices": Exploration(
+        "one term, a crash that may lose durable records, and such notices",
+        Scope(terms=1, crashes=1, damages=True, notices=True),
+    ),
+    "diverged-notices": Exploration(
+        "three terms, from a record of term 1 on one member and one of term 2 on another, and such notices",
+        Scope(terms=3, announcements=1, notices=True),
+        diverged,
+    ),
+    "halfway-notices": Exploration(
+        "three terms, from two records on one member and the first of them on another, and such notices",
+        Scope(terms=3, announcements=1, notices=True),
+        halfway,
+    ),
+    "learning-notices": Exploration(
+        "two voters and a learner to be, and such notices",
+        replace(_REPLACING, members=2, records=3, added=("n3",), announcements=1, notices=True),
+        leading,
+    ),
+    "replacing-notices": Exploration(
+        "a member is being replaced, two terms, and such notices", replace(_REPLACING, notices=True), replacing
+    ),
     "t2-loses": Exploration("two terms, leaders are taken for dead", Scope(announcements=1, loses=True)),
     "t2-refuses": Exploration("two terms, refusals are said", Scope(announcements=1, refuses=True)),
     "t2-gate": Exploration(

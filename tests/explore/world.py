@@ -36,6 +36,7 @@ from viewstamp.consensus.messages import (
     AnnouncementResponse,
     AppendRequest,
     AppendResponse,
+    DurableNotice,
     HeartbeatRequest,
     HeartbeatResponse,
     HistoryRequest,
@@ -315,6 +316,8 @@ class World:
             if term in led or term == by_name[name].core.term
         }
         facts.promised = dict(facts.acknowledged)
+        terms = {member.core.term for member in present}
+        facts.told = {(name, term): end for (name, term), end in facts.told.items() if term in terms}
         facts.votes = {
             (name, term): vote
             for (name, term), vote in facts.votes.items()
@@ -443,6 +446,9 @@ def _is_dead(message: Message, target: Member, scope: Scope, *, may_crash: bool)
     if isinstance(message, VoteRequest) and message.term == core.term == term and target.disk.vote:
         # The target sent its vote when that was durable, or lost it in a crash. To this message it could only refuse.
         return not (scope.refuses or scope.asks or target.is_resumed)
+    if isinstance(message, DurableNotice) and message.term == core.term == term:
+        is_known = message.number < core.announced_number or message.end <= core.log.commit_end
+        return not may_crash and core.leader is not None and is_known
     if isinstance(message, _OF_A_LEADER) and message.term == core.term == term:
         return not may_crash and core.leader is not None and message.number < core.announced_number
     return False
@@ -475,4 +481,4 @@ _CHANGES = frozenset({"add", "remove"})
 _COUNTED = _CRASHES | _CHANGES
 _RESPONSES = (VoteResponse, HistoryResponse, AnnouncementResponse, AppendResponse, HeartbeatResponse)
 _OF_A_LEADER = (HistoryRequest, Announcement, AppendRequest, HeartbeatRequest)
-_REQUESTS = (VoteRequest, HistoryRequest, Announcement, AppendRequest, HeartbeatRequest, TimeoutNow)
+_REQUESTS = (VoteRequest, HistoryRequest, Announcement, AppendRequest, HeartbeatRequest, TimeoutNow, DurableNotice)

@@ -19,6 +19,7 @@ from tests.mutants.lost_mutants import LOST_MUTANTS
 from tests.mutants.message_mutants import MESSAGE_MUTANTS
 from tests.mutants.mutants import MUTANTS, Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
+from tests.mutants.notice_mutants import NOTICE_MUTANTS
 from tests.mutants.order_mutants import ORDER_MUTANTS
 from tests.mutants.ordered_append_mutants import ORDERED_APPEND_MUTANTS
 from tests.mutants.reader_mutants import READER_MUTANTS
@@ -101,6 +102,7 @@ _ALL = {
     **BACKUP_MUTANTS,
     **TLS_MUTANTS,
     **ORDERED_APPEND_MUTANTS,
+    **NOTICE_MUTANTS,
     **ORDER_MUTANTS,
     **SEAL_MUTANTS,
     **REMOVAL_MUTANTS,

@@ -236,6 +236,16 @@ RECORDS: tuple[Record, ...] = (
         Seed("late commits", 1),
         "PositionsStay",
     ),
+    Record("find-before-sync", Schedule("notices", 0), "FindsOnQuorum"),
+    Record("find-below-the-term", Case("tests/consensus/test_finding.py::test_nothing_is_found_before_the_term_start")),
+    Record(
+        "find-while-recovering",
+        Case(
+            "tests/consensus/test_finding.py::test_a_recovering_member_finds_nothing_and_a_recovering_leader_tells_nothing"
+        ),
+    ),
+    Record("tell-before-sync", Schedule("notices", 0), "AckDurable"),
+    Record("believe-the-leader-before", Schedule("notices in episodes", 15), "FindsOnQuorum"),
     Record(
         "completion-uncounted",
         Case("tests/consensus/test_durable.py::test_only_the_completion_of_its_own_writes_ends_the_installation"),
@@ -650,12 +660,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/sim/test_groups.py::test_a_group_is_established_wherever_a_founder_dies_while_it_is_created[0]"),
     ),
     Record(
-        "place-on-voters-only",
-        Case("tests/sim/test_learners.py::test_learners_of_group_0_host_groups_and_lead_streams"),
-    ),
-    Record(
         "place-without-a-probe",
         Case("tests/node/test_placer.py::test_a_group_is_placed_only_when_each_member_has_answered"),
+    ),
+    Record(
+        "place-on-voters-only",
+        Case("tests/sim/test_learners.py::test_learners_of_group_0_host_groups_and_lead_streams"),
     ),
     Record(
         "spread-by-the-probe-of-groups",
@@ -1334,6 +1344,21 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "one-request-for-each-caller",
         Case("tests/node/test_ordered_appends.py::test_one_request_serves_all_callers_of_a_stream"),
+    ),
+    Record("find-without-a-quorum", Schedule("notices and changes", 9), "FindsOnQuorum"),
+    Record("read-without-what-was-told", Schedule("notices", 7), "AssertionError"),
+    Record(
+        "read-before-the-commit",
+        Case("tests/consensus/test_finding.py::test_a_member_is_not_told_that_a_read_index_is_committed_before_it_is"),
+    ),
+    Record("find-in-interval-mode", Case("tests/consensus/test_finding.py::test_interval_mode_has_no_notices")),
+    Record(
+        "notify-older-releases",
+        Case("tests/sim/test_ordered.py::test_an_ordered_append_costs_an_order_more_than_a_durable_one_and_no_waiting"),
+    ),
+    Record(
+        "notices-not-sent",
+        Case("tests/sim/test_ordered.py::test_an_ordered_append_takes_an_order_longer_than_a_durable_one"),
     ),
     Record(
         "order-takes-shrunk",

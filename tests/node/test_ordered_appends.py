@@ -62,9 +62,9 @@ async def test_one_request_serves_all_callers_of_a_stream(tmp_path: Path) -> Non
     asked: list[int] = []
     original = OrderWaits.wait
 
-    async def wait(self: OrderWaits, *args: Any) -> Any:
+    async def wait(self: OrderWaits, *args: Any, **options: Any) -> Any:
         asked.append(args[1])
-        return await original(self, *args)
+        return await original(self, *args, **options)
 
     async with Ordering(tmp_path) as group:
         await group.run()

@@ -20,6 +20,8 @@ FINDS = (
     Find("strictly-advertised", "diverging tails", 0, 400),
     Find("announce-early", "diverging tails", 0, 60),
     Find("vote-before-durable", "diverging tails", 0, 60),
+    Find("find-before-sync", "mixed, told", 0, 100),
+    Find("tell-before-sync", "mixed, told", 0, 60),
     Find("count-before-sync", "diverging tails", 0, 300),
     Find("acknowledge-before-sync", "diverging tails", 0, 100),
     Find("compare-lengths", "fallen leaders", 0, 100),

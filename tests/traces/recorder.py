@@ -17,6 +17,7 @@ from viewstamp.consensus.messages import (
     Announcement,
     AnnouncementResponse,
     AppendResponse,
+    DurableNotice,
     HeartbeatResponse,
     Message,
     VoteRequest,
@@ -34,7 +35,10 @@ __all__ = ["Recorder", "Step"]
 Step = dict[str, Any]
 """The fields of one step: ``kind``, ``member``, and those of the kind in ``AnnouncementTrace.tla``."""
 
-_INPUTS = ("tick", "step", "durable", "propose", "append_checked", "change", "transfer", "lost_leader", "install")
+_INPUTS = (
+    *("tick", "step", "durable", "propose", "append_checked", "change", "transfer", "lost_leader", "install"),
+    "tell_durable_end",
+)
 _VALUE_MAX = (1 << 31) - 1
 """TLC has integers of 32 bits."""
 
@@ -167,6 +171,8 @@ class Recorder:
                 if seen.acknowledged != (message.term, end):
                     seen.acknowledged = (message.term, end)
                     self._add("acknowledge", name, term=message.term, end=end)
+            case DurableNotice(end=end):
+                self._add("tell", name, term=message.term, end=end)
             case Announcement():
                 self._add("send", name, what="announce", term=message.term, hist=message.history.starts)
             case _:

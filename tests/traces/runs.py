@@ -10,6 +10,7 @@ from tests.traces.recorder import Recorder, Step
 from viewstamp.sim.faults import Faults
 from viewstamp.sim.group_writers import GroupWriters
 from viewstamp.sim.network import LinkOptions
+from viewstamp.sim.notices import Notices
 from viewstamp.sim.swarm import Swarm
 from viewstamp.sim.workload import Workload
 from viewstamp.sim.world import World
@@ -47,6 +48,7 @@ SWARMS: dict[str, Swarm] = {
     "mixed": _MIXED,
     "mixed, five members": replace(_MIXED, nodes=5),
     "mixed, the second group": replace(_MIXED, groups=2),
+    "mixed, told": replace(_MIXED, notices=True),
 }
 """Swarms without what the specification leaves out: snapshots, damaged and lost disks. The last group is recorded."""
 
@@ -71,6 +73,7 @@ def record(swarm: str, seed: int, *, steps_max: int) -> Run:
     workload = Workload(world, world.loop.entropy("workload"))
     writers = GroupWriters(world)
     faults = Faults(world, world.loop.entropy("faults"))
+    notices = Notices(world, world.loop.entropy("when to tell"))
     failure = ""
     try:
         for member in world.members:
@@ -78,6 +81,8 @@ def record(swarm: str, seed: int, *, steps_max: int) -> Run:
         workload.start()
         writers.start()
         faults.start()
+        if world.swarm.notices:
+            notices.start()
         world.loop.run_until(lambda: recorder.is_full, seconds=world.swarm.seconds)
     except Exception as error:  # A mistake in the product may end a node; the steps before have to show it.
         failure = f"{type(error).__name__}: {error}"

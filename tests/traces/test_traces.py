@@ -107,6 +107,20 @@ def test_a_run_is_a_behaviour_of_the_specification(swarm: str) -> None:
     assert follow_trace(run) == Outcome(is_accepted=True, reached=len(run.steps))
 
 
+def test_a_run_in_which_followers_find_commits_is_a_behaviour_of_the_specification() -> None:
+    run = record("mixed, told", 0, steps_max=150)
+    assert follow_trace(run) == Outcome(is_accepted=True, reached=len(run.steps))
+    leaders = {step["member"] for step in run.steps if step.get("role") == "leader"}
+    ends: dict[bool, int] = {True: 1, False: 1}
+    found = 0
+    for step in run.steps:
+        if step["kind"] == "commit":
+            by_leader = step["member"] in leaders
+            found += not by_leader and step["end"] > ends[True]
+            ends[by_leader] = max(ends[by_leader], step["end"])
+    assert found > 3
+
+
 def test_a_run_with_a_change_of_the_voters_is_a_behaviour_of_the_specification() -> None:
     for seed in range(_SEEDS):
         run = record("changing voters", seed, steps_max=150)

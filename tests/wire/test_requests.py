@@ -106,7 +106,7 @@ def test_a_field_of_a_wrong_type_or_out_of_range_is_refused_by_name(row: type[Re
         assert refused.value.remedy
 
 
-WITH_DEFAULT = {"challenge", "delay", "forget_seconds", "is_new", "member", "noted", "ordered"}
+WITH_DEFAULT = {"challenge", "delay", "expects", "forget_seconds", "is_new", "member", "noted", "ordered"}
 DEFAULTS = {(DescribeLog, "groups"), (ScanKeys, "start"), (ScanKeys, "bytes_max")}
 
 

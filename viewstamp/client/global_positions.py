@@ -1,12 +1,15 @@
 """Waits until records of streams have global positions: the second half of an ordered append.
 
 The first half is a durable append, which gives a record its position in its stream. Group 0 gives it the global one
-afterwards, and the leader of the group of the stream is asked for it (``WaitOrdered``).
+afterwards, and the leader of the group of the stream is asked for it (``WaitOrdered``). It is asked while the append is
+on its way, from the end of the last ordered append to the stream on, so that no round trip follows the receipt.
 
 | event | effect |
 | --- | --- |
 | many callers wait for records of one stream | one request for the first of them is out; its answer has all positions \
 that the node knows, so it serves the others too |
+| the answer has no record of an append that is on its way, because others append too | the next request begins behind \
+the answer. All runs are kept until no caller waits |
 | the request or its answer is lost, the leader changes | it is sent again. It reads, so nothing is done twice |
 | the positions are not known in time | OutcomeUnknownError with a token, which says that the record is durable |
 | the node is of a release that does not know the request | the same, at once, with the upgrade as the remedy |
@@ -46,20 +49,61 @@ __all__ = ["GlobalPositions"]
 _HOLD_SECONDS = 1.0
 """Time for which a node may hold a request. It bounds the wait at a node that has ceased to lead."""
 _LEAST_SECONDS = 0.001
+_KEPT_RUNS = 4096
+"""The most runs of a stream that are kept while somebody waits, and those of one more answer."""
 _Run = tuple[int, int, int]
 """Global position of the first record, its position in the stream, number of records."""
 
 
 class _Waiting:
-    """A caller that waits for the global positions of records ``first`` to ``last`` of a stream."""
+    """A caller that waits for the global positions of records ``first`` to ``last`` of a stream.
 
-    __slots__ = ("deadline", "first", "found", "last")
+    ``first`` is 0 while the records are on their way, so that their positions are not known.
+    """
 
-    def __init__(self, first: int, last: int, found: Future[list[GlobalPosition]], deadline: float) -> None:
-        self.first = first
-        self.last = last
+    __slots__ = ("deadline", "first", "found", "last", "stream")
+
+    def __init__(self, stream: Stream, found: Future[list[GlobalPosition]]) -> None:
+        self.stream = stream
+        self.first = self.last = 0
         self.found = found
-        self.deadline = deadline
+        self.deadline = math.inf
+
+
+class _Known:
+    """The runs of a stream that were answered while somebody waits; they tile its positions."""
+
+    __slots__ = ("runs", "starts")
+
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        self.starts: list[int] = []
+
+    @property
+    def end(self) -> int:
+        """The position behind the last record in a run; 0 = there is none."""
+        return self.runs[-1][1] + self.runs[-1][2] if self.runs else 0
+
+    def add(self, runs: list[_Run]) -> None:
+        """Add the runs of an answer; those that they do not continue are forgotten."""
+        if not runs:
+            return
+        if len(self.runs) > _KEPT_RUNS or runs[0][1] > self.end or not self.runs[0][1] <= runs[0][1]:
+            self.runs, self.starts = [], []
+        else:
+            keep = bisect_right(self.starts, runs[0][1] - 1)
+            del self.runs[keep:], self.starts[keep:]
+            if self.end > runs[0][1]:  # The first run of the answer begins within the last one that is kept.
+                position, local, _ = self.runs[-1]
+                self.runs[-1] = (position, local, runs[0][1] - local)
+        self.runs += runs
+        self.starts += [run[1] for run in runs]
+
+    def find(self, each: _Waiting) -> list[GlobalPosition] | None:
+        """Return the positions that a caller waits for; None = not known."""
+        if not (self.runs and each.first and self.starts[0] <= each.first and each.last < self.end):
+            return None
+        return [_find(self.runs, self.starts, local) for local in range(each.first, each.last + 1)]
 
 
 class GlobalPositions:
@@ -77,6 +121,10 @@ class GlobalPositions:
         self._streams = streams
         self._waiting: dict[Stream, dict[_Waiting, None]] = {}
         """A task asks for each of these streams."""
+        self._known: dict[Stream, _Known] = {}
+        """What was answered about each of these streams."""
+        self._ends: dict[Stream, int] = {}
+        """The position behind the last ordered record of this client in a stream; the next ones are not before it."""
         self._reasons: dict[Stream, ViewstampError] = {}
         """The last error of a stream for which somebody waits."""
         self._timer: TimerHandle | None = None
@@ -127,10 +175,34 @@ class GlobalPositions:
             ) from None
         return receipt._replace(global_position=position)
 
+    def expect(self, stream: Stream) -> _Waiting | None:
+        """Begin to ask for the positions of records that are being appended, for :meth:`order`; then :meth:`forget` it.
+
+        None: no ordered append to the stream has ended before, so it is not known from where on to ask.
+        """
+        if stream not in self._ends:
+            return None
+        waiting = _Waiting(stream, self._runtime.create_future())
+        self._add(waiting)
+        return waiting
+
+    def forget(self, waiting: _Waiting | None) -> None:
+        """End what :meth:`expect` has begun. Idempotent."""
+        if waiting is not None and (others := self._waiting.get(waiting.stream)) is not None:
+            others.pop(waiting, None)
+
     async def order(
-        self, stream: Stream, receipts: Sequence[Receipt], token: Callable[[], OutcomeToken], deadline: float
+        self,
+        stream: Stream,
+        receipts: Sequence[Receipt],
+        token: Callable[[], OutcomeToken],
+        deadline: float,
+        *,
+        expected: _Waiting | None = None,
     ) -> list[Receipt]:
         """Return the receipts of one append with their global positions; ``token`` makes the token for an error.
+
+        ``expected`` is the result of :meth:`expect`, if the append went to the stream for which that was called.
 
         Raises:
           OutcomeUnknownError: they are not known at ``deadline``, on the clock of the runtime.
@@ -139,7 +211,7 @@ class GlobalPositions:
         started = self._runtime.time()
         seconds = max(_LEAST_SECONDS, deadline - started)
         try:
-            positions = await self._find(stream, first, last, seconds)
+            positions = await self._find(stream, first, last, seconds, expected)
         except (ViewstampError, TimeoutError) as error:
             if isinstance(error, TimeoutError):
                 why = f"not known after {seconds:g} s{self._reason(stream)}"
@@ -156,24 +228,38 @@ class GlobalPositions:
             receipt._replace(global_position=position) for receipt, position in zip(receipts, positions, strict=True)
         ]
 
-    async def _find(self, stream: Stream, first: int, last: int, seconds: float) -> list[GlobalPosition]:
+    async def _find(
+        self, stream: Stream, first: int, last: int, seconds: float, waiting: _Waiting | None = None
+    ) -> list[GlobalPosition]:
         """Return the global positions of records of a stream. Raises TimeoutError, and an error that is final."""
-        found: Future[list[GlobalPosition]] = self._runtime.create_future()
-        deadline = self._runtime.time() + seconds
-        waiting = _Waiting(first, last, found, deadline)
+        if waiting is None or waiting.stream != stream or waiting not in self._waiting.get(stream, ()):
+            waiting = _Waiting(stream, self._runtime.create_future())
+            self._add(waiting)
+        waiting.first, waiting.last = first, last
+        waiting.deadline = deadline = self._runtime.time() + seconds
+        if (known := self._known[stream].find(waiting)) is not None:
+            waiting.found.set_result(known)
+            self.forget(waiting)
+        elif deadline < self._timer_due:
+            self._set_timer(deadline)
+        try:
+            positions = await waiting.found
+        finally:
+            self.forget(waiting)
+        self._ends[stream] = max(self._ends.get(stream, 0), last + 1)
+        return positions
+
+    def _add(self, waiting: _Waiting) -> None:
+        """Have the leader of the group asked for a caller, by the task of the stream."""
+        stream = waiting.stream
         others = self._waiting.get(stream)
         if others is None:
             others = self._waiting[stream] = {}
+            self._known[stream] = _Known()
             # A task that is cancelled before it has begun does nothing, so its callers are failed here too.
             end = partial(self._end, stream, others, closed_error())
             self._runtime.spawn(self._ask(stream, others)).add_done_callback(lambda _: end())
         others[waiting] = None
-        if deadline < self._timer_due:
-            self._set_timer(deadline)
-        try:
-            return await found
-        finally:
-            others.pop(waiting, None)
 
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
@@ -200,13 +286,17 @@ class GlobalPositions:
         try:
             with self._groups.call(stream.group) as parts:
                 parts.router.start()
+                known = self._known[stream]
                 while waiting:
-                    first = min(each.first for each in waiting)
-                    request = WaitOrdered(stream=stream.name, position=first, wait=_HOLD_SECONDS)
+                    first = min((each.first for each in waiting if each.first), default=0)
+                    expects = not first
+                    first = first or max(self._ends[stream], known.end)
+                    request = WaitOrdered(stream=stream.name, position=first, wait=_HOLD_SECONDS, expects=expects)
                     try:
                         deadline = self._runtime.time() + _HOLD_SECONDS + self._silence
                         frame = await parts.router.ask_leader(request, deadline=deadline, wait=_HOLD_SECONDS)
-                        self._answer(waiting, read_runs(stream, first, frame.body["runs"]))
+                        known.add(read_runs(stream, first, frame.body["runs"]))
+                        self._answer(waiting, known)
                     except (ViewstampError, TimeoutError) as error:
                         if parts.router.is_closed:
                             return
@@ -225,23 +315,22 @@ class GlobalPositions:
     def _end(self, stream: Stream, waiting: dict[_Waiting, None], reason: ViewstampError) -> None:
         """Fail the callers that are left when nobody asks for them any more."""
         if self._waiting.get(stream) is waiting:
-            del self._waiting[stream]
+            del self._waiting[stream], self._known[stream]
             self._reasons.pop(stream, None)
             if not self._waiting:
                 self._set_timer(math.inf)
         make = copies(reason)
         for each in waiting:
-            if not each.found.done():
+            if each.first and not each.found.done():  # One without a position has an append that has not ended.
                 each.found.set_exception(make())
 
     @staticmethod
-    def _answer(waiting: dict[_Waiting, None], runs: list[_Run]) -> None:
-        """Give the callers their positions as far as ``runs`` have them; drop those that are served or gone."""
-        starts = [run[1] for run in runs]
-        end = runs[-1][1] + runs[-1][2] if runs else 0
+    def _answer(waiting: dict[_Waiting, None], known: _Known) -> None:
+        """Give the callers their positions as far as they are known; drop those that are served or gone."""
         for each in list(waiting):
-            if runs and runs[0][1] <= each.first and each.last < end and not each.found.done():
-                each.found.set_result([_find(runs, starts, local) for local in range(each.first, each.last + 1)])
+            positions = known.find(each)
+            if positions is not None and not each.found.done():
+                each.found.set_result(positions)
             if each.found.done():
                 del waiting[each]
 

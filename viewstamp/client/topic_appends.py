@@ -232,19 +232,32 @@ class TopicAppends:
             found = begin(timeout)
         else:
             found = await self._routes.begin(topic, again, seconds)
+        if ordered:
+            return await self._end_ordered(found, deadline)
         begun, answer = await self._end(found, deadline)
-        if not begun.stream and not ordered:
+        if not begun.stream:
             return answer
         receipts = answer if isinstance(answer, list) else [answer]
-        if begun.stream:
-            receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
-            if ordered:
-                token = partial(_token_of, begun, receipts[0], len(receipts))
-                of_stream = Stream(begun.parts.group, begun.ticket.name)
-                receipts = await self._positions.order(of_stream, receipts, token, deadline)
-        else:
-            receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
+        receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
         return receipts if isinstance(answer, list) else receipts[0]
+
+    async def _end_ordered(self, found: Begun | Held, deadline: float) -> Receipt | list[Receipt]:
+        """Wait for the receipts of an ordered append, and for the global positions."""
+        expected = None
+        if isinstance(found, Begun) and found.stream:
+            expected = self._positions.expect(_stream_of(found))
+        try:
+            begun, answer = await self._end(found, deadline)
+            receipts = answer if isinstance(answer, list) else [answer]
+            if begun.stream:
+                receipts = [receipt._replace(stream=begun.stream) for receipt in receipts]
+                token = partial(_token_of, begun, receipts[0], len(receipts))
+                receipts = await self._positions.order(_stream_of(begun), receipts, token, deadline, expected=expected)
+            else:
+                receipts = [receipt._replace(global_position=receipt.position) for receipt in receipts]
+            return receipts if isinstance(answer, list) else receipts[0]
+        finally:
+            self._positions.forget(expected)
 
     async def _end(self, begun: Begun | Held, deadline: float) -> tuple[Begun, Receipt | list[Receipt]]:
         """Wait for the receipts of an append, also if its stream is sealed meanwhile; return where it has ended."""
@@ -328,6 +341,10 @@ class TopicAppends:
             return Begun(parts, ticket, chosen)
         parts.sender.on_sealed = self._on_sealed
         return Begun(parts, ticket, chosen, again=again, among=self._begun)
+
+
+def _stream_of(begun: Begun) -> Stream:
+    return Stream(begun.parts.group, begun.ticket.name)
 
 
 def _token_of(begun: Begun, receipt: Receipt, count: int) -> OutcomeToken:

@@ -57,6 +57,7 @@ The rules by their numbers; ``docs/protocol.md`` explains them, and each has its
   | 4 | the common point of two logs is in the highest term of both histories, computed by both sides |
   | 5 | an announcement is three durable steps in one order: term, truncation, history; no answers meanwhile |
   | 6 | appends are accepted under the accepted announcement, exactly at the end |
+  | 7 | a follower that makes a quorum with its leader finds a commit by itself, if it is told how far that is durable |
   | 8 | a commit end is adopted under the announcement, as far as the own log reaches, and never moves back |
   | 10, 12 | a leader that steps down keeps its tail; cut is not "did not happen" |
   | 13 | pre-vote and check-quorum together; a request of a lower term is answered with the present one |

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from viewstamp.consensus import lease
+from viewstamp.consensus import lease, standing
 from viewstamp.consensus.membership import Membership
 from viewstamp.consensus.messages import (
     NUMBER_END,
@@ -10,6 +10,7 @@ from viewstamp.consensus.messages import (
     AnnouncementResponse,
     AppendRequest,
     AppendResponse,
+    DurableNotice,
     HeartbeatRequest,
     HeartbeatResponse,
     HistoryRequest,
@@ -34,6 +35,7 @@ __all__ = [
     "on_announcement",
     "on_append_request",
     "on_durable",
+    "on_durable_notice",
     "on_heartbeat_request",
     "on_history_request",
     "on_snapshot_offer",
@@ -251,7 +253,7 @@ def on_append_request(core: Core, message: AppendRequest) -> None:
     take_commit(core, message.commit_end)
 
 
-def is_announced(core: Core, message: AppendRequest | HeartbeatRequest) -> bool:
+def is_announced(core: Core, message: AppendRequest | HeartbeatRequest | DurableNotice) -> bool:
     """Return whether ``message`` belongs to the accepted announcement.
 
     If its announcement is a newer one, report this member's state, so that the leader announces again.
@@ -314,6 +316,8 @@ def on_heartbeat_request(core: Core, message: HeartbeatRequest) -> None:
         return
     check_commit(core, message.source, message.commit_end)
     take_commit(core, message.commit_end)
+    if message.commit_end >= core.ahead_end:
+        core.ahead_end = Index(0)
     core.output.messages.append(
         HeartbeatResponse(
             source=core.me,
@@ -349,6 +353,46 @@ def on_durable(core: Core, *, was_installing: bool) -> None:
         )
     else:
         _answer_append(core, rejected=False)
+    if core.leader_durable_end > core.log.commit_end:
+        _find_commit(core)
+
+
+def on_durable_notice(core: Core, message: DurableNotice) -> None:
+    """Note how far the leader's own log is durable, and what that commits."""
+    note_leader(core, message)
+    if not is_announced(core, message):
+        return
+    check_commit(core, message.source, message.end)
+    core.leader_durable_end = max(core.leader_durable_end, message.end)
+    _find_commit(core)
+
+
+def _find_commit(core: Core) -> None:
+    """Find what is committed because the leader and this member hold it durably, by the leader's own rule (rule 7).
+
+    The leader may not know it yet, and both stay right: that the two hold it in this term is what commits it, and not
+    who knows. The leader may have a newer membership in its log. Then it has committed the one that is in force here,
+    and a majority of each shares a voter with a majority of the other (rule 15).
+    """
+    log, me, leader = core.log, core.me, core.leader
+    if leader is None or core.recovering_until is not None or core.options.may_lose_acknowledged:
+        return  # It counts for nothing (rule 17), or calls a log durable that is not synced.
+    is_named = bool(core.incarnations)
+    if is_named and core.membership.incarnations.get(me) != core.incarnations.get(me):
+        return  # The membership does not name this disk (rule 18).
+    end, begin = min(core.leader_durable_end, log.durable_end), core.history.begin_of(core.term)
+    assert begin is not None, f"{me} has accepted an announcement of term {core.term}, which its history lacks"
+    end = standing.commit_end(
+        core.memberships,
+        {leader: end, me: end},
+        begin,
+        disks_are_named=is_named,
+        committed=log.commit_end,
+        term=core.term,
+    )
+    if end > log.commit_end and log.is_boundary(end):
+        core.ahead_end = end
+        take_commit(core, end)
 
 
 def _answer_append(core: Core, *, rejected: bool) -> None:

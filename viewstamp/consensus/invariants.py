@@ -18,12 +18,14 @@ LeaderComplete         a new leader holds everything that was committed in earli
 FollowsLeader          under an announcement the follower's history is its leader's, its log not longer
 AckKept                records that a member acknowledged stay there during that term, unless it is recovering
 CommitOnQuorum         a leader commits only what a quorum holds durably in its term, by its acknowledgements
+FindsOnQuorum          a follower that commits more than all leaders before it, too; its leader's notices count as well
 =====================  ====================================================================================
 
 and for each message that is sent, :func:`check_sent` compares it with the sender's disk at that moment:
 
 =====================  ====================================================================================
-AckDurable             an acknowledged end is on the disk, and so is the history of the term it is sent in
+AckDurable             an acknowledged end is on the disk, and so is the history of the term it is sent in; so is the
+                       end that a leader tells
 VoteDurable            term and vote are on the disk before a vote is sent or asked for; one vote in a term
 AnnouncedDurable       the history of a term is on its leader's disk before the leader announces it
 =====================  ====================================================================================
@@ -42,6 +44,7 @@ from viewstamp.consensus.messages import (
     AnnouncementResponse,
     AppendRequest,
     AppendResponse,
+    DurableNotice,
     HeartbeatRequest,
     HeartbeatResponse,
     HistoryResponse,
@@ -132,6 +135,8 @@ class Facts:
     acknowledgement still counts for the leader."""
     promised: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
     """The same, only for disks that still exist."""
+    told: dict[tuple[NodeId, Term], Index] = field(default_factory=dict)
+    """The largest durable end that each leader has told a member in its term."""
     votes: dict[tuple[NodeId, Term], NodeId] = field(default_factory=dict)
     seen: dict[NodeId, Seen] = field(default_factory=dict)
 
@@ -305,6 +310,25 @@ def commit_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) 
     return None
 
 
+def finds_on_quorum(facts: Facts, core: Core, disks: Mapping[NodeId, Durable]) -> str | None:
+    """Check a commit end above all before, of a follower, against its own disk and what the others have said."""
+    end, term, leader = core.log.commit_end, core.term, core.leader
+    seen = facts.seen.get(core.me)
+    if leader in (None, core.me) or core.me not in disks or seen is None or seen.core is not core:
+        return None
+    if end <= facts.committed_end:
+        return None
+    holders = [voter for voter in core.membership.electors if facts.acknowledged.get((voter, term), 0) >= end]
+    holders += [each for (each, told_in), told in facts.told.items() if told_in == term and told >= end]
+    begin = disks[core.me].history.begin_of(term)
+    if disks[core.me].end >= end and begin is not None and core.recovering_until is None:
+        holders.append(core.me)
+    start = core.history.starts[-1]
+    if start.term != term or end < start.begin or not standing.is_majority(core.membership, holders):
+        return f"{core.me} finds everything before {end} committed in term {term} (from {start}), {holders} hold it"
+    return None
+
+
 def follows_leader(facts: Facts, core: Core, leader: Core) -> str | None:
     """Check a follower against its leader, both in the same term."""
     mine, its = core.history.starts, leader.history.starts
@@ -371,6 +395,7 @@ def check(
             if name not in skipped:
                 _demand(name, invariant(facts, core))
         _demand("CommitOnQuorum", commit_on_quorum(facts, core, disks))
+        _demand("FindsOnQuorum", finds_on_quorum(facts, core, disks))
         leader = leading.get(core.term)
         if leader is not None and leader.me == core.leader and core is not leader and core.announced_number > 0:
             _demand("FollowsLeader", follows_leader(facts, core, leader))
@@ -411,6 +436,10 @@ def check_sent(facts: Facts, message: Message, disk: Durable) -> None:
             if disk.term == term and not message.is_recovering:
                 for said in (facts.acknowledged, facts.promised):
                     said[me, term] = max(end, said.get((me, term), Index(0)))
+        case DurableNotice(end=end):
+            if end > disk.end or disk.history.begin_of(term) is None:
+                raise BrokenInvariantError("AckDurable", f"{me} tells {end} in term {term}, on disk: {disk}")
+            facts.told[me, term] = max(end, facts.told.get((me, term), Index(0)))
         case VoteResponse(granted=True) | VoteRequest():
             voted_for = message.target if isinstance(message, VoteResponse) else me
             if disk.term < term or (disk.term == term and disk.vote != voted_for):

@@ -15,6 +15,7 @@ from viewstamp.consensus.messages import (
     AppendRequest,
     AppendResponse,
     BatchesRead,
+    DurableNotice,
     HeartbeatRequest,
     HistoryRequest,
     HistoryResponse,
@@ -52,6 +53,7 @@ __all__ = [
     "send_appends",
     "send_heartbeat",
     "send_heartbeats",
+    "tell_durable_end",
 ]
 
 
@@ -157,6 +159,8 @@ def on_durable(core: Core, leading: Leading, *, was_installing: bool) -> None:
         if not core.options.sync_only:
             # The membership in force becomes a record of the own term. RUNNING waits for this record; commits do not.
             append_membership(core, leading, core.membership)
+    if leading.notices:
+        _send_notices(core, leading)
     _maybe_commit(core, leading)
 
 
@@ -321,6 +325,37 @@ def send_commit_end(core: Core, leading: Leading, names: Collection[str]) -> Non
         is_named = name_of(member) in names
         if is_named and progress.state is ProgressState.REPLICATING and _lacks_commit_end(core, progress):
             send_heartbeat(core, leading, member, progress)
+
+
+def tell_durable_end(core: Core, leading: Leading, names: Collection[str]) -> None:
+    """Tell members of these nodes the own durable end until it has reached the present end of the log.
+
+    Only members that make a majority with this leader can use it. Never in interval mode, where a log is called durable
+    before it is synced.
+    """
+    if core.options.may_lose_acknowledged:
+        return
+    for member, progress in leading.progress.items():
+        is_named = name_of(member) in names and progress.state is ProgressState.REPLICATING
+        if is_named and standing.is_majority(core.membership, (core.me, member)):
+            leading.notices[member] = core.log.end
+    _send_notices(core, leading)
+
+
+def _send_notices(core: Core, leading: Leading) -> None:
+    """Send the durable end, unless this leader does not count itself because it is recovering (rule 17)."""
+    end = core.log.durable_end
+    for member, wanted in list(leading.notices.items()):
+        if wanted <= end:
+            del leading.notices[member]
+        progress = leading.progress.get(member)
+        if progress is None or progress.state is not ProgressState.REPLICATING or core.recovering_until is not None:
+            continue
+        if end > core.log.commit_end:  # Otherwise the commit end says more.
+            leading.told_end = max(leading.told_end, end)
+            core.output.messages.append(
+                DurableNotice(source=core.me, target=member, term=core.term, number=progress.number, end=end)
+            )
 
 
 def _lacks_commit_end(core: Core, progress: Progress) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "AppendRequest",
     "AppendResponse",
     "BatchesRead",
+    "DurableNotice",
     "HeartbeatRequest",
     "HeartbeatResponse",
     "HistoryRequest",
@@ -263,6 +264,19 @@ class TimeoutNow(Message):
 
 
 @value_class
+class DurableNotice(Message):
+    """The log of the leader is durable up to ``end``. Sent to a member whose node waits for a record to be committed.
+
+    If the two are a majority, the member finds what is committed without the leader (``follower.on_durable_notice``).
+    A leader's log is never cut in its term, so a late or doubled notice is true. If it is lost, the member learns the
+    commit end from the leader.
+    """
+
+    number: int
+    end: Index
+
+
+@value_class
 class BatchesRead(Message):
     """From the node to its own core: the batches of a ``Fetch``, read from the log on disk for member ``member``."""
 
@@ -290,6 +304,7 @@ MESSAGES: tuple[type[Message], ...] = (
     ReadIndexResponse,
     TermResponse,
     TimeoutNow,
+    DurableNotice,
     BatchesRead,
 )
 """All messages, in the order of the dispatch table."""

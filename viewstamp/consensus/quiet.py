@@ -102,7 +102,7 @@ def completion_may_wait(core: Core) -> bool:
     for progress in leading.progress.values():
         if progress.counted_end > commit_end:
             return False
-    return leading.is_reached and leading.transferee is None
+    return leading.is_reached and leading.transferee is None and not leading.notices
 
 
 def heartbeat_ticks(core: Core, leading: Leading) -> int:
@@ -155,7 +155,7 @@ def is_in_step(core: Core, message: HeartbeatRequest | HeartbeatResponse) -> boo
     if core.log.commit_end != end:
         return False
     if not isinstance(leading, Leading):
-        return isinstance(message, HeartbeatResponse) and message.end == end
+        return isinstance(message, HeartbeatResponse) and message.end == end and not core.ahead_end
     progress = leading.progress.get(message.target)
     return progress is not None and progress.counted_end == end and not (leading.reads or leading.reads_waiting)
 
@@ -170,7 +170,7 @@ def only_counts(core: Core, message: HeartbeatRequest | HeartbeatResponse) -> bo
         return False
     if isinstance(message, HeartbeatRequest):
         is_announced = core.leader == message.source and 0 < core.announced_number == message.number
-        return is_announced and message.commit_end == end and message.sent_end <= end
+        return is_announced and message.commit_end == end and message.sent_end <= end and not core.ahead_end
     leading = core.state
     progress = leading.progress.get(message.source) if isinstance(leading, Leading) else None
     if progress is None or not isinstance(leading, Leading) or leading.reads or leading.transferee is not None:

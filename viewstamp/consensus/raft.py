@@ -26,6 +26,7 @@ _FROM_A_LEADER = (
     m.AppendRequest,
     m.HeartbeatRequest,
     m.TimeoutNow,
+    m.DurableNotice,
 )
 _REQUESTS = (*_FROM_A_LEADER, m.ReadIndexRequest)
 _TERM_LEAP_MAX = 1 << 32
@@ -73,6 +74,7 @@ _FOLLOWING: dict[type[Message], Handler] = {
     m.ReadIndexResponse: reads.on_read_index_response,
     m.TermResponse: ignored,
     m.TimeoutNow: candidate.on_timeout_now,
+    m.DurableNotice: follower.on_durable_notice,
     m.BatchesRead: ignored,
 }
 
@@ -95,6 +97,7 @@ DISPATCH: dict[type[Following | Campaign | Leading], dict[type[Message], Handler
         m.ReadIndexResponse: ignored,
         m.TermResponse: ignored,
         m.TimeoutNow: impossible,
+        m.DurableNotice: impossible,
         m.BatchesRead: leader.on_batches_read,
     },
     Campaign: {
@@ -204,6 +207,17 @@ class Raft:
         core = self.core
         if isinstance(core.state, Leading) and not core.installing:
             leader.send_commit_end(core, core.state, names)
+
+    def tell_durable_end(self, names: Collection[str]) -> None:
+        """Send the own durable end, once it has reached the present end of the log, to members of these nodes.
+
+        With it a member that makes a majority with this leader finds by itself that those records are committed. A
+        caller uses it when another node waits for a record to be applied there. In every state but that of a leader the
+        call has no effect.
+        """
+        core = self.core
+        if isinstance(core.state, Leading) and not core.installing:
+            leader.tell_durable_end(core, core.state, names)
 
     def share(self, groups: int) -> None:
         """Use an equal share of the memory for cached batches and for appends in flight, because ``groups`` use it.
@@ -407,6 +421,8 @@ class Raft:
                     break
             if leading.reads_waiting and leading.is_reached:
                 reads.start_round(core, leading)
+            elif leading.reads and leading.told_end:
+                reads.confirm(core, leading)  # They may have waited for the commit of what members were told.
         ready = core.output
         if log.handed_end != log.commit_end:
             ready.committed = log.hand_out()

@@ -14,6 +14,7 @@ from viewstamp.ids import Index, NodeId
 
 __all__ = [
     "ask",
+    "confirm",
     "on_heartbeat_response",
     "on_read_index_request",
     "on_read_index_response",
@@ -48,10 +49,11 @@ def start_round(core: Core, leading: Leading) -> None:
     """Start one round of heartbeats for all waiting reads, which share one index. With a lease, release them at once.
 
     The caller has checked that a quorum has reached the term start. The index is at least the last one before the term
-    start, because all records that earlier leaders committed are below it.
+    start, because all records that earlier leaders committed are below it. It is at least the last one before the
+    durable end that a member was told, because that member may have applied it, and a client may have seen the effect.
     """
-    index = Index(max(core.log.commit_end, leading.term_start) - 1)
-    if core.options.lease_us and lease.is_held(core, leading):
+    index = Index(max(core.log.commit_end, leading.term_start, leading.told_end) - 1)
+    if core.options.lease_us and index < core.log.commit_end and lease.is_held(core, leading):
         for token, source in leading.reads_waiting:
             _release(core, token, source, index)
         leading.reads_waiting = []
@@ -62,7 +64,7 @@ def start_round(core: Core, leading: Leading) -> None:
     for member, progress in leading.progress.items():
         if progress.state is ProgressState.REPLICATING:
             leader.send_heartbeat(core, leading, member, progress)
-    _confirm(core, leading)
+    confirm(core, leading)
 
 
 def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
@@ -87,12 +89,15 @@ def on_heartbeat_response(core: Core, message: HeartbeatResponse) -> None:
         if leading.round_starts:
             lease.extend(core, leading)
         if leading.reads:
-            _confirm(core, leading)
+            confirm(core, leading)
 
 
-def _confirm(core: Core, leading: Leading) -> None:
-    """Release the reads with a round that a quorum has confirmed in this term, after the reads came."""
-    while leading.reads:
+def confirm(core: Core, leading: Leading) -> None:
+    """Release the reads with a round that a quorum has confirmed in this term, after the reads came.
+
+    Their index must be committed, because the member that asked takes it as committed.
+    """
+    while leading.reads and leading.reads[0].index < core.log.commit_end:
         read = leading.reads[0]
         confirming = [member for member, each in leading.progress.items() if each.confirmed_round >= read.round]
         if not standing.is_majority(core.membership, [core.me, *confirming]):

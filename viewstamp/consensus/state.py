@@ -213,6 +213,10 @@ class Leading:
     """The uptime before which no other leader can be elected; 0 = no lease."""
     has_released: bool = False
     """Whether it has asked another member to campaign in this term: then it uses no lease any more."""
+    notices: dict[NodeId, Index] = field(default_factory=dict)
+    """The members that are to be told the durable end, until it has reached these ends."""
+    told_end: Index = Index(0)
+    """The largest durable end that a member was told. It may have applied all before it, committed here or not."""
     reads_waiting: list[tuple[int, NodeId | None]] = field(default_factory=list)
     """Reads without a round, because they came this turn, or before a quorum reached the term start."""
 
@@ -240,6 +244,10 @@ class Core:
         """The state of the present role; only :meth:`become` replaces it."""
         self.leader: NodeId | None = None
         """The leader of ``term``, None = it is not known. A copy of ``state.leader``, because it is read often."""
+        self.leader_durable_end = Index(0)
+        """The durable end of the leader that this member follows, as far as it was told; 0 = it was told none."""
+        self.ahead_end = Index(0)
+        """The end up to which this member has found records committed before its leader said so; 0 = it has said so."""
 
         # The stored state, as it will be once the writes handed out so far are durable.
         self.term = stored.term
@@ -319,6 +327,7 @@ class Core:
         """Change the role, or the leader that is followed: ``state`` replaces all state of the role before."""
         self.state = state
         self.leader = state.leader
+        self.leader_durable_end = Index(0)
 
     # -- Derived from the state -----------------------------------------------------------------------------
 

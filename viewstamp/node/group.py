@@ -290,6 +290,10 @@ class Group:
         if self.id == GROUP_0:
             self._node.on_decision()
 
+    def on_found(self) -> None:
+        """Report to the node that records were found committed before their leader said so."""
+        self._node.on_found(self.id)
+
     def _on_failed(self, failure: Failure) -> None:
         if not self.failed.done():
             self.failed.set_result(failure.error)

@@ -340,6 +340,10 @@ class Node:
         if group == GROUP_0:
             self.ordering.on_order()
 
+    def on_found(self, group: GroupId) -> None:
+        """Order the records of a group that its leader has not said to be committed; as ``NodeControl.on_found``."""
+        self.ordering.on_found(group)
+
     def on_decision(self) -> None:
         """Place the parts of a batch; as ``NodeControl.on_decision``."""
         self.ordering.on_decision()

@@ -27,7 +27,7 @@ from contextlib import suppress
 
 from viewstamp.consensus.leader import not_leader
 from viewstamp.errors import UnavailableError
-from viewstamp.ids import GROUP_0, GroupId, Position, Stream
+from viewstamp.ids import GROUP_0, GroupId, Position, Stream, name_of
 from viewstamp.node.applier import resolve
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import OrderedRunsQuery
@@ -78,6 +78,17 @@ class OrderWaits:
         self._new[group] = None
         self.hurry()
 
+    def expect_commit(self, group: GroupId) -> None:
+        """Let the node that leads group 0 find the commit of the records that were just proposed here.
+
+        It can if it is a member of their group. Then it orders them without a report.
+        """
+        replica, hosted = self._group.replica, self._hosted.get(group)
+        core = replica.raft.core if replica is not None else None
+        leader = core.leader if core is not None and core.leader != core.me else None
+        if leader is not None and hosted is not None and hosted.replica is not None:
+            hosted.replica.tell_durable_end(frozenset((name_of(leader),)))
+
     def hurry(self) -> None:
         """Call ``hasten`` in the next turn of the event loop, once for all that hurry in this one."""
         if not self._is_planned:
@@ -115,9 +126,10 @@ class OrderWaits:
             for looking in both:
                 del looking[future]
 
-    async def wait(self, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
+    async def wait(self, stream: Stream, position: int, seconds: float, *, expects: bool = False) -> list[GlobalRun]:
         """Return the known runs with the records of a stream from ``position`` on; [] = not known after ``seconds``.
 
+        Nothing is hastened for a caller that ``expects`` the records, because their append will do that.
         Cancelled: nobody waits any more.
 
         Raises:
@@ -132,10 +144,11 @@ class OrderWaits:
         if found or not seconds:
             return found
         group = stream.group
-        self._awaited[group] = self._awaited.get(group, 0) + 1
-        if self._expected.get(group) != hosted.applied_index:  # Otherwise all of it was reported already.
-            self._new[group] = None
-            self.hurry()
+        if not expects:
+            self._awaited[group] = self._awaited.get(group, 0) + 1
+            if self._expected.get(group) != hosted.applied_index:  # Otherwise all of it was reported already.
+                self._new[group] = None
+                self.hurry()
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -143,9 +156,10 @@ class OrderWaits:
                         await self.wait_moved(group)
                         found = self._find(hosted, stream, position)
         finally:
-            self._awaited[group] -= 1
-            if not self._awaited[group]:
-                del self._awaited[group]
+            if not expects:
+                self._awaited[group] -= 1
+                if not self._awaited[group]:
+                    del self._awaited[group]
         return found
 
     def _find(self, hosted: Group, stream: Stream, position: int) -> list[GlobalRun]:
@@ -173,6 +187,6 @@ def _not_leading(hosted: Group | None, stream: Stream) -> UnavailableError:
 @in_a_task(WaitOrdered)
 async def _wait_ordered(caller: Caller, request: int, asked: WaitOrdered) -> None:
     stream = Stream(caller.group.id, asked.stream)
-    runs = await caller.service.order_waits.wait(stream, asked.position, asked.wait)
+    runs = await caller.service.order_waits.wait(stream, asked.position, asked.wait, expects=asked.expects)
     caller.check(asked)
     caller.ok(request, {"runs": [[run.position, run.local, run.length] for run in runs]})

@@ -12,6 +12,8 @@ them are reported in the next turn after its release.
 | --- | --- |
 | a group with streams | reports the ends that would change the order in its own state of group 0 to the leader of \
 group 0; every second it appends a CONTEXT with the runs that a stream's log lacks |
+| group 0, and finds that records of a group are committed before the leader of that group knows it | orders them in \
+the next turn, because its leader says how far it is durable only if a caller waits there |
 | nothing, of a group with streams that has no leader | reports the ends that it has applied: these are committed, and \
 the group may never have a leader again |
 | group 0 | appends an ORDER with the newest reports, if that would change anything, and none is on its way; and \
@@ -46,7 +48,7 @@ from contextlib import suppress
 from viewstamp.errors import RequestError, ViewstampError
 from viewstamp.host.interfaces import Network
 from viewstamp.host.logger import Logger
-from viewstamp.ids import GroupId, NodeId, Position, Stream, name_of
+from viewstamp.ids import GROUP_0, GroupId, NodeId, Position, Stream, name_of
 from viewstamp.node.group import Group
 from viewstamp.node.order_queries import MissingRunsQuery, MovedStreamsQuery, OrderStatusQuery
 from viewstamp.node.order_waits import OrderWaits, is_leading
@@ -191,6 +193,8 @@ class Ordering:
             for hosted in new:
                 if is_leading(hosted):
                     self._hasten_report(hosted)
+                elif is_leading(self._group):
+                    self._take_found(hosted)
             if self._awaiting:
                 self._order_awaited(frozenset())
         except Exception as error:
@@ -248,6 +252,18 @@ class Ordering:
         if moved and self._hastened.get(hosted.id) != what:
             self._hastened[hosted.id] = what
             self._group.report_streams(hosted.id, moved[:ENTRIES_MAX], is_awaited=True)
+
+    def on_found(self, group: GroupId) -> None:
+        """Order what this node has found to be committed in a group, in the next turn. Never awaits."""
+        if group != GROUP_0 and is_leading(self._group):
+            self._waits.expect(group)
+
+    def _take_found(self, hosted: Group) -> None:
+        """Take the report that the leader of a group would make, because a caller waits on its node."""
+        core = hosted.parts.raft.core if hosted.parts is not None else None
+        if core is not None and core.leader is not None:
+            reports, _ = self._parts.reports(hosted)
+            self.take(name_of(core.leader), self._group.machine.query(MovedStreamsQuery(reports)), is_awaited=True)
 
     def on_order(self) -> None:
         """Look at the groups of a batch again if an ORDER that was applied has released it. Never awaits.
@@ -398,6 +414,8 @@ class Ordering:
         with suppress(ViewstampError):
             self._is_ordering = True
             self._group.propose(encode_order(sorted(ends[:ENTRIES_MAX]), commits), answer)
+            if names and (replica := self._group.replica) is not None:
+                replica.tell_durable_end(names)
             return True
         self._is_ordering = False
         return False

@@ -89,6 +89,10 @@ class NodeControl(Protocol):
         """Report that the applied state of group 0 may have a batch over several groups that it had not before."""
         ...
 
+    def on_found(self, group: GroupId) -> None:
+        """Report that this node has found records of a group committed before their leader said so."""
+        ...
+
     def on_failed(self, group: GroupId, failure: Failure) -> None:
         """Report that a part of a group has failed; its other parts are being stopped."""
         ...
@@ -119,6 +123,10 @@ class GroupControl(Protocol):
 
     def on_decision(self) -> None:
         """Report that a COMMIT_PARTS, or a snapshot, was applied."""
+        ...
+
+    def on_found(self) -> None:
+        """Report that the core has found records committed before their leader said so; they may be applied now."""
         ...
 
     def on_superseded(self, reason: str) -> None:

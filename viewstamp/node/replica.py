@@ -43,7 +43,7 @@ from viewstamp.errors import (
 )
 from viewstamp.host.interfaces import Clock
 from viewstamp.host.logger import Logger
-from viewstamp.ids import NodeId, Term, Viewstamp
+from viewstamp.ids import Index, NodeId, Term, Viewstamp
 from viewstamp.node.access import Credentials
 from viewstamp.node.alarms import Alarms
 from viewstamp.node.applier import Answer, Applier
@@ -101,6 +101,13 @@ class _CommitEnd:
 
 
 @value_class(kw_only=False)
+class _DurableEnd:
+    """The members of these nodes learn the durable end as soon as the log is durable up to its present end."""
+
+    names: frozenset[NodeId]
+
+
+@value_class(kw_only=False)
 class _GoOn:
     """There is more to apply, or to ask for."""
 
@@ -113,7 +120,7 @@ _UPKEEP_SECONDS = 1.0
 """Interval in which a leader calls ``StateMachine.upkeep``."""
 
 
-class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
+class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _DurableEnd | _GoOn]):
     """One member's replica of the log.
 
     Invariants:
@@ -182,9 +189,11 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         """``Applier.orders`` when it was last reported."""
         self._decisions = 0
         """``Applier.decisions`` when it was last reported."""
+        self._ahead_end = Index(0)
+        """``Core.ahead_end`` when it was last reported."""
         self._seen: tuple[object, ...] = ()
         """The values from which ``_known`` was last computed."""
-        self._unhandled: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn] = []
+        self._unhandled: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _DurableEnd | _GoOn] = []
         """Messages that are never handled, because their turn failed or this replica ends; see :meth:`on_stop`."""
 
     # -- Turns ----------------------------------------------------------------------------------------------
@@ -199,7 +208,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
     def _ring(self) -> None:
         self.ref.put(_TICK)
 
-    def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]) -> None:
+    def on_messages(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _DurableEnd | _GoOn]) -> None:
         """Step all arrived messages, then carry out one Ready."""
         if messages[0] is self._counted:
             self._count(self._counted)
@@ -248,6 +257,8 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
                         self.raft.beat()
                     case _CommitEnd(names):
                         self.raft.tell_commit_end(names)
+                    case _DurableEnd(names):
+                        self.raft.tell_durable_end(names)
                     case _GoOn():
                         pass
         except Exception:
@@ -273,6 +284,10 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         if applier.orders != self._orders:
             self._orders = applier.orders
             self._group.on_order()
+        if core.ahead_end != self._ahead_end:
+            self._ahead_end = core.ahead_end
+            if core.ahead_end:
+                self._group.on_found()
         if applier.decisions != self._decisions:
             self._decisions = applier.decisions
             self._group.on_decision()
@@ -297,7 +312,7 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         if known != self._known:
             self._on_change(known)
 
-    def on_dropped(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]) -> None:
+    def on_dropped(self, messages: list[Item | _Durable | _Tick | _Beat | _CommitEnd | _DurableEnd | _GoOn]) -> None:
         """Keep the messages that arrived too late, for :meth:`on_stop`, which has the cause."""
         self._unhandled += messages
 
@@ -404,6 +419,13 @@ class Replica(Actor[Item | _Durable | _Tick | _Beat | _CommitEnd | _GoOn]):
         Never awaits.
         """
         self.ref.put(_CommitEnd(names))
+
+    def tell_durable_end(self, names: frozenset[NodeId]) -> None:
+        """Let members of these nodes find the commit of what was proposed here; see :meth:`Raft.tell_durable_end`.
+
+        Never awaits.
+        """
+        self.ref.put(_DurableEnd(names))
 
     def _on_message(self, item: FromPeer) -> None:
         message = item.message

@@ -346,6 +346,7 @@ class _ServerConnection:
             identity=self.identity(hello.challenge),
             challenge=self._challenge,
             takes_beats=takes_beats,
+            takes_notices=is_link,
             kinds=max(Kind),
         )
         self._send(encode_frame(FrameKind.WELCOME, welcome.to_map()))

@@ -246,12 +246,16 @@ class PlacingService(Protocol):
 class OrderingService(Protocol):
     """The order of streams."""
 
-    async def wait(self, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
+    async def wait(self, stream: Stream, position: int, seconds: float, *, expects: bool = False) -> list[GlobalRun]:
         """Return the runs with the records of a stream from ``position`` on. Raises as ``OrderWaits.wait``."""
         ...
 
     async def wait_moved(self, group: GroupId, *, further: Reading | None = None) -> None:
         """Wait until more global positions of a group's streams may be known; as ``OrderWaits.wait_moved``."""
+        ...
+
+    def expect_commit(self, group: GroupId) -> None:
+        """Let the node that leads group 0 find the commit of what was just proposed; see the implementation."""
         ...
 
     def expect(self, group: GroupId) -> None:
@@ -512,6 +516,8 @@ def _append(caller: Caller, request: int, asked: RequestBody, frame: Frame) -> N
         batch.first_position = Position(0)
     is_awaited = isinstance(asked, AppendBatch | AppendBatchAt) and asked.ordered
     caller.propose(request, batch, outcome_fields, then=caller.service.order_waits.expect if is_awaited else None)
+    if is_awaited:
+        caller.service.order_waits.expect_commit(caller.group.id)
 
 
 @proposes(OpenSession)

@@ -17,6 +17,7 @@ completely.
 | ``damage`` | damage to durable data, and its budget: at most a minority until it is repaired |
 | ``world`` | a cluster with its damage, and the checkers that run after every event |
 | ``operator`` | adds, removes and replaces members and transfers the leadership |
+| ``notices`` | lets leaders tell members how far they are durable |
 | ``stranger`` | sends forged frames from outside the group |
 | ``faults`` | injects faults |
 | ``history`` | the clients' calls, with their times and answers |

@@ -19,6 +19,7 @@ from viewstamp.sim.groups import PlacedGroups
 from viewstamp.sim.history import Operation
 from viewstamp.sim.keyed import KeyedClients
 from viewstamp.sim.loop import SimulatedLoop
+from viewstamp.sim.notices import Notices
 from viewstamp.sim.offline import replay_and_compare, replay_and_compare_all
 from viewstamp.sim.swarm import KEYED_TOPIC, Swarm, draw_swarm, with_archives, with_groups, with_keyed
 from viewstamp.sim.trace import Trace
@@ -30,6 +31,8 @@ __all__ = ["SeedVerdict", "run_seed"]
 
 _LEASES_CHANCE = 0.3
 """The share of seeds with leases, if the swarm is drawn."""
+_NOTICES_CHANCE = 0.5
+"""The share of seeds in which followers find commits by themselves, if the swarm is drawn."""
 _TOKENS_CHANCE = 0.2
 """The share of seeds with access control, if the swarm is drawn and no majority loses acknowledged records."""
 _GROUPS_CHANCE = 0.3
@@ -100,6 +103,7 @@ def run_seed(
         swarm = replace(swarm, leases=loop.entropy("leases").random() < _LEASES_CHANCE)
         has_tokens = loop.entropy("tokens").random() < _TOKENS_CHANCE and not swarm.majority_loses_power
         swarm = replace(swarm, tokens=has_tokens)
+        swarm = replace(swarm, notices=loop.entropy("notices").random() < _NOTICES_CHANCE)
         groups = loop.entropy("groups")
         if groups.random() < _GROUPS_CHANCE:
             swarm = with_groups(swarm, groups)
@@ -168,6 +172,9 @@ def _run(
         world.bring_up(member)
     workload.start()
     faults.start()
+    notices = Notices(world, loop.entropy("when to tell"))
+    if world.swarm.notices:
+        notices.start()
     if placed is not None:
         placed.start()
     if archives is not None:
@@ -180,6 +187,7 @@ def _run(
     if not is_lossy:
         replay_and_compare(world, workload)
     world.calm()
+    notices.stop()
     workload.stop()
     faults.operator.finish()
     if placed is not None:

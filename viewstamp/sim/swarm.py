@@ -164,6 +164,8 @@ class Swarm:
     """Whether access control is on: all clients have an administrator's token, and others have tokens that end."""
     leases: bool = False
     """Whether leaders answer reads by leases. The clocks are wrong by at most a tenth (the fault ``drift``)."""
+    notices: bool = False
+    """Whether leaders tell members all the time how far they are durable; see ``notices.py``."""
     majority_loses_power: bool = False
     """In interval mode: power cuts hit any number of members, so acknowledged records may be lost.
 

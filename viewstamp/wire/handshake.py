@@ -196,6 +196,8 @@ class Welcome:
     """Random bytes of this connection, for ``ProveDirectory``; b"" = the client did not ask for them."""
     takes_beats: bool = False
     """Whether the node reads BEATS frames on this connection; only said in other groups than 0."""
+    takes_notices: bool = False
+    """Whether the node reads the message DurableNotice; only said to peers."""
     kinds: int = 0
     """The highest number of a kind of record that the node can read; 0 = a release before runs, which does not say."""
 
@@ -211,6 +213,7 @@ class Welcome:
             **self.identity,
             **({"challenge": self.challenge} if self.challenge else {}),
             **({"takes_beats": True} if self.takes_beats else {}),
+            **({"takes_notices": True} if self.takes_notices else {}),
             **({"kinds": self.kinds} if self.kinds else {}),
         }
 
@@ -247,6 +250,7 @@ class Welcome:
             identity={name: body[name] for name in IDENTITY_FIELDS if name in body},
             challenge=challenge if isinstance(challenge := body.get("challenge"), bytes) else b"",
             takes_beats=body.get("takes_beats") is True,
+            takes_notices=body.get("takes_notices") is True,
             kinds=kinds if type(kinds := body.get("kinds")) is int else 0,
         )
 

@@ -24,8 +24,12 @@ class WaitOrdered(RequestBody):
     OK: ``runs``, a list of [global position of the first record, its position in the stream, number of records]. They
     tile the positions of the stream, and the first one has the record at ``position``; [] = it has no global position
     yet. There are as many as the node knows, up to 256, so that one request serves all callers of a client.
+
+    ``expects``: the client is appending records at or behind ``position``, and does not know their positions yet. Then
+    nothing is ordered at once because of this request, because the append itself says that it waits.
     """
 
     stream: str
     position: Annotated[int, _POSITION]
     wait: Annotated[float, _WAIT]
+    expects: bool = False

@@ -9,9 +9,9 @@
 (*   none. It is in force while it is the last one in a log. Outgoing voters *)
 (*   are {} unless it is joint; then a majority of both is needed.          *)
 (* - Messages are derived from what their senders published: `asked`,       *)
-(*   `voted`, `published`, `records`, `committed`, `acked`. These only      *)
-(*   grow, and each may be used at any time, again, or never. So messages   *)
-(*   are lost, delayed, doubled and reordered.                              *)
+(*   `voted`, `published`, `records`, `committed`, `acked`, `told`. These   *)
+(*   only grow, and each may be used at any time, again, or never. So       *)
+(*   messages are lost, delayed, doubled and reordered.                     *)
 (* - Not here: snapshots, damaged disks, reads, learners (no rule depends   *)
 (*   on them), and pre-votes, which change nothing.                         *)
 EXTENDS Naturals, Sequences, FiniteSets
@@ -35,9 +35,11 @@ VARIABLES
   records,     \* by term: the log of its leader, durable or not, because appends are sent at once
   committed,   \* by term: the commit end that its leader sends, at first the one that it knows of earlier terms
   acked,       \* by term and member: the highest end that it acknowledged
+  told,        \* by term: the durable end that its leader has told members
+  finds,       \* by term: the highest end that a follower has found committed by itself
   crashes
 
-vars == <<disk, mem, queue, top, asked, leaders, published, records, committed, acked, crashes>>
+vars == <<disk, mem, queue, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 Wrong(mistake) == mistake \in Mistakes
 Terms == 1..MaxTerm
@@ -111,7 +113,7 @@ Persist(n) ==              \* the oldest write is durable; of an append perhaps 
             /\ queue' = [queue EXCEPT ![n] = Rest(write, count) \o Tail(@)]
      ELSE /\ disk' = [disk EXCEPT ![n] = Written(@, write)]
           /\ queue' = [queue EXCEPT ![n] = Tail(@)]
-  /\ UNCHANGED <<mem, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<mem, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 ---------------------------------------------------------------------------
 Init ==
@@ -127,6 +129,8 @@ Init ==
   /\ records = [t \in Terms |-> <<>>]
   /\ committed = [t \in Terms |-> 1]
   /\ acked = [t \in Terms |-> [n \in Node |-> 0]]
+  /\ told = [t \in Terms |-> 0]
+  /\ finds = [t \in Terms |-> 1]
   /\ crashes = 0
 
 (* Elections *)
@@ -139,7 +143,7 @@ Stand(n) ==                \* a quorum granted the pre-vote
   /\ queue' = [queue EXCEPT ![n] = Append(@, WriteTerm(t, n))]
   /\ top' = Max(top, t)
   /\ asked' = [asked EXCEPT ![t][n] = Pair(m)]
-  /\ UNCHANGED <<disk, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, leaders, published, records, committed, acked, told, finds, crashes>>
 
 MayAsk(c, t) == asked[t][c] # <<>> /\ disk[c].voted[t] = c
 MayGrant(v, c, t) == disk[v].voted[t] = c
@@ -155,7 +159,7 @@ Vote(v, c, t) ==           \* granted when its write is durable: MayGrant
                         ![v].announced = IF m.term < t THEN FALSE ELSE @]
   /\ queue' = [queue EXCEPT ![v] = Append(@, WriteTerm(t, c))]
   /\ disk' = IF Wrong("voteearly") THEN [disk EXCEPT ![v].voted[t] = c] ELSE disk
-  /\ UNCHANGED <<top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 Elect(n) ==                \* the winner extends what it advertises, and announces when that is durable
   LET m == mem[n]
@@ -167,7 +171,7 @@ Elect(n) ==                \* the winner extends what it advertises, and announc
   /\ leaders' = [leaders EXCEPT ![m.term] = @ \cup {n}]
   /\ published' = IF Wrong("announceearly") THEN [published EXCEPT ![m.term] = hist] ELSE published
   /\ records' = [records EXCEPT ![m.term] = m.log]
-  /\ UNCHANGED <<disk, top, asked, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, committed, acked, told, finds, crashes>>
 
 NoteTerm(n, t, vote) ==    \* from any message of a newer term; one of its leader fixes the vote
   LET m == mem[n] IN
@@ -175,19 +179,19 @@ NoteTerm(n, t, vote) ==    \* from any message of a newer term; one of its leade
   /\ vote = None \/ (vote \in leaders[t] /\ published[t] # <<>>)
   /\ mem' = [mem EXCEPT ![n].term = t, ![n].vote = vote, ![n].role = "follower", ![n].announced = FALSE]
   /\ queue' = [queue EXCEPT ![n] = Append(@, WriteTerm(t, vote))]
-  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 FixVote(n, vote) ==        \* from a message of the leader of the present term
   LET m == mem[n] IN
   /\ ~m.installing /\ m.term > 0 /\ m.vote = None /\ vote \in leaders[m.term] /\ published[m.term] # <<>>
   /\ mem' = [mem EXCEPT ![n].vote = vote]
   /\ queue' = [queue EXCEPT ![n] = Append(@, WriteTerm(m.term, vote))]
-  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 StepDown(n) ==             \* a leader without a quorum, a candidate that gives up: the log stays
   /\ mem[n].role # "follower"
   /\ mem' = [mem EXCEPT ![n].role = "follower"]
-  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 ---------------------------------------------------------------------------
 (* The announcement: term, cut, history, in this order; no answers until all are durable *)
@@ -206,7 +210,7 @@ Announce(n, t) ==
                         ![n].log = Upto(@, Min(p, End(@))), ![n].durable = Min(@, p)]
   /\ queue' = [queue EXCEPT ![n] = @ \o (IF fixes THEN <<WriteTerm(t, IF fixes THEN chief ELSE m.vote)>> ELSE <<>>)
                                      \o (IF Wrong("historyfirst") THEN hist \o cut ELSE cut \o hist)]
-  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 IsOnDisk(n) ==
   LET m == mem[n]   d == disk[n] IN
@@ -218,7 +222,7 @@ Installed(n) ==            \* the writes of an announcement, or of the own histo
   /\ mem' = [mem EXCEPT ![n].installing = FALSE, ![n].durable = End(m.log)]
   /\ published' = IF m.role = "leader" THEN [published EXCEPT ![m.term] = m.hist] ELSE published
   /\ committed' = IF m.role = "leader" THEN [committed EXCEPT ![m.term] = m.commit] ELSE committed
-  /\ UNCHANGED <<disk, queue, top, asked, leaders, records, acked, crashes>>
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, records, acked, told, finds, crashes>>
 
 ---------------------------------------------------------------------------
 (* Replication *)
@@ -240,7 +244,7 @@ Propose(n, values, memberships) ==
   /\ mem' = [mem EXCEPT ![n].log = @ \o new]
   /\ queue' = [queue EXCEPT ![n] = Append(@, Write(new))]
   /\ records' = [records EXCEPT ![m.term] = m.log \o new]
-  /\ UNCHANGED <<disk, top, asked, leaders, published, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, committed, acked, told, finds, crashes>>
 
 Receive(n, t, count) ==    \* the next records of the leader's log, exactly at the end
   LET m == mem[n]
@@ -250,20 +254,20 @@ Receive(n, t, count) ==    \* the next records of the leader's log, exactly at t
   /\ count > 0 /\ Len(m.log) + count <= Len(records[t])
   /\ mem' = [mem EXCEPT ![n].log = @ \o new]
   /\ queue' = [queue EXCEPT ![n] = Append(@, Write(new))]
-  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 Synced(n, end) ==          \* the core counts as durable only what the disk holds, in the log as it is now
   LET m == mem[n] IN
   /\ ~m.installing /\ m.durable < end /\ end <= End(m.log)
   /\ Upto(m.log, end) = Upto(disk[n].log, Min(end, End(disk[n].log))) \/ Wrong("ackearly")
   /\ mem' = [mem EXCEPT ![n].durable = end]
-  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 Acknowledge(n) ==
   LET m == mem[n] IN
   /\ m.announced /\ ~m.installing
   /\ acked' = [acked EXCEPT ![m.term][n] = Max(@, m.durable)]
-  /\ UNCHANGED <<disk, mem, queue, top, asked, leaders, published, records, committed, crashes>>
+  /\ UNCHANGED <<disk, mem, queue, top, asked, leaders, published, records, committed, told, finds, crashes>>
 
 Commit(n, end) ==          \* a quorum has reached the start of the term, and holds everything up to `end`
   LET m == mem[n]
@@ -275,14 +279,34 @@ Commit(n, end) ==          \* a quorum has reached the start of the term, and ho
   /\ IsQuorum(own \cup {v \in Node \ {n} : acked[m.term][v] >= end}, InForce(m.log))
   /\ mem' = [mem EXCEPT ![n].commit = end]
   /\ committed' = [committed EXCEPT ![m.term] = Max(@, end)]
-  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, acked, crashes>>
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, acked, told, finds, crashes>>
 
 LearnCommit(n, end) ==
   LET m == mem[n] IN
   /\ m.announced /\ ~m.installing
   /\ m.commit < end /\ end <= Min(committed[m.term], End(m.log))
   /\ mem' = [mem EXCEPT ![n].commit = end]
-  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
+
+LeaderTells(n) ==          \* its own durable end, like an acknowledgement
+  LET m == mem[n] IN
+  /\ m.role = "leader" /\ ~m.installing
+  /\ told' = [told EXCEPT ![m.term] = Max(@, IF Wrong("toldunsynced") THEN End(m.log) ELSE m.durable)]
+  /\ UNCHANGED <<disk, mem, queue, top, asked, leaders, published, records, committed, acked, finds, crashes>>
+
+FollowerCommits(n, end) == \* its leader and itself are a quorum, as its own log has the membership
+  LET m == mem[n]
+      start == m.hist[Len(m.hist)][2]
+      chief == CHOOSE c \in leaders[m.term] : TRUE IN
+  /\ m.announced /\ ~m.installing
+  /\ m.commit < end /\ end <= End(m.log)
+  /\ end <= m.durable \/ Wrong("foundunsynced")
+  /\ end <= told[m.term] \/ (Wrong("toldother") /\ \E t \in Terms : end <= told[t])
+  /\ end >= start \/ Wrong("foundearly")
+  /\ IsQuorum({n, chief}, InForce(m.log)) \/ Wrong("foundalone")
+  /\ mem' = [mem EXCEPT ![n].commit = end]
+  /\ finds' = [finds EXCEPT ![m.term] = Max(@, end)]
+  /\ UNCHANGED <<disk, queue, top, asked, leaders, published, records, committed, acked, told, crashes>>
 
 ---------------------------------------------------------------------------
 Restart(n, commit) ==      \* writes in the queue are lost; some of them may have been durable before (Persist)
@@ -294,15 +318,16 @@ Restart(n, commit) ==      \* writes in the queue are lost; some of them may hav
                                 durable |-> End(d.log), commit |-> commit]]
   /\ queue' = [queue EXCEPT ![n] = <<>>]
   /\ crashes' = crashes + 1
-  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked>>
+  /\ UNCHANGED <<disk, top, asked, leaders, published, records, committed, acked, told, finds>>
 
 Next ==
   \E n \in Node :
     \/ Persist(n) \/ Stand(n) \/ Elect(n) \/ StepDown(n) \/ Installed(n) \/ Acknowledge(n)
+    \/ LeaderTells(n)
     \/ Restart(n, Min(mem[n].commit, End(disk[n].log)))
     \/ \E v \in Value : Propose(n, <<v>>, <<<<>>>>)
     \/ \E membership \in Changes : Propose(n, <<"membership">>, <<membership>>)
-    \/ \E end \in 1..(MaxLen + 1) : Synced(n, end) \/ Commit(n, end) \/ LearnCommit(n, end)
+    \/ \E end \in 1..(MaxLen + 1) : Synced(n, end) \/ Commit(n, end) \/ LearnCommit(n, end) \/ FollowerCommits(n, end)
     \/ \E t \in Terms :
          \/ \E c \in Node : Vote(n, c, t) \/ NoteTerm(n, t, c) \/ FixVote(n, c)
          \/ NoteTerm(n, t, None) \/ Announce(n, t)
@@ -315,7 +340,7 @@ Spec == Init /\ [][Next]_vars
 
 OneLeader == \A t \in Terms : Cardinality(leaders[t]) <= 1
 
-Chosen(t) == Upto(records[t], committed[t])
+Chosen(t) == Upto(records[t], Max(committed[t], finds[t]))
 
 LogSafety == \A t, u \in Terms : IsPrefix(Chosen(t), Chosen(u)) \/ IsPrefix(Chosen(u), Chosen(t))
 

@@ -40,7 +40,7 @@ DiskMoves(n) ==
   /\ moved # <<>>
   /\ disk' = [disk EXCEPT ![n] = moved[1]]
   /\ queue' = [queue EXCEPT ![n] = moved[2]]
-  /\ UNCHANGED <<mem, top, asked, leaders, published, records, committed, acked, crashes>>
+  /\ UNCHANGED <<mem, top, asked, leaders, published, records, committed, acked, told, finds, crashes>>
 
 Restarts(n) ==             \* some last writes of the process that died, then Restart
   LET moved == Advanced(disk[n], queue[n], Step, TRUE) IN
@@ -52,7 +52,7 @@ Restarts(n) ==             \* some last writes of the process that died, then Re
                                    durable |-> End(d.log), commit |-> Step.commit]]
      /\ queue' = [queue EXCEPT ![n] = <<>>]
      /\ crashes' = crashes + 1
-  /\ UNCHANGED <<top, asked, leaders, published, records, committed, acked>>
+  /\ UNCHANGED <<top, asked, leaders, published, records, committed, acked, told, finds>>
 
 ---------------------------------------------------------------------------
 (* The core of a member is observed after each input. *)
@@ -96,7 +96,8 @@ TraceNext ==
        [] Step.kind = "restart" -> Restarts(n)
        [] Step.kind = "core" -> CoreMoves(n)
        [] Step.kind = "append" -> Appends(n)
-       [] Step.kind = "commit" -> Commit(n, Step.end) \/ LearnCommit(n, Step.end)
+       [] Step.kind = "commit" -> Commit(n, Step.end) \/ LearnCommit(n, Step.end) \/ FollowerCommits(n, Step.end)
+       [] Step.kind = "tell" -> Step.term = mem[n].term /\ Step.end = mem[n].durable /\ LeaderTells(n)
        [] Step.kind = "acknowledge" -> Acknowledges(n)
        [] Step.kind = "send" -> Sends(n)
 

@@ -13,7 +13,7 @@ from viewstamp.host.logger import Logger
 from viewstamp.ids import NodeId
 from viewstamp.node.peers.peer_client import refusal_of
 from viewstamp.wire.frame import FrameDecoder
-from viewstamp.wire.handshake import Opening
+from viewstamp.wire.handshake import Opening, Welcome
 
 __all__ = ["PeerConnection"]
 
@@ -74,6 +74,8 @@ class PeerConnection(AsyncActor[None]):
         """The open connection; None = messages are dropped."""
         self.takes_beats = False
         """Whether the peer reads BEATS frames on the latest connection."""
+        self.takes_notices = False
+        """Whether the peer reads the message DurableNotice on the latest connection."""
         self.beats_number = 0
         """The number of the latest BEATS frame that this link has carried, of all such frames of this node."""
         self.refusal = ""
@@ -122,7 +124,9 @@ class PeerConnection(AsyncActor[None]):
             delay, told, self.refusal = _RETRY_SECONDS_FIRST, "", ""
             self._logger.info("= peer connected", address=address)
             self.connection = connection
-            self.takes_beats = session.takes_beats
+            welcome = session.welcome
+            self.takes_beats = welcome is not None and welcome.takes_beats
+            self.takes_notices = welcome is not None and welcome.takes_notices
             connection.send(self._greeting())
             try:
                 reason = await session.closed
@@ -158,9 +162,9 @@ class _LinkSession:
         self._connection: Connection | None = None
 
     @property
-    def takes_beats(self) -> bool:
-        welcome = self._opening.welcome
-        return welcome is not None and welcome.takes_beats
+    def welcome(self) -> Welcome | None:
+        """The node's WELCOME; None = not received yet."""
+        return self._opening.welcome
 
     def accept(self, connection: Connection) -> _LinkSession:
         self._connection = connection

@@ -23,7 +23,7 @@ from random import Random
 from typing import NamedTuple, cast
 
 from viewstamp.actors import System
-from viewstamp.consensus.messages import HeartbeatRequest, HeartbeatResponse, Message
+from viewstamp.consensus.messages import DurableNotice, HeartbeatRequest, HeartbeatResponse, Message
 from viewstamp.consensus.quiet import is_in_step
 from viewstamp.consensus.raft import Raft
 from viewstamp.consensus.roles import Lifecycle
@@ -153,7 +153,7 @@ class PeerPool:
             is_heartbeat = link.takes_beats and isinstance(message, HeartbeatRequest | HeartbeatResponse)
             if is_heartbeat and is_in_step(self._raft.core, beat := cast("Heartbeat", message)):
                 self._beats.send(name_of(message.target), link, (self._group_id, self._incarnation, beat))
-            else:
+            elif link.takes_notices or message.__class__ is not DurableNotice:  # An older release cannot read it.
                 connection.send(encode_message(message))
 
     def send_digest(self, peer: NodeId, body: dict[str, object]) -> None:
