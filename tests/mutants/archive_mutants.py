@@ -116,7 +116,7 @@ def commit_unread() -> AbstractContextManager[None]:
 
 
 def archive_unprobed() -> AbstractContextManager[None]:
-    async def probe(self: Archivist, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
+    async def probe(self: Archivist, kind: Kind = Kind.FORGET_RUN, consequence: str = "") -> None:
         pass
 
     return patched(Archivist, _probe=probe)
@@ -125,7 +125,9 @@ def archive_unprobed() -> AbstractContextManager[None]:
 def probe_for_groups_only() -> AbstractContextManager[None]:
     """Releases with groups and without runs pass the probe."""
     original = archivist.find_unfit
-    return patched(archivist, find_unfit=lambda network, cluster, members, _: original(network, cluster, members))
+    return patched(
+        archivist, find_unfit=lambda network, cluster, members, kind=None: original(network, cluster, members)
+    )
 
 
 def keep_prepared_runs() -> AbstractContextManager[None]:
@@ -171,7 +173,7 @@ def run_with_a_gap() -> AbstractContextManager[None]:
     def add(self: Any, batch: Batch, end: int) -> None:
         self._writer.add(batch.term, batch.first_index, batch.log_time, batch.columns())
 
-    def take(self: Any, end: Position, buffers: Any) -> Position:
+    def take(self: Any, end: Position, buffers: Any, order: Any = ()) -> Position:
         batches = Batch.decode_all(b"".join(buffers))
         self._taken += [(batch, end) for batch in batches]
         return Position(self._writer.end + sum(batch.count for batch in batches))
@@ -457,7 +459,7 @@ def archive_too_young() -> AbstractContextManager[None]:
 
 
 def settings_unprobed() -> AbstractContextManager[None]:
-    async def probe(self: Archivist) -> None:
+    async def probe(self: Archivist, kind: Kind = Kind.CONFIGURE_ARCHIVE) -> None:
         pass
 
     return patched(Archivist, probe_settings=probe)
@@ -472,8 +474,8 @@ def stall_at_one_topic() -> AbstractContextManager[None]:
     """A topic that fails ends the round, so that the topics behind it are never archived."""
     original = ArchiveRounds._attempt
 
-    async def attempt(self: ArchiveRounds, state: Any, topic: str) -> None:
-        await original(self, state, topic)
+    async def attempt(self: ArchiveRounds, state: Any, topic: str, work: Any) -> None:
+        await original(self, state, topic, work)
         if self._failures:
             raise UnavailableError("one topic has failed")
 

@@ -378,7 +378,7 @@ def recovering_votes() -> AbstractContextManager[None]:
 
 
 def recovering_stands() -> AbstractContextManager[None]:
-    def may_stand(core: Core) -> bool:
+    def may_stand(core: Core, *, transfers: bool = False) -> bool:
         return core.me in core.membership.electors and core.is_synced and not core.installing and core.has_room
 
     return patched(candidate, _may_stand=may_stand)

@@ -49,7 +49,7 @@ def fork_with_the_old_disks() -> AbstractContextManager[None]:
 
 
 def fork_keeps_sessions() -> AbstractContextManager[None]:
-    return patched(Streams, _apply_fork=lambda self: {})
+    return patched(Streams, _apply_fork=lambda self, batch: {})
 
 
 def fork_of_any_log() -> AbstractContextManager[None]:

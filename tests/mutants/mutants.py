@@ -6,6 +6,7 @@ them. A replaced function that is in the core's dispatch table is replaced there
 
 from __future__ import annotations
 
+import inspect
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,6 +57,8 @@ def patched(owner: Any, **replacements: Any) -> Iterator[None]:
     """Replace attributes of a module or a class, and restore them afterwards."""
     before = {name: owner.__dict__[name] for name in replacements}
     for name, replacement in replacements.items():
+        _check_parameters(before[name], replacement)
+    for name, replacement in replacements.items():
         _set(owner, name, replacement)
     try:
         yield
@@ -75,6 +78,7 @@ def _set(owner: Any, name: str, value: Any) -> None:
 @contextmanager
 def everywhere(function: Any, replacement: Any) -> Iterator[None]:
     """Replace a function in every module that imported it by name, including tests, and restore it afterwards."""
+    _check_parameters(function, replacement)
     _rebind(function, replacement)
     try:
         yield
@@ -87,6 +91,45 @@ def _rebind(function: Any, other: Any) -> None:
         found = [name for name, value in getattr(module, "__dict__", {}).items() if value is function]
         for name in found:
             setattr(module, name, other)
+
+
+def _check_parameters(original: Any, replacement: Any) -> None:
+    """Refuse a replacement that some call of the original would not fit.
+
+    Otherwise a mutant whose original has got another parameter is found by the TypeError of its call, and no longer by
+    a test that notices the mistake.
+    """
+    originals, replacements = _parameters(original), _parameters(replacement)
+    if originals is None or replacements is None:
+        return
+    kinds = {each.kind for each in replacements.values()}
+    where = f"the mutant's {replacement!r} takes {inspect.Signature(list(replacements.values()))}"
+    wanted = f"{original!r} takes {inspect.Signature(list(originals.values()))}"
+    by_place, by_place_there = _by_place(originals), _by_place(replacements)
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        assert len(by_place) <= len(by_place_there), f"{where}, but {wanted}"
+    needed = [each for each in by_place_there if each.default is inspect.Parameter.empty]
+    given = [each for each in by_place if each.default is inspect.Parameter.empty]
+    assert len(needed) <= len(given), f"{where}, but {wanted}"
+    by_name = {name for name, each in originals.items() if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        assert by_name <= replacements.keys(), f"{where}, but {wanted}"
+    for name, each in replacements.items():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and each.default is inspect.Parameter.empty:
+            assert name in originals, f"{where}, but {wanted}"
+
+
+def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
+    """Return the parameters of a function, a method or a property; None = of no other thing."""
+    if isinstance(function, property):
+        function = function.fget
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return dict(inspect.signature(function).parameters) if inspect.isfunction(function) else None
+
+
+def _by_place(parameters: dict[str, inspect.Parameter]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each for each in parameters.values() if each.kind in kinds]
 
 
 @contextmanager

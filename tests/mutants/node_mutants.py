@@ -500,9 +500,10 @@ def never_look_for_the_moved() -> AbstractContextManager[None]:
 def report_before_durable() -> AbstractContextManager[None]:
     """A founder reports a disk that it has not stored, so each start of its process reports another one."""
 
-    async def report(call: Callable[..., str], host: Host, options: NodeOptions) -> str:
+    async def report(call: Callable[..., str], *arguments: Any, **named: Any) -> str:
+        host, options = arguments[:2]
         if options.incarnations:
-            return await in_thread(call, host, options)
+            return await in_thread(call, *arguments, **named)
         return f"{host.entropy.getrandbits(64):016x}"
 
     return patched(hosting, in_thread=report)
@@ -511,7 +512,9 @@ def report_before_durable() -> AbstractContextManager[None]:
 def place_without_a_probe() -> AbstractContextManager[None]:
     """The leader places a group without having asked the members for their release."""
 
-    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind) -> Unfit:
+    async def find_unfit(
+        network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind = Kind.PLACE_GROUP
+    ) -> Unfit:
         return Unfit({}, {})
 
     return patched(placer, find_unfit=find_unfit)
@@ -530,7 +533,9 @@ def place_on_voters_only() -> AbstractContextManager[None]:
 def spread_by_the_probe_of_groups() -> AbstractContextManager[None]:
     """A member that knows groups counts as one that knows spread topics."""
 
-    async def find_unfit(network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind) -> Unfit:
+    async def find_unfit(
+        network: Network, cluster: ClusterId, members: Mapping[NodeId, str], kind: Kind = Kind.PLACE_GROUP
+    ) -> Unfit:
         return await probe.find_unfit(network, cluster, members, Kind.PLACE_GROUP)
 
     return patched(placer, find_unfit=find_unfit)

@@ -21,7 +21,7 @@ from viewstamp.streams import Streams
 from viewstamp.streams.order import Order
 from viewstamp.wire.frame import Frame
 from viewstamp.wire.ordered_requests import WaitOrdered
-from viewstamp.wire.ordering import GlobalRun, StreamReport, encode_order
+from viewstamp.wire.ordering import GlobalRun, PlacedPart, StreamReport, encode_order
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.spreading import topic_of
 
@@ -32,8 +32,15 @@ def ordered_by_a_report() -> AbstractContextManager[None]:
     """A caller is answered with the positions that the reports would get, before an ORDER with them is committed."""
     take, find = Ordering.take, OrderWaits._find
 
-    def keep(self: Ordering, source: NodeId, reports: Sequence[StreamReport], *, is_awaited: bool = False) -> None:
-        take(self, source, reports, is_awaited=is_awaited)
+    def keep(
+        self: Ordering,
+        source: NodeId,
+        reports: Sequence[StreamReport],
+        parts: Sequence[PlacedPart] = (),
+        *,
+        is_awaited: bool = False,
+    ) -> None:
+        take(self, source, reports, parts, is_awaited=is_awaited)
         self._waits.__dict__["reports"] = self._reports
 
     def guess(self: OrderWaits, hosted: Group, stream: Stream, position: int) -> list[GlobalRun]:

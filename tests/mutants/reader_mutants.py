@@ -40,7 +40,7 @@ def reader_skips() -> AbstractContextManager[None]:
 
 
 def read_trimmed_as_pending() -> AbstractContextManager[None]:
-    return patched(Merge, check=lambda self: None)
+    return patched(Merge, check=lambda self, lost=(0, 0): None)
 
 
 def read_pending_as_trimmed() -> AbstractContextManager[None]:

@@ -70,10 +70,10 @@ def answers_under_any_name() -> AbstractContextManager[None]:
 def first_of_two_names() -> AbstractContextManager[None]:
     original = CertificateName.find
 
-    def find(uris: Iterable[str]) -> CertificateName | None:
+    def find(cls: type[CertificateName], uris: Iterable[str]) -> CertificateName | None:
         return original([uri for uri in uris if uri.startswith("viewstamp:")][:1])
 
-    return patched(CertificateName, find=staticmethod(find))
+    return patched(CertificateName, find=classmethod(find))
 
 
 def renewed_for_another_node() -> AbstractContextManager[None]:
