@@ -458,14 +458,14 @@ def recovering_for_ever() -> AbstractContextManager[None]:
 
 
 def read_unconfirmed() -> AbstractContextManager[None]:
-    original = reads._confirm
+    original = reads.confirm
 
     def confirm(core: Core, leading: Leading) -> None:
         for progress in leading.progress.values():
             progress.confirmed_round = leading.round
         original(core, leading)
 
-    return patched(reads, _confirm=confirm)
+    return patched(reads, confirm=confirm)
 
 
 def read_by_an_older_answer() -> AbstractContextManager[None]:

@@ -95,8 +95,10 @@ def wait_for_a_caller_that_has_gone() -> AbstractContextManager[None]:
     """A caller that goes is counted for ever, so its group is ordered at once for nobody."""
     original = OrderWaits.wait
 
-    async def wait(self: OrderWaits, stream: Stream, position: int, seconds: float) -> list[GlobalRun]:
-        runs = await original(self, stream, position, seconds)
+    async def wait(
+        self: OrderWaits, stream: Stream, position: int, seconds: float, *, expects: bool = False
+    ) -> list[GlobalRun]:
+        runs = await original(self, stream, position, seconds, expects=expects)
         self._awaited[stream.group] = 1
         return runs
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from viewstamp.errors import RequestError
+from viewstamp.wire.archive_requests import ArchiveTopic
 from viewstamp.wire.copy_requests import DescribeLog
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.keyed_requests import ScanKeys
@@ -107,7 +108,7 @@ def test_a_field_of_a_wrong_type_or_out_of_range_is_refused_by_name(row: type[Re
 
 
 WITH_DEFAULT = {"challenge", "delay", "expects", "forget_seconds", "is_new", "member", "noted", "ordered"}
-DEFAULTS = {(DescribeLog, "groups"), (ScanKeys, "start"), (ScanKeys, "bytes_max")}
+DEFAULTS = {(ArchiveTopic, "before"), (DescribeLog, "groups"), (ScanKeys, "start"), (ScanKeys, "bytes_max")}
 
 
 @pytest.mark.parametrize(("row", "field"), FIELDS)
