@@ -266,7 +266,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
             ["stream 1 is sealed: its keys go to stream 3", "stream 2 is removed: its keys go to stream 1"],
         ),
         (["topic", "describe", "named"], ["no record of named has a position"]),
-        (["group", "list"], ["group  state        founders  name"]),
+        (["group", "list"], ["group  leader  term  committed  members   no answer  name"]),
         (["topic", "list"], ["topic   streams  groups", "orders", "bills"]),
         (["topic", "describe", "orders"], ["stream  group", "1 ", "2 ", "3 ", "records 1 to 6 of orders have"]),
         (["read", "orders", "--output", "table", "--from", "6"], ["6  "]),
@@ -274,6 +274,7 @@ def test_a_topic_with_streams_is_created_described_listed_and_read(
         (["actor", "spread", "tally"], ["actor tally is spread over the groups"]),
         (["actor", "list"], ["actor  class", "tally"]),
         (["status"], [f"tally  n{number}    in groups {first},{second}" for number in (1, 2, 3)]),
+        (["status"], ["2 groups, each with a leader: "]),
         (["topic", "create", "orders", "--streams", "3"], ["topic orders is ready, with 3 streams in the groups"]),
     ):
         assert main.run([*arguments, "--dir", str(directory)]) == 0

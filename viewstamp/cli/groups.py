@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from viewstamp.cli.group import CommandGroup
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, parse_ids
+from viewstamp.cli.status import STATUS_SECONDS
 from viewstamp.errors import UnavailableError
 from viewstamp.local.find import find_cluster
 from viewstamp.terminal.flags import cluster_flag, program
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["app", "group_ids"]
 
 LOOK_SECONDS: Final = 0.2
-COLUMN_WIDTH: Final = 20
+COLUMN_WIDTH: Final = 14
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -114,13 +115,33 @@ def list_groups(
     timeout: TimeoutOption = 30.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the groups that are placed, without group 0, with their founders and streams."""
-    groups = find_cluster(directory, cluster).ask(lambda client: client.list_groups(timeout=timeout))
+    """List the groups that are placed, without group 0: leader, members, and the members that do not answer."""
+    from viewstamp.doctor.groups import group_state
+
+    async def ask(client: Client) -> tuple[list[GroupInfo], Sequence[Mapping[str, Any]]]:
+        groups = await client.list_groups(timeout=timeout)
+        return groups, await client.status(timeout=min(timeout, STATUS_SECONDS)) if groups else []
+
+    groups, nodes = find_cluster(directory, cluster).ask(ask)
+    states = [group_state(nodes, each.id, each.founders) for each in groups]
     if output is Output.JSON:
-        print_json({"groups": [_described(group) for group in groups]})
+        described = zip(groups, states, strict=True)
+        print_json({"groups": [{**_described(group), **state} for group, state in described]})
         return
-    rows = [(str(each.id), _state(each), _few(each.founders), _few(each.streams)) for each in groups]
-    print_table(["group", "state", "founders", "name"], rows, empty="no groups but group 0")
+    rows = [
+        (
+            str(each.id),
+            state["leader"],
+            state["term"],
+            state["commit_index"],
+            _few(state["members"]),
+            _few([name for name in state["members"] if name not in state["answering"]]) or None,
+            _few(each.streams),
+        )
+        for each, state in zip(groups, states, strict=True)
+    ]
+    columns = ["group", "leader", "term", "committed", "members", "no answer", "name"]
+    print_table(columns, rows, empty="no groups but group 0")
     for each in groups:
         if each.missing:
             print(f"group {each.id} waits for {', '.join(each.missing)}")
@@ -146,7 +167,7 @@ def _few(names: Collection[str]) -> str:
     shown = list(names)
     while len(shown) > 1 and len(",".join(shown)) > COLUMN_WIDTH:
         shown.pop()
-    return ",".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
+    return ",".join(shown) + (f" +{len(names) - len(shown)}" if len(shown) < len(names) else "")
 
 
 def _state(group: GroupInfo) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from viewstamp.cli.options import ClusterOption, DirOption, OutputOption, TimeoutOption, listed_ids
 from viewstamp.doctor.clocks import offset
+from viewstamp.doctor.groups import groups_line
 from viewstamp.doctor.status import is_stranger, log_size, nobody_leads, summary
 from viewstamp.local.find import find_cluster
 from viewstamp.local.target import ClusterTarget
@@ -88,6 +89,8 @@ def print_summary(result: Mapping[str, Any], *, with_processes: bool = False) ->
     reporting = [node for node in result["nodes"] if node["log_bytes"] is not None]
     _print_logs(reporting)
     _print_actors(reporting)
+    if line := groups_line(result["nodes"]):
+        print("\n" + fitted(line, sys.stdout))
     for warning in result["warnings"]:
         print("\n" + fitted(f"WARNING: {warning}", sys.stdout, indent="  "))
 

@@ -31,7 +31,7 @@ from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.wire.requests import TransferLeadership
 from viewstamp.wire.token_requests import ListTokens, NoteTransfer
 
-__all__ = ["Balance", "next_move"]
+__all__ = ["Balance", "leading_node", "next_move"]
 
 _TRANSFER_SECONDS = 3.0
 """The most seconds for one transfer, so that a group without a majority does not take the time of the others."""
@@ -63,16 +63,21 @@ class _Seen:
                 by_group.setdefault(GroupId(hosted["group"]), {})[node] = hosted
         for group in (GROUP_0, *groups):
             hosts = by_group.get(group, {})
-            leading = [node for node, each in hosts.items() if each.get("role") == "leader"]
-            if not leading:
+            leader = leading_node(hosts)
+            if leader is None:
                 continue
-            leader = max(leading, key=lambda node: (int(hosts[node]["term"]), node))
             self.leaders[group] = leader
             voters = [NodeId(voter) for voter in hosts[leader]["membership"]["voters"]]
             self.members[group] = {name_of(voter): voter for voter in voters}
             for node, voter in self.members[group].items():
                 if reason := _why_unfit(hosts.get(node), voter, is_known=node in found):
                     self.unfit[group, node] = f"{node} {reason}"
+
+
+def leading_node(parts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the node that leads a group in the highest term, by the statuses of its parts; None = none leads."""
+    leading = [node for node, each in parts.items() if each.get("role") == "leader"]
+    return max(leading, key=lambda node: (int(parts[node].get("term") or 0), node), default=None)
 
 
 def _why_unfit(hosted: Mapping[str, Any] | None, member: str, *, is_known: bool) -> str:
