@@ -508,8 +508,8 @@ def test_a_group_in_which_a_node_takes_no_part_is_reported_with_the_reason() -> 
     nine = node("n1", placed=[placed(id=9)], hosted=[part("leader", "n1", group=9), *founder("n1")["hosted"]])
     finding = only(look(nine, others[1], refused), "group_failed")
     assert finding.sentence == "n3 takes no part in group 7 (and 1 more): no control file"
-    failed = founder("n3", failure="StorageError('cannot write')")
-    assert only(look(*others, failed), "group_failed").sentence.endswith("in group 7: StorageError('cannot write')")
+    failed = founder("n3", failure="cannot write")
+    assert only(look(*others, failed), "group_failed").sentence.endswith("in group 7: cannot write")
 
 
 def test_a_group_that_waits_for_a_founder_is_reported() -> None:

@@ -103,6 +103,9 @@ async def test_a_failed_disk_of_one_group_leaves_the_others_running(tmp_path: Pa
         await group.client().create_topic("zero")
         with pytest.raises(UnavailableError, match="group 7 has failed on n1"):
             node.group_of(SEVEN)
+        failure = node.groups[SEVEN].failure
+        assert failure == str(node.groups[SEVEN].failed.result()), "a message and no repr"
+        assert node.groups[SEVEN].status["failure"] == failure
         group.refuses = None
         await group.stop("n1")
         await group.run("n1")

@@ -143,7 +143,7 @@ async def test_a_group_is_placed_only_when_each_member_has_answered(tmp_path: Pa
         assert placed.founders == {name: group.members[NodeId(name)] for name in ("n1", "n2")}
         again = await group.client(seed=2).place_group("s1")
         assert (again.id, again.streams, again.founders) == (placed.id, ("s1",), placed.founders)
-        with pytest.raises(RequestError, match="stream 's1' belongs to group"):
+        with pytest.raises(RequestError, match="the name 's1' belongs to group"):
             await client.place_group("s1", founders=["n3"])
         assert [each.id for each in await client.list_groups()] == [placed.id]
         with pytest.raises(RequestError, match="there is no group 99"):

@@ -131,7 +131,7 @@ def test_a_stream_of_a_spread_topic_belongs_to_no_other_group(log: Log) -> None:
     first, second = established(log, "s1", "bills.2"), established(log, "s2")
     log.run(spread_over("orders", first))
     for attempt in (log.propose, log.enter):
-        with pytest.raises(RequestError, match=f"stream 'orders.1' belongs to group {first}"):
+        with pytest.raises(RequestError, match=f"the name 'orders.1' belongs to group {first}"):
             attempt(place("orders.1"))
         with pytest.raises(RequestError, match=f"stream 'bills.2' of topic 'bills' belongs to group {first} already"):
             attempt(spread_over("bills", second, second))
@@ -219,7 +219,7 @@ def test_a_snapshot_has_the_topics_and_older_releases_can_read_one_without_any(l
     assert other.query(SpreadTopicsQuery()) == topics(log)
     assert (other.digest(), other.chain) == (log.machine.digest(), log.machine.chain)
     copy = Log(other, first_index=log.next_index)
-    with pytest.raises(RequestError, match=r"stream 'orders\.2' belongs to group"):
+    with pytest.raises(RequestError, match=r"the name 'orders\.2' belongs to group"):
         copy.enter(place("orders.2"))
 
 

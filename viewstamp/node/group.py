@@ -510,9 +510,16 @@ class Group:
     @property
     def status(self) -> dict[str, object]:
         """Return the fields of ``viewstamp status`` about this member of the group."""
-        failure = repr(self.failed.result()) if self.failed.done() else ""
         parts = self.parts.status if self.parts is not None else {}
-        return {"lifecycle": self.lifecycle.value, "failure": failure, **parts}
+        return {"lifecycle": self.lifecycle.value, "failure": self.failure, **parts}
+
+    @property
+    def failure(self) -> str:
+        """Return why this member has stopped; "" = it has not. Foreign exceptions are shown with their class."""
+        if not self.failed.done():
+            return ""
+        error = self.failed.result()
+        return str(error) if isinstance(error, ViewstampError) else repr(error)
 
     @property
     def _running(self) -> Parts:

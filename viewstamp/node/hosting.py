@@ -175,7 +175,7 @@ class Hosting:
             return self.failures[group]
         hosted = self._hosted.get(group)
         if hosted is not None and hosted.failed.done():
-            return repr(hosted.failed.result())
+            return hosted.failure
         if hosted is None or hosted.parts is None:
             return "it is being opened"
         core = hosted.parts.raft.core

@@ -303,7 +303,7 @@ class Node:
             raise UnavailableError(f"{self.options.node} does not host group {group}", remedy="ask another node")
         if group and hosted.failed.done():
             raise UnavailableError(
-                f"group {group} has failed on {self.options.node}: {hosted.failed.result()!r}",
+                f"group {group} has failed on {self.options.node}: {hosted.failure}",
                 remedy="ask another node; a restart of this node replays the log of the group",
             )
         return hosted

@@ -226,9 +226,9 @@ class Placements:
                 if (group.members, group.streams) == (members, streams):
                     return group  # A second copy of the request.
                 raise RequestError(
-                    f"stream {stream!r} belongs to group {owner}, which has the founders {', '.join(group.members)}"
-                    f" and was placed with the streams {', '.join(group.streams)}; no group was placed",
-                    remedy="take another name for the stream, or place the group with the same founders and streams",
+                    f"the name {stream!r} belongs to group {owner}, which has the founders {', '.join(group.members)}"
+                    f" and was placed with the names {', '.join(group.streams)}; no group was placed",
+                    remedy="take another name, or place the group with the same founders and names",
                 )
         if len(self.groups) >= GROUPS_MAX:
             raise RequestError(
@@ -388,7 +388,7 @@ def is_stream_name(name: object) -> bool:
 
 def _check_streams(streams: list[Any]) -> None:
     if not 1 <= len(streams) <= STREAMS_MAX:
-        raise RequestError(f"a group cannot have {len(streams)} streams", remedy=f"name 1 to {STREAMS_MAX} streams")
+        raise RequestError(f"a group cannot have {len(streams)} names", remedy=f"give 1 to {STREAMS_MAX} names")
     for place, stream in enumerate(streams):
         if not is_stream_name(stream):
             raise RequestError(
@@ -397,4 +397,4 @@ def _check_streams(streams: list[Any]) -> None:
                 " an underscore",
             )
         if stream in streams[:place]:
-            raise RequestError(f"stream {stream!r} is named twice; no group was placed", remedy="name each stream once")
+            raise RequestError(f"the name {stream!r} is given twice; no group was placed", remedy="give each name once")
