@@ -70,6 +70,7 @@ check: $(VENV)/.dev ## lint, format, types and import directions; changes nothin
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+	$(PY) -m mypy --cache-dir .mypy_cache/mutants --explicit-package-bases --implicit-reexport --no-warn-return-any --follow-imports silent tests/mutants
 	$(VENV)/bin/lint-imports
 
 fix: $(VENV)/.dev ## the writing twin of check

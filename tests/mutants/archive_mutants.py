@@ -229,8 +229,8 @@ def fork_drops_what_is_not_its_own() -> AbstractContextManager[None]:
 
 def read_without_checksum() -> AbstractContextManager[None]:
     def group(self: RunReader, number: int, group: Any) -> Any:
-        with self._reading():
-            return self._file.read_row_group(number, use_threads=False)
+        with run_file.reading_parquet(self._arrow, self._name):
+            return self._file.read_row_group(number, columns=[*run_file.BASE_COLUMNS], use_threads=False)
 
     return patched(RunReader, _group=group)
 

@@ -138,8 +138,7 @@ def backup_equal_founders() -> AbstractContextManager[None]:
 
 
 def restore_group_0_alone() -> AbstractContextManager[None]:
-    original = restore.BackupChoice.logs.fget
-    assert original is not None
+    original = restore.BackupChoice.__dict__["logs"].fget
 
     def logs(self: restore.BackupChoice) -> Sequence[LogCopy]:
         found: Sequence[LogCopy] = original(self)

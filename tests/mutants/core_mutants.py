@@ -402,7 +402,7 @@ def recovering_confirms_reads() -> AbstractContextManager[None]:
         progress = leader.replicating(core.leading, message.source, message.number)
         if progress is not None:
             progress.confirmed_round = max(progress.confirmed_round, message.round)
-            reads._confirm(core, core.leading)
+            reads.confirm(core, core.leading)
 
     return patched(reads, on_heartbeat_response=on_heartbeat_response)
 

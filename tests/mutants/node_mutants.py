@@ -446,15 +446,14 @@ def count_the_stop() -> AbstractContextManager[None]:
 
 def open_before_established() -> AbstractContextManager[None]:
     """A founder opens a group when its own disk is on record, without the disks of the others."""
-    original = hosting.Hosting.placed
+    original = hosting.Hosting.__dict__["placed"].fget
 
     def placed(self: hosting.Hosting) -> list[PlacedGroup]:
-        assert original.fget is not None, "it is a property"
         return [
             replace(each, members={node: each.members[node] for node in each.incarnations})
             if self._group.options.node in each.incarnations
             else each
-            for each in original.fget(self)
+            for each in original(self)
         ]
 
     return patched(hosting.Hosting, placed=property(placed))
@@ -609,7 +608,7 @@ def name_by_numbers() -> AbstractContextManager[None]:
     def status(self: Node) -> dict[str, object]:
         found = original(self)
         kept = {each["group"]: each["reason"] for each in found.get("kept_directories", [])}
-        return {**found, "kept_directories": kept} if kept else found  # type: ignore[no-any-return]
+        return {**found, "kept_directories": kept} if kept else found
 
     return patched(Node, status=property(status))
 

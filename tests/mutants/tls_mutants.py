@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from tests.mutants.mutants import Mutant, everywhere, patched
 from viewstamp.host import tls
 from viewstamp.host.tls import LoadedTls
 from viewstamp.host.tls_stream import TlsStream
 from viewstamp.ids import CertificateName, NodeId
+from viewstamp.node.group import Group
 from viewstamp.node.inbox import FromPeer
 from viewstamp.node.peer_frames import PeerFrames, PeerSender
 from viewstamp.node.peers.codec import decode_message
@@ -88,8 +89,9 @@ def clients_send_messages() -> AbstractContextManager[None]:
 
     def on_request(self: _ServerConnection, frame: Frame) -> None:
         if frame.kind == FrameKind.PEER:
-            if self.group.parts is not None:  # ``Group.step`` checks the sender again.
-                self.group.parts.ref.maybe_tell(FromPeer(decode_message(frame), self.refuse))
+            parts = cast(Group, self.group).parts
+            if parts is not None:  # ``Group.step`` checks the sender again.
+                parts.ref.maybe_tell(FromPeer(decode_message(frame), self.refuse))
         elif frame.kind == FrameKind.JOIN:
             PeerFrames(self, PeerSender(NodeId(""), "", False, False), self.refuse, self._server.refuse)._on_join(frame)
         else:

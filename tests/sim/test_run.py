@@ -61,7 +61,7 @@ def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyP
     A leader that is cut off soon steps down. A read is stale only if another member leads and has acknowledged a record
     before that, which happens in one seed of four. So the test tries several seeds until one finds the mistake.
     """
-    confirm = reads._confirm
+    confirm = reads.confirm
 
     def confirm_at_once(core: Core, leading: Leading) -> None:
         for progress in leading.progress.values():
@@ -70,7 +70,7 @@ def test_a_read_that_is_not_confirmed_is_found_stale(monkeypatch: pytest.MonkeyP
 
     found = 0
     with monkeypatch.context() as mistake:
-        mistake.setattr(reads, "_confirm", confirm_at_once)
+        mistake.setattr(reads, "confirm", confirm_at_once)
         for seed in range(1, 17):
             verdict = run_seed(seed, swarm=FALLEN_LEADERS)
             assert verdict.invariant in ("", "Linearizable")
