@@ -254,6 +254,15 @@ def log_dropped_unread() -> AbstractContextManager[None]:
     return patched(ArchivedReads, held=lambda self, runs: None)
 
 
+def repeat_a_refusal() -> AbstractContextManager[None]:
+    """A store that refuses a call is treated as one that is away."""
+
+    async def in_store(self: Archivist, call: Callable[..., Any], *arguments: object) -> Any:
+        return await archivist.in_thread(call, *arguments)
+
+    return patched(Archivist, _in_store=in_store)
+
+
 def cache_without_bound() -> AbstractContextManager[None]:
     original = ArchivedReads._keep
 
@@ -574,6 +583,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("trust-a-replaced-object", "the object of another run is read", trust_a_replaced_object, rule="B4 6"),
         Mutant("cache-by-topic", "a cached row group is that of a topic, not of a run", cache_by_topic, rule="B4 6"),
         Mutant("log-dropped-unread", "the log goes for a run that the store has lost", log_dropped_unread, rule="§5a"),
+        Mutant("repeat-a-refusal", "a request goes on although the store refuses it", repeat_a_refusal, rule="§5a"),
         Mutant("cache-without-bound", "the cache of archived records grows", cache_without_bound, rule="§5a"),
         Mutant("replay-excuses-loss", "a replay calls lost records archived", replay_excuses_every_loss, rule="§5a"),
         Mutant(

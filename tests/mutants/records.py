@@ -1793,6 +1793,12 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/streams/test_runs.py::test_the_runs_of_a_topic_tile_and_the_archived_end_moves_by_commit_only"),
     ),
     Record(
+        "repeat-a-refusal",
+        Case(
+            "tests/node/test_archivist.py::test_a_store_that_fails_at_any_step_leaves_no_run_and_the_next_attempt_works"
+        ),
+    ),
+    Record(
         "commit-unread",
         Case("tests/node/test_archivist.py::test_a_store_that_lies_gets_no_commit"),
         "",

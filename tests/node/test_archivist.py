@@ -24,6 +24,7 @@ from viewstamp.errors import (
     ConfigError,
     RequestError,
     StorageError,
+    StorageFullError,
     UnavailableError,
     ViewstampError,
 )
@@ -64,6 +65,10 @@ class Store(RunObjects):
     def remove(self, run: RunId) -> None:
         self.before("remove")
         super().remove(run)
+
+    def list_sizes(self) -> dict[int, int]:
+        self.before("list_sizes")
+        return super().list_sizes()
 
     def file(self, run: int) -> Path:
         return self.directory / f"{run:020d}.parquet"
@@ -195,13 +200,53 @@ async def test_a_store_that_fails_at_any_step_leaves_no_run_and_the_next_attempt
         await filled(client)
         for step in STEPS:
             store.before = OnceAt(step, failing(StorageError(f"no {step}")))
-            with pytest.raises(UnavailableError, match=f"no {step}"):
+            with pytest.raises(RequestError, match=f"n1 leads, and cannot go on with the archive: no {step}"):
                 await archived(group, "orders", 11)
             assert await ranges(client) == [], "dropped, removed and forgotten"
             assert store.files() == []
         assert await client.archive_topic("orders") == 11
         assert await ranges(client) == [(1, 10, "committed")]
         assert len([record async for record in client.read("orders", 1, end=11)]) == 10
+
+
+@pytest.mark.parametrize("error", [StorageError("read-only"), StorageFullError("full")])
+async def test_a_store_that_refuses_ends_each_request_at_once(tmp_path: Path, error: StorageError) -> None:
+    """The same call would have the same answer: the client must not repeat it until its timeout."""
+    store, calls = Store(tmp_path), []
+
+    def refuse(call: str) -> None:
+        if call in ("add", "check", "remove", "list_sizes"):
+            calls.append(call)
+            raise error
+
+    async with one_node(tmp_path, store) as group:
+        await group.run()
+        client = group.client()
+        await filled(client)
+        assert await client.archive_topic("orders", 2) == 2
+        [run] = await client.list_runs()
+        store.before = refuse
+        for call, step in (
+            (client.check_run(run.id, timeout=PATIENCE_SECONDS), "check"),
+            (client.find_orphans(timeout=PATIENCE_SECONDS), "list_sizes"),
+            (client.archive_topic("orders", timeout=PATIENCE_SECONDS), "add"),
+        ):
+            calls.clear()
+            with pytest.raises(RequestError, match=f"n1 leads, .* archive: {error.message}"):
+                await call
+            assert calls.count(step) == 1
+        store.before = lambda _: None
+        assert await client.archive_topic("orders") == 11
+
+
+async def test_a_store_that_is_away_is_tried_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    async with one_node(tmp_path, store) as group:
+        await group.run()
+        client = group.client()
+        await filled(client)
+        store.before = OnceAt("add", failing(UnavailableError("away")))
+        assert await client.archive_topic("orders", timeout=PATIENCE_SECONDS) == 11
 
 
 @pytest.mark.parametrize("damage", ["shorter", "flipped", "gone"])

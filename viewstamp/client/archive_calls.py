@@ -53,11 +53,12 @@ class ArchiveCalls:
           timeout: seconds from now; None = the client's default. On two busy processors a leader wrote 20 MB/s.
 
         Raises:
-          RequestError: the leader has no directory for the archive, or no pyarrow; a member runs an older release, or
-            acknowledges before it syncs. UnknownTopicError: there is no such topic.
+          RequestError: the leader has no directory for the archive, or no pyarrow; the store is read-only, full, or
+            refuses the credentials; a member runs an older release, or acknowledges before it syncs.
+            UnknownTopicError: there is no such topic.
           AccessDeniedError: access control is on, and the client is no administrator.
           UnavailableError: not all is archived; there is no leader, the time is over, a member does not answer, or the
-            store has failed. The log has the records.
+            store does not answer. The log has the records.
           OutcomeUnknownError: it may go on (``token`` is None); call again, which is harmless.
         """
         check_topic(name)

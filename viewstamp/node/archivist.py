@@ -136,8 +136,9 @@ class Archivist:
         ``delay`` is the archive delay of the new runs, in microseconds.
 
         Raises:
-          RequestError: no store is configured, a package is missing, a member runs an older release, or a client has
-            appended a batch that has no valid layout. UnknownTopicError: there is no such topic.
+          RequestError: no store is configured, or it refuses the work; a package is missing, a member runs an older
+            release, or a client has appended a batch that has no valid layout. UnknownTopicError: there is no such
+            topic.
           NotLeaderError: ask the leader. UnavailableError: the job has failed; the next request begins it again.
         """
         await self.check_usable()
@@ -325,6 +326,20 @@ class Archivist:
             remedy=error.remedy,
         )
 
+    async def _in_store(self, call: Callable[..., ResultT], *arguments: object) -> ResultT:
+        """Make a call of the store. Its StorageError is final for a request, because a repetition has the same answer.
+
+        Raises:
+          RequestError: the store is read-only, full, or refuses the credentials. Others: as the call.
+        """
+        try:
+            return await in_thread(call, *arguments)
+        except StorageError as error:
+            raise RequestError(
+                f"{self._group.options.node} leads, and cannot go on with the archive: {error.message}",
+                remedy=error.remedy,
+            ) from error
+
     def _leads(self, term: Term) -> bool:
         replica = self._group.replica
         return replica is not None and replica.is_leading and replica.raft.core.term == term
@@ -416,7 +431,7 @@ class Archivist:
         """Write the object of a run, read it back, and return its description."""
         store = self._store
         assert store is not None, "checked with the request"
-        written = await in_thread(store.begin, run, topic.id, first, topic.schema)
+        written = await self._in_store(store.begin, run, topic.id, first, topic.schema)
         try:
             position = first
             while position < end:
@@ -428,10 +443,11 @@ class Archivist:
                     raise UnavailableError(
                         f"records were deleted while they were being archived: {error.message}", remedy="try again"
                     ) from error
-                position = await in_thread(written.add, end, buffers, *self._order_of(name, position, end, buffers))
+                order = self._order_of(name, position, end, buffers)
+                position = await self._in_store(written.add, end, buffers, *order)
                 if is_slow:  # A pause as long as the step, so that it takes at most half of the disk's time.
                     await asyncio.sleep(self._clock.monotonic() - began)
-            described = await in_thread(written.finish)
+            described = await self._in_store(written.finish)
         except BaseException:
             await in_thread(written.abandon)
             raise
@@ -554,7 +570,7 @@ class Archivist:
             orphans = await self._list_orphans()
             if remove:
                 for run in orphans:
-                    await in_thread(store.remove, RunId(run))
+                    await self._in_store(store.remove, RunId(run))
             return orphans
 
     async def _list_orphans(self) -> dict[int, int]:
@@ -564,7 +580,7 @@ class Archivist:
         or the run was forgotten.
         """
         assert self._store is not None, "checked with the request"
-        sizes = await in_thread(self._store.list_sizes)
+        sizes = await self._in_store(self._store.list_sizes)
         orphans, _ = await self._group.reading.query(OrphansQuery(tuple(sizes)), stale=False)
         return {run: sizes[run] for run in orphans}
 
@@ -593,7 +609,7 @@ class Archivist:
     async def _go_through(self, pieces: Generator[int, None, None]) -> None:
         """Run a generator that reads a piece in each step."""
         try:
-            while await in_thread(next, pieces, None) is not None:
+            while await self._in_store(next, pieces, None) is not None:
                 pass
         finally:
             await in_thread(pieces.close)

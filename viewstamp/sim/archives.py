@@ -23,8 +23,8 @@ and in the end with the answers to the clients. The store has three more invaria
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 from viewstamp.archive.run_file import run_name
 from viewstamp.archive.run_store import ReadableRun
@@ -61,6 +61,18 @@ _TIDY_SECONDS = 0.5
 _ONE_OF_RUNS = 12
 """A request archives at most this number of records, half of the time."""
 _PASSING = (UnavailableError, OutcomeUnknownError, StorageError, UnknownTopicError)
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """Let the errors pass that faults cause. A store that refuses its work ends a request at once."""
+    try:
+        yield
+    except _PASSING:
+        pass
+    except RequestError as error:
+        if "cannot go on with the archive" not in error.message:
+            raise
 
 
 class Archives:
@@ -150,7 +162,7 @@ class Archives:
             while not self._is_over:
                 await asyncio.sleep(entropy.expovariate(1 / _PAUSE_SECONDS))
                 topic = entropy.choice(self._topics.names)
-                with suppress(*_PASSING):
+                with _passing():
                     draw = entropy.random()
                     if swarm.archive_settings and entropy.random() < 0.2:
                         await self._configure(client, topic)
@@ -165,7 +177,7 @@ class Archives:
                         self.archived[topic] = max(end, self.archived.get(topic, 1))
             while not self._is_clean:
                 await asyncio.sleep(_TIDY_SECONDS)
-                with suppress(*_PASSING):
+                with _passing():
                     if swarm.archive_settings:
                         await self._end_settings(client)
                     await self._tidy(client)
