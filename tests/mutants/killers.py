@@ -98,7 +98,8 @@ class Case(NamedTuple):
         report = _Report()
         # A world that an earlier mutant broke may leave coroutines behind, which are collected during a later test.
         switched_off = [f"no:{plugin}" for plugin in ("cacheprovider", "terminal", "unraisableexception")]
-        arguments = ["-x", *(f"-p{each}" for each in switched_off), "-W", _KNOWN, f"--rootdir={_ROOT}"]
+        configuration = f"--config-file={_ROOT / 'pyproject.toml'}"  # Also for a test outside of the repository.
+        arguments = ["-x", *(f"-p{each}" for each in switched_off), "-W", _KNOWN, f"--rootdir={_ROOT}", configuration]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             pytest.main([*arguments, str(_ROOT / self.name)], plugins=[report])
         _forget_what_was_left_open()
