@@ -52,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A busy machine must not fail a property: no time limit for an example, nor for making one.
     settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("untimed")
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        gc.disable()  # Until :func:`pytest_collection_finish`: the objects of the collection are kept anyway.
     # The plugin for users makes pytest rewrite the assertions of the whole product, which takes each worker 8 s.
     config.pluginmanager.rewrite_hook._must_rewrite.discard("viewstamp")
     if os.environ.get("VIEWSTAMP_SOAK") and config.getoption("timeout", None) is None:
@@ -117,6 +119,7 @@ def pytest_collection_finish() -> None:
     if "PYTEST_CURRENT_TEST" not in os.environ:
         gc.collect()
         gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

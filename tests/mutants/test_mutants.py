@@ -1,10 +1,10 @@
 """Each planted mistake is found by its recorded killer, and the real code passes that very killer.
 
 If a change to the product moves the events of a seed, ``python -m tests.mutants --record`` looks for new ones. ``make
-mutants`` runs all seeds of the simulator; here a third of the records is checked, and for a third of
-the aims one seed.
+mutants`` runs all seeds of the simulator; here a quarter of the records is checked, and for a quarter
+of the aims one seed.
 
-The third is another one after each commit (``PART``), so three commits in a row check all.
+The quarter is another one after each commit (``PART``), so four commits in a row check all.
 """
 
 import os
@@ -29,7 +29,7 @@ ONE_OF_EACH_AIM = {
 }
 """The one with the lowest seed, because it is soon found again if its seed moves."""
 SOAK = bool(os.environ.get("VIEWSTAMP_SOAK"))
-PARTS = 3
+PARTS = 4
 """A run checks one of so many parts of the records, because each record takes a third of a second of processor time."""
 
 
