@@ -211,6 +211,7 @@ def other_messages(
         m.HeartbeatResponse(
             source=first, target=leader, term=term, number=1, end=far, round=1 << 40, promise_us=1 << 60
         ),
+        m.DurableNotice(source=leader, target=first, term=term, number=1, end=far),
         m.ReadIndexRequest(source=first, target=leader, term=term, token=1),
         m.ReadIndexResponse(source=leader, target=first, term=term, token=1, index=Index(1)),
     ]
@@ -366,11 +367,14 @@ async def half_open_handshakes(known: Known) -> AsyncIterator[None]:
     idle = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
     for number, (_, writer) in enumerate(idle):
         writer.write((b"", b"\x16", b"\x16\x03\x01\x02\x00" + bytes(100))[number % 3])
-    yield
-    for reader, writer in idle:
-        with suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
+    try:
+        yield
+        for reader, _ in idle:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+    finally:  # A loop with an open connection never ends its close, and a failed test would hang.
+        for _, writer in idle:
+            writer.close()
 
 
 async def facts_of(processes: Processes, client: Client, listening: str) -> Known:
