@@ -551,6 +551,7 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         ),
         Mutant("read-while-prepared", "a run is read before it is committed", read_while_prepared, rule="B4 2"),
         Mutant("end-by-prepare", "the archived end moves before the object is durable", end_by_prepare, rule="§5a"),
+        Mutant("repeat-a-refusal", "a request goes on although the store refuses it", repeat_a_refusal, rule="§5a"),
         Mutant("commit-unread", "a run is committed that was not read back", commit_unread, rule="§5a"),
         Mutant("archive-unprobed", "a record is proposed that a member cannot read", archive_unprobed, rule="§5a"),
         Mutant("probe-for-groups", "the probe does not look for runs", probe_for_groups_only, rule="§5a"),
@@ -583,7 +584,6 @@ ARCHIVE_MUTANTS: dict[str, Mutant] = {
         Mutant("trust-a-replaced-object", "the object of another run is read", trust_a_replaced_object, rule="B4 6"),
         Mutant("cache-by-topic", "a cached row group is that of a topic, not of a run", cache_by_topic, rule="B4 6"),
         Mutant("log-dropped-unread", "the log goes for a run that the store has lost", log_dropped_unread, rule="§5a"),
-        Mutant("repeat-a-refusal", "a request goes on although the store refuses it", repeat_a_refusal, rule="§5a"),
         Mutant("cache-without-bound", "the cache of archived records grows", cache_without_bound, rule="§5a"),
         Mutant("replay-excuses-loss", "a replay calls lost records archived", replay_excuses_every_loss, rule="§5a"),
         Mutant(
