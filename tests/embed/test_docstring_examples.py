@@ -82,7 +82,15 @@ async def test_example_of_a_docstring_runs(name: str, names: dict[str, Any], tmp
         if "stream" in EXAMPLES[name] or "spread" in EXAMPLES[name]:
             await client.place_group("s1")
             await eventually(lambda: established(client))
-        used = ("describe_stream", "configure_spread_topic", "add_stream", "move_stream", "remove_stream")
+        used = (
+            "describe_stream",
+            "configure_spread_topic",
+            "add_stream",
+            "move_stream",
+            "remove_stream",
+            "stream_runs",
+            "archive_spread",
+        )
         if any(each in EXAMPLES[name] for each in used) or name == "SpreadRecord":
             await client.create_spread_topic("parcels", 4)
         if "move_stream" in EXAMPLES[name]:
