@@ -63,7 +63,7 @@ def check_keys(keyed: KeyedAppends) -> None:
         keyed.check()
 
 
-@pytest.mark.parametrize("seed", [6, 11])
+@pytest.mark.parametrize("seed", [9, 11])  # Two streams end in each, and records of each key keep their positions.
 def test_streams_are_created_and_configured_under_faults_and_lost_disks(seed: int) -> None:
     world = PlacedWorld(seed, PLACED, number=2, streams=8, changes=True)
     try:

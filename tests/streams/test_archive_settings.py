@@ -231,9 +231,9 @@ def test_runs_are_rarer_when_the_catalogue_is_half_full() -> None:
     state = log.machine._state
     runs = state.runs
     query = DueRunsQuery((1000 + 2 * HOUR) * US, is_pressed=False, run_bytes=1 << 28, wait=HOUR * US)
-    assert due_run(state.names["orders"], runs, query) is not None
+    assert due_run(state.names["orders"], runs, state.maps, query) is not None
     runs.runs = dict.fromkeys(range(RUNS_MAX // 2))  # type: ignore[arg-type]
-    assert due_run(state.names["orders"], runs, query) is None
+    assert due_run(state.names["orders"], runs, state.maps, query) is None
 
 
 # What the log keeps, and what the store keeps.

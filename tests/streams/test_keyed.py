@@ -158,7 +158,7 @@ def test_the_end_of_a_view_drops_its_runs_and_a_new_view_begins_with_what_is_kep
         assert log.view
     log.run(encode_configure_keyed("prices", is_on=True))
     assert (log.view.first, log.view.dumped_end, log.slices()) == (6, 6, [(b"", [])])
-    with pytest.raises(UnknownTopicError, match="no topic of one log"):
+    with pytest.raises(UnknownTopicError, match="no topic without streams"):
         log.run(encode_configure_keyed("nothing", is_on=True))
 
 
