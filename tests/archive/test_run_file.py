@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from viewstamp.archive import run_file
-from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter
+from viewstamp.archive.run_file import NewRun, RunFooter, RunReader, RunWriter
 from viewstamp.archive.store import DirectoryObjects, ObjectFile
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, OutdatedCodeError, StorageError
 from viewstamp.host.disk import RealDisk
@@ -60,9 +60,7 @@ class Part(NamedTuple):
 
 def written(parts: list[Part], *, first: int = 1, group_bytes: int = 1 << 20) -> tuple[bytes, RunFooter]:
     sink = io.BytesIO()
-    writer = RunWriter(
-        sink, cluster=CLUSTER, run=RunId(900), topic=TopicId(3), first=Position(first), group_bytes=group_bytes
-    )
+    writer = RunWriter(sink, NewRun(CLUSTER, RunId(900), TopicId(3), Position(first)), group_bytes=group_bytes)
     for part in parts:
         writer.add(Term(part.term), Index(part.index), part.time, part.batch().columns())
     footer = writer.finish()
@@ -312,7 +310,7 @@ def test_a_description_of_other_row_groups_is_damage() -> None:
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_batch_with_an_invalid_layout_is_refused(offsets: list[int], is_alone: bool) -> None:
     sink = io.BytesIO()
-    writer = RunWriter(sink, cluster=CLUSTER, run=RunId(9), topic=TopicId(1), first=Position(1))
+    writer = RunWriter(sink, NewRun(CLUSTER, RunId(9), TopicId(1), Position(1)))
     right = Part(1, 1, 1, [(b"a" * 9, None, None)]).batch().columns()
     wrong = Columns(2, Column(array("i", offsets).tobytes(), b"abc"))
     for columns in [wrong] if is_alone else [right, wrong, right]:
@@ -331,7 +329,7 @@ def test_bytes_under_a_null_key_are_no_part_of_the_record() -> None:
     for hidden in (b"x", b"y"):
         keys = Column(array("i", [0, 1, 2]).tobytes(), hidden + b"k")
         sink = io.BytesIO()
-        writer = RunWriter(sink, cluster=CLUSTER, run=RunId(9), topic=TopicId(1), first=Position(1))
+        writer = RunWriter(sink, NewRun(CLUSTER, RunId(9), TopicId(1), Position(1)))
         writer.add(Term(1), Index(1), 1, Columns(2, values, b"\x02", keys, None))
         digests.add(writer.finish().digest)
         list(RunReader(io.BytesIO(sink.getvalue()), "f").verify())
@@ -350,7 +348,7 @@ def test_an_error_of_the_store_is_not_taken_for_damage() -> None:
 
 def test_memory_is_bounded_by_a_row_group() -> None:
     sink = io.BytesIO()
-    writer = RunWriter(sink, cluster=CLUSTER, run=RunId(9), topic=TopicId(1), first=Position(1), group_bytes=10_000)
+    writer = RunWriter(sink, NewRun(CLUSTER, RunId(9), TopicId(1), Position(1)), group_bytes=10_000)
     held = 0
     for number in range(100):
         columns = Part(1, 1, 1, [(b"x" * 1000, None, None)]).batch().columns()
@@ -370,7 +368,7 @@ def test_without_pyarrow_the_package_is_there_and_its_calls_name_the_extra(monke
         RunReader(io.BytesIO(), "f")
     assert raised.value.remedy == "pip install 'viewstamp[archive]'"
     with pytest.raises(ConfigError):
-        RunWriter(io.BytesIO(), cluster=CLUSTER, run=RunId(9), topic=TopicId(1), first=Position(1))
+        RunWriter(io.BytesIO(), NewRun(CLUSTER, RunId(9), TopicId(1), Position(1)))
 
 
 def test_importing_the_package_does_not_import_pyarrow() -> None:

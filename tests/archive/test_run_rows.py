@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from viewstamp.archive.row_columns import Stray, row_arrays
-from viewstamp.archive.run_file import BASE_COLUMNS, RunReader, RunWriter
+from viewstamp.archive.run_file import BASE_COLUMNS, NewRun, RunReader, RunWriter
 from viewstamp.archive.run_rows import FieldCondition, is_needed, usable_column
 from viewstamp.errors import CorruptionError, FrameError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
@@ -65,15 +65,9 @@ def same(one: Any, other: Any) -> bool:
 
 def written(schema: RowSchema | None, values: list[bytes], *, group_bytes: int = 1 << 20) -> bytes:
     sink = io.BytesIO()
-    writer = RunWriter(
-        sink,
-        cluster=ClusterId("c1"),
-        run=RunId(900),
-        topic=TopicId(3),
-        first=Position(1),
-        group_bytes=group_bytes,
-        schema="" if schema is None else schema.text,
-    )
+    text = "" if schema is None else schema.text
+    new = NewRun(ClusterId("c1"), RunId(900), TopicId(3), Position(1), text)
+    writer = RunWriter(sink, new, group_bytes=group_bytes)
     for at, value in enumerate(values):
         writer.add(Term(2), Index(10 + at), 1_000_000 + at, build_batch([value]).columns())
     writer.finish()

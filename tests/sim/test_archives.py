@@ -9,6 +9,7 @@ import pytest
 
 from tests.mutants.aims import AIMS
 from tests.mutants.catalogue import CATALOGUE
+from viewstamp.archive.run_file import NewRun
 from viewstamp.errors import CorruptionError
 from viewstamp.ids import ClusterId, Index, Position, RunId, Term, TopicId
 from viewstamp.sim.loop import SimulatedLoop
@@ -107,7 +108,7 @@ def test_about_one_of_seven_fresh_seeds_archives() -> None:
 
 def written_run() -> bytes:
     sink = BytesIO()
-    run = SimpleRuns().begin(sink, cluster=ClusterId("c1"), run=RunId(99), topic=TopicId(1), first=Position(5))
+    run = SimpleRuns().begin(sink, NewRun(ClusterId("c1"), RunId(99), TopicId(1), Position(5)))
     for number in range(12):
         values = [b"%d %d" % (number, at) for at in range(3)]
         run.add(Term(2), Index(10 + 3 * number), 1000 + number, build_batch(values).columns())

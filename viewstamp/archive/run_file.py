@@ -63,6 +63,7 @@ from viewstamp.wire.run_order import OrderBuilder, RunOrder
 __all__ = [
     "BASE_COLUMNS",
     "GROUP_BYTES",
+    "NewRun",
     "RunFooter",
     "RunGroup",
     "RunPart",
@@ -222,6 +223,23 @@ class RunFooter:
             )
 
 
+class NewRun(NamedTuple):
+    """A run that is going to be written; all of it but the order is in the description of its file."""
+
+    cluster: ClusterId
+    """The cluster whose records these are."""
+    run: RunId
+    topic: TopicId
+    first: Position
+    """The position of the first record."""
+    schema: str = ""
+    """The text of the topic's schema; "" = it has none, and the run has no typed columns."""
+    group: GroupId = GROUP_0
+    """The group of the topic."""
+    order: OrderBuilder | None = None
+    """The order of the records of a stream, which is extended before they are added; None = the topic is no stream."""
+
+
 class RunWriter:
     """Writes the records of one run, batch by batch, in the order of their positions.
 
@@ -231,42 +249,20 @@ class RunWriter:
     A writer that is abandoned leaves a file without an end, which no reader accepts.
     """
 
-    def __init__(
-        self,
-        sink: BinaryIO,
-        *,
-        cluster: ClusterId,
-        run: RunId,
-        topic: TopicId,
-        first: Position,
-        group_bytes: int = GROUP_BYTES,
-        schema: str = "",
-        group: GroupId = GROUP_0,
-        order: OrderBuilder | None = None,
-    ) -> None:
+    def __init__(self, sink: BinaryIO, new: NewRun, *, group_bytes: int = GROUP_BYTES) -> None:
         """Begin a file.
 
         Args:
           sink: gets the bytes, in order. The caller closes it, and makes it durable.
-          cluster: the cluster whose records these are.
-          run: the id of the run.
-          topic: the id of the topic.
-          first: the position of the first record.
+          new: the run; the caller extends its order before it adds the records.
           group_bytes: as ``GROUP_BYTES``.
-          schema: the text of the topic's schema; "" = it has none, and the run has no typed columns.
-          group: the group of the topic.
-          order: the order of the records of a stream, which the caller extends before it adds them; None = the topic is
-            no stream.
 
         Raises:
           ConfigError: pyarrow is not installed.
         """
         self._arrow = load_arrow()
-        self._ids = cluster, run, topic
-        self._group_id = group
-        self._order = order
-        self._first = first
-        self.end: int = first
+        self._new = new
+        self.end: int = new.first
         self._group_bytes = group_bytes
         self._held: list[RunPart] = []
         self._held_records = self._held_bytes = 0
@@ -274,18 +270,18 @@ class RunWriter:
         self._streams = [blake2b(digest_size=_DIGEST_SIZE) for _ in range(_STREAMS)]
         self._indices: list[int] = []
         self._times: list[int] = []
-        self._row_schema = RowSchema.parse(schema) if schema else None
+        self._row_schema = RowSchema.parse(new.schema) if new.schema else None
         self._typed: list[TypedGroup | None] = []
         texts, numbers = ([], []) if self._row_schema is None else row_encodings(self._row_schema)
         parquet = self._arrow.parquet
         self._writer = parquet.ParquetWriter(
             sink,
-            _schema(self._arrow, self._row_schema, is_stream=order is not None),
+            _schema(self._arrow, self._row_schema, is_stream=new.order is not None),
             compression="zstd",
             compression_level=1,
             use_dictionary=["key", *texts],
             column_encoding=dict.fromkeys(
-                [*_NUMBERS, *([] if order is None else [GLOBAL]), *numbers], "DELTA_BINARY_PACKED"
+                [*_NUMBERS, *([] if new.order is None else [GLOBAL]), *numbers], "DELTA_BINARY_PACKED"
             ),
             write_statistics=[*_NUMBERS, "key"],
         )
@@ -305,25 +301,24 @@ class RunWriter:
 
     def finish(self) -> RunFooter:
         """Write the rest and the description, and return it. At least one record was added."""
-        assert self.end > self._first, "a run has at least one record"
+        assert self.end > self._new.first, "a run has at least one record"
         self._write_group()
-        assert sum(group.count for group in self._groups) == self.end - self._first, "a batch was refused"
-        cluster, run, topic = self._ids
-        order = None if self._order is None else self._order.order
+        assert sum(group.count for group in self._groups) == self.end - self._new.first, "a batch was refused"
+        order = None if self._new.order is None else self._new.order.order
         footer = RunFooter(
-            cluster,
-            run,
-            topic,
-            self._first,
+            self._new.cluster,
+            self._new.run,
+            self._new.topic,
+            self._new.first,
             Position(self.end),
-            ordered_digest(_digest(self._first, self.end, self._streams), order),
+            ordered_digest(_digest(self._new.first, self.end, self._streams), order),
             Index(min(self._indices)),
             Index(max(self._indices)),
             min(self._times),
             max(self._times),
             tuple(self._groups),
             None if self._row_schema is None else RunRows(self._row_schema.text, self._typed),
-            self._group_id,
+            self._new.group,
             packed_order(order),
         )
         self._writer.add_key_value_metadata({_KEY: footer.pack()})
@@ -345,8 +340,8 @@ class RunWriter:
         self._indices += [min(part.index for part in parts), max(part.index + part.columns.count for part in parts)]
         self._times += [min(part.time for part in parts), max(part.time for part in parts)]
         row_source = table
-        if self._order is not None:
-            positions = self._order.order.positions(first, count)
+        if self._new.order is not None:
+            positions = self._new.order.order.positions(first, count)
             table = table.append_column(GLOBAL, number_array(self._arrow.int64(), count, [positions]))
         if self._row_schema is not None:
             rows, typed = row_column(self._row_schema, row_source, BASE_COLUMNS)

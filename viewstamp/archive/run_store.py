@@ -19,7 +19,7 @@ from viewstamp.archive.creation import ObjectSink, finish_object, name_in_use
 from viewstamp.archive.key_file import PARQUET_KEYS, KeyFormat
 from viewstamp.archive.key_store import KeyObjects
 from viewstamp.archive.run_batches import encode_records
-from viewstamp.archive.run_file import RunFooter, RunReader, RunWriter, run_folder, run_name
+from viewstamp.archive.run_file import NewRun, RunFooter, RunReader, RunWriter, run_folder, run_name
 from viewstamp.archive.store import ObjectCreation, ObjectFile, ObjectStore
 from viewstamp.errors import ConfigError, CorruptionError, FrameError, StorageError
 from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term, TopicId
@@ -84,22 +84,8 @@ class RunFormat(Protocol):
         """Load what is needed. Raises ConfigError."""
         ...
 
-    def begin(
-        self,
-        sink: BinaryIO,
-        *,
-        cluster: ClusterId,
-        run: RunId,
-        topic: TopicId,
-        first: Position,
-        schema: str = "",
-        group: GroupId = GROUP_0,
-        order: OrderBuilder | None = None,
-    ) -> WritableRun:
-        """Begin to encode a run; ``sink`` gets the bytes in order. ``schema``: that of the topic, "" = it has none.
-
-        ``order``: that of a stream; it is extended before the records are added. None = the topic is no stream.
-        """
+    def begin(self, sink: BinaryIO, new: NewRun) -> WritableRun:
+        """Begin to encode a run; ``sink`` gets the bytes in order."""
         ...
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
@@ -115,21 +101,8 @@ class _Parquet:
     def check(self) -> None:
         load_arrow()
 
-    def begin(
-        self,
-        sink: BinaryIO,
-        *,
-        cluster: ClusterId,
-        run: RunId,
-        topic: TopicId,
-        first: Position,
-        schema: str = "",
-        group: GroupId = GROUP_0,
-        order: OrderBuilder | None = None,
-    ) -> WritableRun:
-        return RunWriter(
-            sink, cluster=cluster, run=run, topic=topic, first=first, schema=schema, group=group, order=order
-        )
+    def begin(self, sink: BinaryIO, new: NewRun) -> WritableRun:
+        return RunWriter(sink, new)
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         return _ParquetRun(source, name)
@@ -210,16 +183,8 @@ class RunObjects:
         except FileExistsError as error:
             raise name_in_use(self.where, name) from error
         sink, order = ObjectSink(), None if self._group == GROUP_0 else OrderBuilder(first)
-        writer = self._runs.begin(
-            cast("BinaryIO", sink),
-            cluster=self.cluster,
-            run=run,
-            topic=topic,
-            first=first,
-            schema=schema,
-            group=self._group,
-            order=order,
-        )
+        new = NewRun(self.cluster, run, topic, first, schema, self._group, order)
+        writer = self._runs.begin(cast("BinaryIO", sink), new)
         return RunCreation(creation, sink, writer, topic, self.where, name, order)
 
     def check(self, run: ArchivedRun) -> Generator[int, None, None]:

@@ -19,16 +19,15 @@ from typing import BinaryIO
 import msgpack
 
 from viewstamp.archive.key_rows import GroupReader, GroupWriter
-from viewstamp.archive.run_file import RunFooter, RunGroup, damaged_run, ordered_digest, packed_order
+from viewstamp.archive.run_file import NewRun, RunFooter, RunGroup, damaged_run, ordered_digest, packed_order
 from viewstamp.archive.run_store import ReadableRun, WritableRun
 from viewstamp.archive.store import ObjectFile
-from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term, TopicId
+from viewstamp.ids import GROUP_0, ClusterId, GroupId, Index, Position, RunId, Term
 from viewstamp.node.archived import LoadedRecords
 from viewstamp.node.keyed_rows import KeyRow
 from viewstamp.wire.batch import Batch, Columns, build_columns
 from viewstamp.wire.checksum import crc32c
 from viewstamp.wire.columns import slice_columns
-from viewstamp.wire.run_order import OrderBuilder
 
 __all__ = ["SimpleKeys", "SimpleRuns"]
 
@@ -47,20 +46,9 @@ class SimpleRuns:
     def check(self) -> None:
         """Do nothing, because nothing has to be loaded."""
 
-    def begin(
-        self,
-        sink: BinaryIO,
-        *,
-        cluster: ClusterId,
-        run: RunId,
-        topic: TopicId,
-        first: Position,
-        schema: str = "",
-        group: GroupId = GROUP_0,
-        order: OrderBuilder | None = None,
-    ) -> WritableRun:
+    def begin(self, sink: BinaryIO, new: NewRun) -> WritableRun:
         """Begin to encode a run; it has no typed columns, because they need Arrow."""
-        return _Writer(sink, cluster, run, topic, first, group, order)
+        return _Writer(sink, new)
 
     def open(self, source: ObjectFile, name: str) -> ReadableRun:
         """Open an object. Raises CorruptionError, OutdatedCodeError."""
@@ -137,22 +125,10 @@ class _KeyGroup:
 
 
 class _Writer:
-    def __init__(
-        self,
-        sink: BinaryIO,
-        cluster: ClusterId,
-        run: RunId,
-        topic: TopicId,
-        first: Position,
-        group: GroupId,
-        order: OrderBuilder | None,
-    ) -> None:
+    def __init__(self, sink: BinaryIO, new: NewRun) -> None:
         self._sink = sink
-        self._ids = cluster, run, topic
-        self._group = group
-        self._order = order
-        self._first = first
-        self.end: int = first
+        self._new = new
+        self.end: int = new.first
         self._held: list[Batch] = []
         self._groups: list[RunGroup] = []
         self._indices: list[int] = []
@@ -168,7 +144,7 @@ class _Writer:
             start = end
 
     def _add(self, term: Term, first_index: Index, log_time: int, columns: Columns) -> None:
-        batch = build_columns(columns, topic=self._ids[2])
+        batch = build_columns(columns, topic=self._new.topic)
         batch.stamp(
             term=term,
             first_index=first_index,
@@ -185,10 +161,12 @@ class _Writer:
 
     def finish(self) -> RunFooter:
         self._write_part()
-        order = None if self._order is None else self._order.order
+        order = None if self._new.order is None else self._new.order.order
         footer = RunFooter(
-            *self._ids,
-            self._first,
+            self._new.cluster,
+            self._new.run,
+            self._new.topic,
+            self._new.first,
             Position(self.end),
             ordered_digest(self._digest.hexdigest(), order),
             Index(min(self._indices)),
@@ -197,7 +175,7 @@ class _Writer:
             max(self._times),
             tuple(self._groups),
             None,
-            self._group,
+            self._new.group,
             packed_order(order),
         )
         packed = footer.pack()
