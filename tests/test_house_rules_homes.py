@@ -369,6 +369,7 @@ def test_the_ends_that_a_node_reports_are_cut_in_one_place() -> None:
     """``SinkParts.reports`` ends a report before a part of a batch that is not visible: else ORDER shows it alone."""
     homes = {
         "node/sink_parts.py": "cuts them",
+        "node/order_waits.py": "looks at the ends of the maps only",
         "node/stream_topics.py": "looks at the ends of the maps only",
     }
 

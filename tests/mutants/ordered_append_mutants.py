@@ -10,9 +10,9 @@ from tests.mutants.mutants import Mutant, both, patched
 from viewstamp.client import session
 from viewstamp.client.global_positions import GlobalPositions
 from viewstamp.client.router import Router
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import TrimmedError, UnavailableError
 from viewstamp.ids import NodeId, Position, Stream
-from viewstamp.node import ordered_reads
+from viewstamp.node import order_waits, ordered_reads
 from viewstamp.node.group import Group
 from viewstamp.node.order_waits import OrderWaits
 from viewstamp.node.ordering import Ordering
@@ -139,6 +139,20 @@ def deaf_to_records() -> AbstractContextManager[None]:
     return patched(ordered_reads, _lacks_records=lambda cover: False)
 
 
+def wait_for_a_trimmed_position() -> AbstractContextManager[None]:
+    """A caller waits for the position of a trimmed record, which no state will ever have again."""
+    return patched(order_waits, _check_mapped=lambda hosted, stream, position, first: None)
+
+
+def refuse_a_position_that_comes() -> AbstractContextManager[None]:
+    """A record that was trimmed before it was ordered is refused, although it is going to have a position."""
+
+    def refuse(hosted: Group, stream: Stream, position: int, first: int) -> None:
+        raise TrimmedError(f"position {position} of {stream.name!r} has been trimmed", first=first)
+
+    return patched(order_waits, _check_mapped=refuse)
+
+
 ORDERED_APPEND_MUTANTS = {
     name: Mutant(name, mistake, plant, rule="§7")
     for name, mistake, plant in (
@@ -152,6 +166,8 @@ ORDERED_APPEND_MUTANTS = {
         ("deaf-to-orders", "callers that wait do not look when an ORDER is applied", deaf_to_orders),
         ("deaf-to-records", "readers do not look when the records of known positions come", deaf_to_records),
         ("one-request-for-each-caller", "each ordered append sends a request", one_request_for_each_caller),
+        ("wait-for-a-trimmed-position", "a caller waits for a position that is lost", wait_for_a_trimmed_position),
+        ("refuse-a-position-that-comes", "a record without a position yet is refused", refuse_a_position_that_comes),
     )
 }
 """The mutants by name."""

@@ -1345,6 +1345,18 @@ RECORDS: tuple[Record, ...] = (
         "one-request-for-each-caller",
         Case("tests/node/test_ordered_appends.py::test_one_request_serves_all_callers_of_a_stream"),
     ),
+    Record(
+        "wait-for-a-trimmed-position",
+        Case(
+            "tests/node/test_ordered_appends.py::test_the_position_of_a_trimmed_record_is_refused_at_once_and_other_callers_go_on"
+        ),
+    ),
+    Record(
+        "refuse-a-position-that-comes",
+        Case(
+            "tests/node/test_ordered_appends.py::test_a_record_that_was_trimmed_before_it_was_ordered_still_gets_its_position"
+        ),
+    ),
     Record("find-without-a-quorum", Schedule("notices and changes", 9), "FindsOnQuorum"),
     Record("read-without-what-was-told", Schedule("notices", 7), "AssertionError"),
     Record(

@@ -6,18 +6,22 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from tests.mutants.mutants import patched
-from tests.node.group import wait_for
+from tests.node.group import PATIENCE_SECONDS, wait_for
 from tests.node.test_ordering import Ordered
 from viewstamp.client.results import Receipt
-from viewstamp.errors import OutcomeUnknownError, UnavailableError
-from viewstamp.ids import NodeId
+from viewstamp.errors import OutcomeUnknownError, TrimmedError, UnavailableError
+from viewstamp.ids import GroupId, NodeId, Position, Stream
 from viewstamp.node import service
-from viewstamp.node.order_queries import OrderStatusQuery
+from viewstamp.node.order_queries import OrderedRunsQuery, OrderStatusQuery
 from viewstamp.node.order_waits import OrderWaits
+from viewstamp.node.ordering import Ordering as NodeOrdering
 from viewstamp.node.replica import Replica
+from viewstamp.node.state_machine import TopicQuery
+from viewstamp.wire.batch import Kind, build_batch
 from viewstamp.wire.ordered_requests import WaitOrdered
 
 
@@ -80,6 +84,47 @@ async def test_one_request_serves_all_callers_of_a_stream(tmp_path: Path) -> Non
             assert [each.position for each in own] == list(range(1, 129))
             assert sorted(each.global_position or 0 for each in own) == [each.global_position for each in own]
         assert len(asked) < 64
+
+
+async def test_the_position_of_a_trimmed_record_is_refused_at_once_and_other_callers_go_on(tmp_path: Path) -> None:
+    async with Ordering(tmp_path, 1) as group:
+        await group.run()
+        await group.spread()
+        client, (node,) = group.client(), group.nodes.values()
+        receipts = [await client.append("orders", b"x", stream=stream, ordered=True) for stream in (1, 2) * 4]
+        await client.trim_spread_topic("orders", 6)
+        stream = Stream(GroupId((await client.describe_spread_topic("orders")).groups[0]), "orders.1")
+        machine = node.groups[stream.group].machine
+
+        def is_trimmed() -> bool:
+            """Return whether records 1 to 3 are trimmed, and no state has the position of the first one."""
+            known = [each.machine.query(OrderedRunsQuery(stream, Position(1), 1)) for each in node.groups.values()]
+            return machine.query(TopicQuery(stream.name))["first_position"] == 4 and not any(known)
+
+        await wait_for(is_trimmed, group.journal.tail)
+        with pytest.raises(TrimmedError, match=r"position 1 of 'orders\.1' has been trimmed") as caught:
+            await node.order_waits.wait(stream, Position(1), 0)
+        assert caught.value.first == 4
+        assert await node.order_waits.wait(stream, Position(1), 0, expects=True) == []
+        late = asyncio.ensure_future(client.find_global_position("orders", receipts[0], timeout=3600.0))
+        kept = asyncio.ensure_future(client.find_global_position("orders", receipts[6], timeout=3600.0))
+        with pytest.raises(TrimmedError, match=r"position 1 of 'orders\.1' has been trimmed"):
+            await asyncio.wait_for(late, PATIENCE_SECONDS)
+        assert await asyncio.wait_for(kept, PATIENCE_SECONDS) == receipts[6]
+        assert (await client.append("orders", b"x", stream=1, ordered=True)).global_position == 9
+
+
+async def test_a_record_that_was_trimmed_before_it_was_ordered_still_gets_its_position(tmp_path: Path) -> None:
+    async with Ordered(tmp_path, 1) as group:
+        await group.run()
+        stream, (node,) = await group.stream("s1"), group.nodes.values()
+        with patched(NodeOrdering, take=lambda *_, **__: None):
+            await group.append(stream, 2)
+            trim = msgpack.packb({"name": stream.name, "position": 3})
+            await group.settle(stream.group, build_batch([trim], kind=Kind.TRIM_TOPIC))
+            assert await node.order_waits.wait(stream, Position(1), 0) == []
+        (run,) = await node.order_waits.wait(stream, Position(1), PATIENCE_SECONDS)
+        assert (run.position, run.local, run.length) == (1, 1, 2)
 
 
 async def test_without_a_majority_of_group_0_records_are_durable_and_the_error_says_so(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ the answer. All runs are kept until no caller waits |
 | the request or its answer is lost, the leader changes | it is sent again. It reads, so nothing is done twice |
 | the positions are not known in time | OutcomeUnknownError with a token, which says that the record is durable |
 | the node is of a release that does not know the request | the same, at once, with the upgrade as the remedy |
+| the record is trimmed, and its position with it | its callers get TrimmedError; the others of the stream go on |
 | the caller is cancelled | it gets no position; the record stays |
 | the client is closed | the callers get OutcomeUnknownError |
 """
@@ -37,6 +38,7 @@ from viewstamp.errors import (
     OutcomeUnknownError,
     PeerError,
     RequestError,
+    TrimmedError,
     UnavailableError,
     ViewstampError,
 )
@@ -155,6 +157,7 @@ class GlobalPositions:
           UnknownTopicError: no spread topic has this name.
           RequestError: the topic has no such stream.
           StreamSealedError: the stream was removed.
+          TrimmedError: the record is deleted, and its global position with it.
         """
         if not receipt.stream:
             return receipt._replace(global_position=receipt.position)
@@ -300,7 +303,9 @@ class GlobalPositions:
                     except (ViewstampError, TimeoutError) as error:
                         if parts.router.is_closed:
                             return
-                        if isinstance(error, ViewstampError):
+                        if isinstance(error, TrimmedError) and not expects:
+                            _fail_trimmed(waiting, first, error)
+                        elif isinstance(error, ViewstampError):
                             if reaction(error) is Reaction.FINAL or isinstance(error, PeerError):
                                 reason = _unsupported(error)
                                 return
@@ -360,6 +365,19 @@ def _find(runs: list[_Run], starts: list[int], local: int) -> GlobalPosition:
     """Return the global position of a record in one of the runs, which begin at the local positions ``starts``."""
     position, start, _ = runs[bisect_right(starts, local) - 1]
     return GlobalPosition(position + local - start)
+
+
+def _fail_trimmed(waiting: dict[_Waiting, None], asked: int, error: TrimmedError) -> None:
+    """Fail the callers whose record is the trimmed one that was ``asked`` for; the others go on.
+
+    ``first`` of the error does not count, because a record before it may still get its position.
+    """
+    found = [each for each in waiting if each.first == asked]
+    make = copies(error)
+    for each in found:
+        del waiting[each]
+        if not each.found.done():
+            each.found.set_exception(make())
 
 
 def _unsupported(error: ViewstampError) -> ViewstampError:

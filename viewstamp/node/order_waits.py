@@ -15,6 +15,8 @@ and not a round trip later. If nobody asks, an ORDER is early, and nothing else 
 | an ORDER or a CONTEXT is applied, or a snapshot that may have some | those that wait look again, in the next turn |
 | group 0 has no majority | the request waits, and is answered with nothing; the client asks again until its timeout |
 | the caller goes, or its connection ends | its task is cancelled, and nobody waits any more |
+| the record is trimmed, and the map of its stream had it | TrimmedError at once. One that was trimmed before it was \
+ordered gets a position still, so its caller waits |
 | a client sends many | they count as requests that wait, of its connection and of the node (``crowd.py``) |
 | the clock jumps | the wait is longer or shorter; the answer depends on no clock |
 """
@@ -26,11 +28,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from viewstamp.consensus.leader import not_leader
-from viewstamp.errors import UnavailableError
+from viewstamp.errors import TrimmedError, UnavailableError
 from viewstamp.ids import GROUP_0, GroupId, Position, Stream, name_of
 from viewstamp.node.applier import resolve
 from viewstamp.node.group import Group
-from viewstamp.node.order_queries import OrderedRunsQuery
+from viewstamp.node.order_queries import OrderedRunsQuery, StreamReportsQuery
 from viewstamp.node.reading import Reading
 from viewstamp.node.service import Caller, in_a_task
 from viewstamp.node.state_machine import TopicQuery
@@ -135,12 +137,15 @@ class OrderWaits:
         Raises:
           UnavailableError: this node does not lead the group of the stream.
           UnknownTopicError: the group has no such stream.
+          TrimmedError: the record is deleted, and so is its run. Not raised for a caller that ``expects``.
         """
         hosted = self._hosted.get(stream.group)
         if hosted is None or not is_leading(hosted):
             raise _not_leading(hosted, stream)
-        hosted.machine.query(TopicQuery(stream.name))
+        topic = hosted.machine.query(TopicQuery(stream.name))
         found = self._find(hosted, stream, position)
+        if not (found or expects) and position < topic["first_position"]:
+            _check_mapped(hosted, stream, position, topic["first_position"])
         if found or not seconds:
             return found
         group = stream.group
@@ -166,6 +171,18 @@ class OrderWaits:
         """Return the runs as the applied states have them."""
         query = OrderedRunsQuery(stream, Position(position), _RUNS_MAX)
         return self._group.machine.query(query) or hosted.machine.query(query)
+
+
+def _check_mapped(hosted: Group, stream: Stream, position: int, first: int) -> None:
+    """Raise TrimmedError if a trimmed record was ordered, so that its global position is never known again."""
+    reports = hosted.machine.query(StreamReportsQuery(stream.group))
+    if any(each.stream == stream and position < each.mapped for each in reports):
+        raise TrimmedError(
+            f"position {position} of {stream.name!r} has been trimmed, and its global position is not kept; the stream"
+            f" begins at {first}",
+            first=first,
+            remedy="nothing needs the position: the record cannot be read any more",
+        )
 
 
 def _nothing() -> None:
