@@ -22,6 +22,7 @@ from viewstamp.spark.spread import SpreadRange, read_spread
 from viewstamp.spark.topic_pattern import matching
 from viewstamp.spark.topic_range import TopicRange, locate, skip
 from viewstamp.spark.typed_rows import as_rows
+from viewstamp.spark.worker_objects import freeze_once
 from viewstamp.wire.batch import Batch
 from viewstamp.wire.row_schema import RowSchema
 
@@ -113,6 +114,7 @@ def read_part(options: SourceOptions, part: TopicRange, cut: Cut = EVERYTHING) -
     ``cut``: the conditions that were pushed. Only of a topic with streams they may leave less than the part, because
     its log times do not only rise.
     """
+    freeze_once()
     if isinstance(part, RunRange):
         return read_run(options, part, cut.fields)
     if isinstance(part, SpreadRange):

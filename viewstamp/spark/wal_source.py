@@ -178,6 +178,7 @@ def read_part(
     from viewstamp.host.disk import RealDisk
     from viewstamp.replay.read import ExtentReader
     from viewstamp.spark.records import join, to_record_batch
+    from viewstamp.spark.worker_objects import freeze_once
     from viewstamp.wire.columns import slice_columns
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -188,6 +189,7 @@ def read_part(
                 on_batch(extent, slice_columns(batch.columns(), extent.skip, extent.skip + extent.count))
                 yield to_record_batch(batch, extent.position, end, extent.topic, columns)
 
+    freeze_once()
     with remedies():
         yield from join(batches())
 
