@@ -12,6 +12,10 @@ once, all on one machine. Each figure is the median of its rounds:
   * replay: the files of the three stopped nodes, in order into parquet; compared with the plan for Spark alone: the
     records of all three replicas, ``dropDuplicates`` by (term, index), ``orderBy`` position
 
+For each of them except the overhead the processor time for 1 MB of values (of input for the replay) is printed too, of
+the nodes, Spark's Python workers and the JVM, over all measured rounds. ``--only`` measures one of them; the sink
+always runs, because it fills the topic.
+
 Expected: the sink reaches a fifth to a half of the parquet sink, because everything is written and checked three times,
 on the processors that Spark also uses. The batch read reaches half of ``mapInArrow``: it copies nothing into Arrow's
 columns, but nodes and workers send and receive on the same processors. The replay reads the headers of each replica and
@@ -24,12 +28,14 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from benchmarks.processor_time import GROUPS, processor_seconds
 from benchmarks.report import print_json, print_table
 from viewstamp.bench.cluster import own_directory
 from viewstamp.bench.conditions import conditions
@@ -87,17 +93,29 @@ class Bench:
         self.cluster = LocalCluster.open_or_create(str(directory / "cluster"), 3)
         self.bytes_a_batch = options.records * _BYTES
         self._queries = 0
+        self._processor_ms: dict[str, dict[str, float]] = {}
 
     def run(self) -> Figures:
         """Measure everything and return the figures; the cluster is stopped before the replay."""
         try:
             asyncio.run(self._start())
             self._make_files()
-            found: Figures = {"sink": self._sink(), "overhead": self._overhead()}
-            found["batch read"] = self._batch_read()
-            found["streaming read"] = self._streaming_read()
-            asyncio.run(self.cluster.stop(_WAIT_SECONDS))
-            found["replay"] = self._replay()
+            found: Figures = {"sink": self._sink()}
+            others = {
+                "overhead": self._overhead,
+                "batch read": self._batch_read,
+                "streaming read": self._streaming_read,
+            }
+            for name, measure in others.items():
+                if self.options.only in (name, None):
+                    found[name] = measure()
+            if self.options.only in ("replay", None):
+                asyncio.run(self.cluster.stop(_WAIT_SECONDS))
+                found["replay"] = self._replay()
+            found["processor_ms_per_mb"] = {
+                name: {group: row[group] / row["mb"] for group in row if group != "mb"}
+                for name, row in self._processor_ms.items()
+            }
         finally:
             asyncio.run(self._kill())
             self.spark.stop()
@@ -117,7 +135,7 @@ class Bench:
             await node.kill()
 
     def _make_files(self) -> None:
-        """Write two files for each micro-batch, so that two tasks share it. Their values cannot be compressed."""
+        """Write two files for each micro-batch, so that two tasks share it. Each value is 8 random bytes, repeated."""
         for name, records, batches in (("large", self.options.records, self.options.rounds + 1), ("tiny", 10, 21)):
             for batch in range(batches):
                 frame = self.spark.range(batch * records, (batch + 1) * records, numPartitions=2)
@@ -158,13 +176,13 @@ class Bench:
 
     def _sink(self) -> Figures:
         batches = self.options.rounds + 1
-        ours = median(self._stream("large", batches, self._to_topic(_TOPIC)))
+        total = batches * self.bytes_a_batch
+        with self._processor("sink", total):
+            ours = median(self._stream("large", batches, self._to_topic(_TOPIC)))
         path = str(self.directory / "parquet-sink")
-        theirs = median(
-            self._stream(
-                "large", batches, lambda s: s.format("parquet").option("compression", "none").option("path", path)
-            )
-        )
+        parquet = lambda s: s.format("parquet").option("compression", "none").option("path", path)  # noqa: E731
+        with self._processor("parquet file sink", total):
+            theirs = median(self._stream("large", batches, parquet))
         return self._rates(self.bytes_a_batch / ours, self.bytes_a_batch / theirs, "parquet file sink")
 
     def _overhead(self) -> Figures:
@@ -210,22 +228,23 @@ class Bench:
             rows = self.spark.range(records, numPartitions=2).selectExpr(f"unhex(repeat('ab', {_BYTES})) AS value")
             rows.mapInArrow(count, "n long").collect()
 
-        seconds = self._in_turns({"dropped": drop, "counted": tally, "mapInArrow": ceiling})
+        seconds = self._in_turns({"dropped": drop, "counted": tally, "mapInArrow": ceiling}, total)
         found = self._rates(total / seconds["dropped"], total / seconds["mapInArrow"], "mapInArrow count")
         return {**found, "counted_mb_per_second": total / seconds["counted"] / 1e6}
 
     def _streaming_read(self) -> Figures:
         checkpoint = str(self.directory / "checkpoint-read")
-        query = (
-            self._reader(self.spark.readStream)
-            .option("maxRecordsPerTrigger", self.options.records)
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        with self._processor("streaming read", self.bytes_a_batch * (self.options.rounds + 1)):
+            query = (
+                self._reader(self.spark.readStream)
+                .option("maxRecordsPerTrigger", self.options.records)
+                .load()
+                .writeStream.format("noop")
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
         seconds = [p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.numInputRows]
         return {"mb_per_second": self.bytes_a_batch / median(seconds[1:]) / 1e6}
 
@@ -249,21 +268,34 @@ class Bench:
             frame = alone[0].union(alone[1]).union(alone[2]).dropDuplicates(["term", "index"]).orderBy("position")
             frame.write.mode("overwrite").option("compression", "none").parquet(target)
 
-        seconds = self._in_turns({"chain": chain, "shuffle": shuffle}, rounds=2)
+        seconds = self._in_turns({"chain": chain, "shuffle": shuffle}, total, rounds=2)
         return self._rates(total / seconds["chain"], total / seconds["shuffle"], "dropDuplicates + orderBy")
 
     # Inside.
 
-    def _in_turns(self, works: dict[str, Callable[[], None]], rounds: int = 0) -> dict[str, float]:
-        """Run each once unmeasured, then all in turns; return the median seconds of each."""
+    @contextmanager
+    def _processor(self, name: str, size: int) -> Iterator[None]:
+        """Add the processor time of the block, which handles ``size`` bytes, to that of the row ``name``."""
+        nodes = {pid for node in self.cluster.nodes.values() if (pid := node.pid())}
+        before = processor_seconds(nodes)
+        yield
+        after = processor_seconds(nodes)
+        row = self._processor_ms.setdefault(name, {"mb": 0.0} | dict.fromkeys(before, 0.0))
+        row["mb"] += size / 1e6
+        for group, seconds in before.items():
+            row[group] += (after[group] - seconds) * 1000
+
+    def _in_turns(self, works: dict[str, Callable[[], None]], size: int, rounds: int = 0) -> dict[str, float]:
+        """Run each once unmeasured, then all in turns; return the median seconds of each. ``size`` is in bytes."""
         for work in works.values():
             work()
         seconds: dict[str, list[float]] = {name: [] for name in works}
         for _ in range(rounds or self.options.rounds):
             for name, work in works.items():
-                started = time.perf_counter()
-                work()
-                seconds[name].append(time.perf_counter() - started)
+                with self._processor(name, size):
+                    started = time.perf_counter()
+                    work()
+                    seconds[name].append(time.perf_counter() - started)
         return {name: median(each) for name, each in seconds.items()}
 
     @staticmethod
@@ -281,6 +313,8 @@ def show(result: Figures) -> None:
     print(__doc__)
     rows: list[list[object]] = []
     for name, goal in _GOALS.items():
+        if name not in result:
+            continue
         each = result[name]
         if "ms" in each:
             idle = f"{each['idle_batch_ms']:.0f} ms a batch"
@@ -293,6 +327,12 @@ def show(result: Figures) -> None:
         ratio = f"{each['ratio']:.2f}" if "ratio" in each else ""
         rows.append([name, f"{each['mb_per_second']:.0f} MB/s", each.get("peer", ""), peer, ratio, goal])
     print_table("Spark", ["", "viewstamp", "peer", "", "ratio", "goal"], rows)
+    times = [
+        [name, *(f"{each[group]:.1f}" for group in GROUPS)]
+        for name, each in result["processor_ms_per_mb"].items()
+        if each
+    ]
+    print_table("Processor time in ms for 1 MB", ["", *GROUPS], times)
     print(", ".join(f"{key}: {value}" for key, value in result["conditions"].items()))
 
 
@@ -301,6 +341,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=1_000_000, help="records a micro-batch")
     parser.add_argument("--rounds", type=int, default=3, help="number of times that each is measured")
+    parser.add_argument("--only", choices=list(_GOALS), help="measure this and the sink, which fills the topic")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     options = parser.parse_args()
     if options.records < 1000 or options.rounds < 1:
