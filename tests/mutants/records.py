@@ -1029,6 +1029,10 @@ RECORDS: tuple[Record, ...] = (
         Case("tests/node/test_shares.py::test_the_groups_of_a_node_divide_its_memory_and_its_scrub_rate"),
     ),
     Record(
+        "a-thread-for-each-group",
+        Case("tests/node/test_threads.py::test_a_node_with_many_groups_has_as_many_threads_as_a_node_with_one"),
+    ),
+    Record(
         "hold-every-probe", Case("tests/node/test_health.py::test_connections_that_send_nothing_do_not_hide_the_node")
     ),
     Record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -156,6 +157,22 @@ def lose_sight_of_a_dying_node() -> AbstractContextManager[None]:
     return patched(process, _threads=lambda pid: [f"/proc/{pid}"])
 
 
+def a_thread_for_each_group() -> AbstractContextManager[None]:
+    """A group has a thread of its own from its start to its end, whether it has work or not."""
+    start, stop = Group.start, Group.stop
+
+    async def start_with_thread(self: Group) -> None:
+        ended = self.__dict__["ended"] = threading.Event()
+        threading.Thread(target=ended.wait, name=f"group-{self.id}", daemon=True).start()
+        await start(self)
+
+    async def stop_with_thread(self: Group) -> None:
+        await stop(self)
+        self.__dict__["ended"].set()
+
+    return patched(Group, start=start_with_thread, stop=stop_with_thread)
+
+
 RESOURCE_MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
     for mutant in (
@@ -200,6 +217,7 @@ RESOURCE_MUTANTS: dict[str, Mutant] = {
             rule="§7",
         ),
         Mutant("share-nothing", "each group uses the whole memory of the node", share_nothing, rule="§7"),
+        Mutant("a-thread-for-each-group", "each group of a node has a thread", a_thread_for_each_group, rule="§7"),
         Mutant("hold-every-probe", "the health port holds any number of connections", hold_every_probe, rule="§10"),
         Mutant(
             "trust-found-directories",
