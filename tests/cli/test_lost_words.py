@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from viewstamp.cli.stream import _confirm
+from viewstamp.cli.stream import _confirm, _report
+from viewstamp.client.lost_streams import StreamLoss
+from viewstamp.client.results import spread_topic_info
 from viewstamp.errors import ConfigError
+from viewstamp.ids import NodeId
 from viewstamp.terminal.number_words import number_words
 
 
@@ -42,3 +47,19 @@ def test_the_loss_is_accepted_by_the_number_in_words_only() -> None:
     for number in (-1, 1000):
         with pytest.raises(ValueError, match="is not from 0 to 999"):
             number_words(number)
+
+
+def test_the_loss_of_a_sealed_stream_is_another_one_than_that_of_an_open_stream(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic: dict[str, Any] = {"id": 5, "name": "orders", "groups": [2, 3], "slots": 8, "ranges": [[0, 2]]}
+    topic |= {"retain_bytes": 0, "retain_seconds": 0.0, "configured": 0, "first_position": 1, "closed": [[1, 2, 11]]}
+    found = spread_topic_info(topic, order={"next_position": 20, "ordered_ends": [11, 5]})
+    _report(StreamLoss(found, 1, False, {NodeId("n1"): 10}, (NodeId("n2"),)))
+    told = capsys.readouterr().err
+    assert "Stream 1 of orders, in group 2, is sealed: its records up to position 10 have a position" in told
+    assert "No record loses its position" in told
+    assert "ACKNOWLEDGED RECORDS" not in told
+    _report(StreamLoss(found, 2, False, {NodeId("n1"): 6}, (NodeId("n2"),)))
+    told = capsys.readouterr().err
+    assert "ACKNOWLEDGED RECORDS NEVER GET A POSITION IN THE TOPIC: at least 2" in told

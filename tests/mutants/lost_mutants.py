@@ -31,6 +31,26 @@ def lose_a_position_early() -> AbstractContextManager[None]:
     return everywhere(original, lost_topic)
 
 
+def lose_a_sealed_stream_early() -> AbstractContextManager[None]:
+    original = sealing.lost_sealed_topic
+
+    def lost_sealed_topic(batch: Batch, topic: SpreadTopic, following: GlobalPosition) -> SpreadTopic | None:
+        return original(batch, topic, GlobalPosition(following - 1))
+
+    return everywhere(original, lost_sealed_topic)
+
+
+def lose_a_closing_stream_as_sealed() -> AbstractContextManager[None]:
+    """A stream that is closing is noted as lost, although its group may order more of its records."""
+    original = sealing.lost_sealed_topic
+
+    def lost_sealed_topic(batch: Batch, topic: SpreadTopic, following: GlobalPosition) -> SpreadTopic | None:
+        sealed = tuple(replace(each, end=each.end or Position(1)) for each in topic.closed)
+        return original(batch, replace(topic, closed=sealed), following)
+
+    return everywhere(original, lost_sealed_topic)
+
+
 def lose_into_another() -> AbstractContextManager[None]:
     """A stream that is closing is lost into the stream of the record, not into that of its seal."""
     original = sealing._find_closed
@@ -133,6 +153,18 @@ LOST_MUTANTS: dict[str, Mutant] = {
             "leave-reports-to-leaders",
             "a member that knows of committed records in a group without a leader reports none",
             leave_reports_to_leaders,
+            rule="§7",
+        ),
+        Mutant(
+            "lose-a-sealed-stream-early",
+            "readers pass the last record of a sealed stream that is given up",
+            lose_a_sealed_stream_early,
+            rule="§7",
+        ),
+        Mutant(
+            "lose-a-closing-stream-as-sealed",
+            "a stream that may get further positions is given up as a sealed one",
+            lose_a_closing_stream_as_sealed,
             rule="§7",
         ),
     )

@@ -1639,6 +1639,18 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
+        "lose-a-sealed-stream-early",
+        Case(
+            "tests/streams/test_sealing.py::test_a_sealed_stream_whose_group_is_lost_later_is_given_up_without_losing_a_position"
+        ),
+    ),
+    Record(
+        "lose-a-closing-stream-as-sealed",
+        Case(
+            "tests/streams/test_sealing.py::test_a_sealed_stream_whose_group_is_lost_later_is_given_up_without_losing_a_position"
+        ),
+    ),
+    Record(
         "drop-unknown-attempts",
         Case("tests/streams/test_spread_commits.py::test_a_part_stays_until_its_attempt_is_over_and_no_longer"),
     ),

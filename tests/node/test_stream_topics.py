@@ -13,7 +13,7 @@ from tests.mutants.mutants import patched
 from tests.node.caller import call
 from tests.node.group import wait_for
 from tests.node.test_hosting import Placing
-from viewstamp.client import SpreadTopicInfo
+from viewstamp.client import SpreadTopicInfo, lost_streams
 from viewstamp.client.aio import Client
 from viewstamp.errors import (
     NoQuorumError,
@@ -298,6 +298,44 @@ async def test_the_leader_of_the_group_drops_a_removed_stream_once_its_records_a
         with pytest.raises(TrimmedError) as trimmed:
             assert [each async for each in client.read("orders", 1)]
         assert trimmed.value.first == 4
+
+
+async def test_a_sealed_stream_whose_group_is_lost_later_is_given_up_and_removed_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_streams, "_LOOK_SECONDS", 0.5)
+    async with Spreading(tmp_path) as group:
+        await group.run()
+        groups = [await group.established("s1", nodes=("n3",)), await group.established("s2", nodes=("n1",))]
+        client = group.client()
+        await client.create_spread_topic("orders", 2, groups=groups)
+        for stream in (1, 2, 1, 2):
+            await client.append("orders", b"x", stream=stream, ordered=True)
+        await client.seal_stream("orders", 1)
+        await group.has_sealed("orders", 1)
+        assert (await client.lose_stream("orders", 1)).phase_of(1) == "sealed", "its group lives, so nothing is changed"
+        await group.stop("n3")
+        with pytest.raises(UnavailableError, match="stream 1 of topic 'orders' was not removed, because") as caught:
+            await client.remove_stream("orders", 1, timeout=0.5)
+        assert "viewstamp stream seal orders 1 --lost" in caught.value.remedy
+        with (
+            patched(server, Kind=[Kind.CONFIGURE_SPREAD_ARCHIVE]),
+            pytest.raises(RequestError, match=r"n2: runs a release that cannot read records of kind 74"),
+        ):
+            await client.lose_stream("orders", 1)
+        topic = await client.lose_stream("orders", 1)
+        assert (topic.phase_of(1), topic.lost_at(1), topic.closed_at(1)) == ("lost", 5, 3)
+        assert await group.client(seed=2).lose_stream("orders", 1) == topic, "a second call finds it"
+        assert (await client.append("orders", b"x", stream=2, ordered=True)).global_position == 5
+        assert [each.position async for each in client.read("orders", 5)] == [5], "its readers need no lost node"
+        with pytest.raises(RequestError, match="is lost, and has records from global position 1 on") as refused:
+            await client.remove_stream("orders", 1)
+        assert "viewstamp topic trim orders --before 5" in refused.value.remedy
+        await client.trim_spread_topic("orders", 5)
+        assert (await client.remove_stream("orders", 1)).removed_streams == {1}
+        assert [each.position async for each in client.read("orders", 5)] == [5]
+        await group.run("n3")
+        await group.have_streams(groups[0], nodes=("n3",))
 
 
 async def eventually_removed(client: Client, topic: str, stream: int) -> SpreadTopicInfo:

@@ -23,7 +23,15 @@ from viewstamp.node.state_machine import Answered
 from viewstamp.streams import Streams
 from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.ordering import StreamReport, encode_order
-from viewstamp.wire.sealing import encode_close, encode_lose, encode_seal, encode_sealed
+from viewstamp.wire.sealing import (
+    encode_close,
+    encode_gone,
+    encode_lose,
+    encode_lose_sealed,
+    encode_seal,
+    encode_sealed,
+)
+from viewstamp.wire.spreading import encode_trim_spread
 
 
 @pytest.fixture
@@ -192,6 +200,32 @@ def test_a_closing_stream_is_lost_into_the_stream_of_its_seal(log: Log) -> None:
     assert topics(Log(restored(log.machine))) == topics(log)
 
 
+def test_a_sealed_stream_whose_group_is_lost_later_is_given_up_without_losing_a_position(log: Log) -> None:
+    group = three_streams(log)
+    refused(log, encode_lose_sealed("orders", 1), "stream 1 of topic 'orders' is open, and not sealed")
+    refused(log, encode_lose_sealed("orders", 4), "has no stream 4")
+    ordered(log, group, 4, 3)
+    log.run(encode_close("orders", 1, 2))
+    refused(log, encode_lose_sealed("orders", 1), "stream 1 of topic 'orders' is closing, and not sealed")
+    log.run(encode_sealed("orders", 1, 4))
+    log.propose(encode_order([report(group, 3, 3, is_sealed=False)]))
+    log.propose(encode_lose_sealed("orders", 1))  # The leader has not applied the ORDER.
+    log.apply()
+    answer = log.apply()
+    assert answer["topic"]["closed"] == [[1, 2, 4]], "it ends where it was sealed"  # type: ignore[index]
+    assert answer["topic"]["lost"] == [[1, 8]], "the topic has 3 + 2 + 2 records"  # type: ignore[index]
+    for again in (encode_lose_sealed("orders", 1), encode_lose("orders", 1, 2), encode_close("orders", 1, 2)):
+        settled(log, again)
+    log.run(encode_order([report(group, 2, 7, is_sealed=False)]))
+    settled(log, encode_lose_sealed("orders", 1))
+    assert topics(Log(restored(log.machine))) == topics(log)
+    refused(log, encode_gone("orders", 1, 4), "is lost, and has records from global position 1 on; it was not removed")
+    log.run(encode_trim_spread("orders", 8))
+    log.run(encode_gone("orders", 1, 1))
+    assert topics(log)[0].closed[0].gone_at == 8
+    settled(log, encode_lose_sealed("orders", 1))
+
+
 def test_a_snapshot_has_lost_streams_in_a_version_of_its_own(log: Log) -> None:
     group = three_streams(log)
     ordered(log, group, 4, 3)
@@ -260,6 +294,7 @@ def test_a_seal_that_is_none_is_refused(log: Log) -> None:
         (Kind.SEAL_STREAM, {"stream": "orders.1", "weight": 1}),
         (Kind.CLOSE_STREAM, {"name": "orders", "stream": 1, "into": 2, "is_named": True, "weight": 1}),
         (Kind.LOSE_STREAM, {"name": "orders", "stream": 1, "into": 2, "is_named": True, "weight": 1}),
+        (Kind.LOSE_SEALED_STREAM, {"name": "orders", "stream": 1, "weight": 1}),
         (Kind.SEALED_STREAM, {"name": "orders", "stream": 1, "end": 2, "weight": 1}),
     ):
         three = Log(Streams())

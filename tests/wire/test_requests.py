@@ -20,6 +20,7 @@ from viewstamp.wire.keyed_requests import ScanKeys
 from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot
 from viewstamp.wire.requests import REQUESTS, RequestBody
 from viewstamp.wire.schema import BodyField
+from viewstamp.wire.spread_requests import LoseStream
 
 NO_REQUESTS = {"HELLO", "WELCOME", "REFUSED", "MEMBERS", "PEER", "DIGEST", "BEATS", "OK", "ERROR"}
 ROWS = [pytest.param(row, id=row.__name__) for row in REQUESTS.values()]
@@ -108,7 +109,13 @@ def test_a_field_of_a_wrong_type_or_out_of_range_is_refused_by_name(row: type[Re
 
 
 WITH_DEFAULT = {"challenge", "delay", "expects", "forget_seconds", "is_new", "member", "noted", "ordered"}
-DEFAULTS = {(ArchiveTopic, "before"), (DescribeLog, "groups"), (ScanKeys, "start"), (ScanKeys, "bytes_max")}
+DEFAULTS = {
+    (ArchiveTopic, "before"),
+    (DescribeLog, "groups"),
+    (ScanKeys, "start"),
+    (ScanKeys, "bytes_max"),
+    (LoseStream, "is_sealed"),
+}
 
 
 @pytest.mark.parametrize(("row", "field"), FIELDS)

@@ -133,13 +133,14 @@ def seal(
 
     No append fails, and the records of each key keep their order. The records of the stream stay where they are. With
     --lost it does not need the group of the stream; it prints the loss, and asks for the number of the stream in words.
+    A stream that is sealed already is then noted as lost, so that it can be removed without its group.
     """
     if yes and not is_lost:
         raise ConfigError("--yes-lose-stream needs --lost; nothing was changed", remedy="add --lost, or leave it out")
     found = find_cluster(directory, cluster)
     if is_lost:
         topic = found.ask(lambda client: client.describe_spread_topic(name, timeout=timeout))
-        if stream not in topic.sealed_streams:
+        if not (topic.lost_at(stream) or topic.gone_at(stream)):
             loss = found.ask(lambda client: client.describe_loss(name, stream, timeout=timeout))
             if not loss.is_led:
                 _report(loss)
@@ -210,14 +211,26 @@ def _print_ended(name: str, stream: int, ended: EndedStream, output: Output) -> 
 def _report(loss: StreamLoss) -> None:
     """Print the loss to stderr, because the result on stdout may go into a pipe."""
     group = loss.topic.group_of(loss.stream)
-    say(
-        f"Stream {loss.stream} of {loss.topic.name}, in group {group}, ends behind its position {loss.end - 1}: the"
-        " records up to it have a position in the topic."
-    )
+    if loss.stream in loss.topic.sealed_streams:
+        say(
+            f"Stream {loss.stream} of {loss.topic.name}, in group {group}, is sealed: its records up to position"
+            f" {loss.end - 1} have a position in the topic."
+        )
+    else:
+        say(
+            f"Stream {loss.stream} of {loss.topic.name}, in group {group}, ends behind its position {loss.end - 1}: the"
+            " records up to it have a position in the topic."
+        )
     for node, last in loss.nodes.items():
         say(f"{node} answers: records up to position {last} of the stream are committed")
     if loss.silent:
         say(f"no answer: {', '.join(loss.silent)}")
+    if loss.stream in loss.topic.sealed_streams:
+        say(
+            "No record loses its position. FROM NOW ON ITS KEPT RECORDS CAN BE DELETED WITHOUT ITS GROUP, by `topic"
+            " trim` and `stream remove`. There is no way back, also if the nodes are found again."
+        )
+        return
     say(
         f"ACKNOWLEDGED RECORDS NEVER GET A POSITION IN THE TOPIC: at least {loss.lost_records:,}; silent nodes may have"
         " more. A committed batch of a sink becomes visible without the records that it has behind this position. There"

@@ -1,4 +1,12 @@
-"""A client's calls about streams whose group is lost: it has no majority, and never gets one again."""
+"""A client's calls about streams whose group is lost: it has no majority, and never gets one again.
+
+| the stream | :meth:`LostStreamCalls.lose_stream` |
+| --- | --- |
+| is open or closing | seals it at its ordered end; records behind that lose their position |
+| is sealed, and its group has a leader | changes nothing: no record of it is lost |
+| is sealed, and its group has none | notes the loss. All its records have a position, and keep it |
+| is lost or removed | changes nothing |
+"""
 
 from __future__ import annotations
 
@@ -63,7 +71,7 @@ class LostStreamCalls:
         self._streams = streams
 
     async def describe_loss(self, name: str, stream: int, *, timeout: float | None = None) -> StreamLoss:
-        """Find out what :meth:`lose_stream` would lose. It changes nothing.
+        """Find out what :meth:`lose_stream` would lose. It changes nothing. Of a sealed stream no position can be lost.
 
         It asks the nodes of the stream's group, each for at most three seconds.
 
@@ -121,6 +129,10 @@ class LostStreamCalls:
         found again; then its records can be read by their stream. The same call again is harmless. Cancelled: the
         stream may be ended all the same.
 
+        A stream that is sealed loses nothing by it: all its records have a position. It is noted as lost, so that it
+        can be removed without its group when the topic is trimmed to ``lost_at``, and that readers can pass it from
+        there on. If its group has a leader with a majority, nothing is changed.
+
         Args:
           name: the topic.
           stream: the number of the stream.
@@ -129,21 +141,32 @@ class LostStreamCalls:
 
         Raises:
           UnknownTopicError: no spread topic has this name.
-          RequestError: the group has a leader with a majority, so that :meth:`seal_stream` loses nothing; or as for
-            :meth:`seal_stream`. Nothing was changed.
+          RequestError: the group has a leader with a majority, so that :meth:`seal_stream` loses nothing; the stream
+            is sealed and a member runs a release without such notes; or as for :meth:`seal_stream`. Nothing was
+            changed.
           UnavailableError, OutcomeUnknownError: as for :meth:`configure_spread_topic`; the same call again is harmless.
         """
         deadline = self._router.deadline(timeout)
         found = await self._topic(name, deadline)
-        if (
-            as_whole(stream, "a stream") not in found.sealed_streams
-            and (await self._describe(found, stream, deadline)).is_led
-        ):
+        is_sealed = as_whole(stream, "a stream") in found.sealed_streams
+        is_settled = found.lost_at(stream) > 0 or found.gone_at(stream) > 0
+        if not is_settled and (await self._describe(found, stream, deadline)).is_led:
+            if is_sealed:
+                return found
             raise RequestError(
                 f"group {found.group_of(stream)}, which has stream {stream} of topic {name!r}, has a leader with a"
                 " majority; nothing was changed",
                 remedy=f"end the stream without a loss: viewstamp stream seal {name} {stream}",
             )
-        request = LoseStream(name=name, stream=stream, into=as_whole(into or 0, "a stream"))
-        frame = await self._admin.ask_leader(request, "the stream is not ended", deadline=deadline)
-        return spread_topic_info(frame.body["topic"])
+        request = LoseStream(
+            name=name, stream=stream, into=as_whole(into or 0, "a stream"), is_sealed=is_sealed and not is_settled
+        )
+        frame = await self._admin.ask_leader(request, "the stream is not given up", deadline=deadline)
+        lost = spread_topic_info(frame.body["topic"])
+        if request.is_sealed and not lost.lost_at(stream):
+            raise RequestError(
+                f"stream {stream} of topic {name!r} is sealed, and the leader of group 0 runs a release that cannot"
+                " give up such a stream; nothing was changed",
+                remedy="upgrade all nodes",
+            )
+        return lost

@@ -9,7 +9,7 @@ from viewstamp.client.results import Receipt, SpreadTopicInfo, spread_topic_info
 from viewstamp.client.router import Router
 from viewstamp.client.spread_topics import SpreadTopicCalls
 from viewstamp.client.streams import StreamCalls
-from viewstamp.errors import RequestError, StreamSealedError
+from viewstamp.errors import RequestError, StreamSealedError, UnavailableError
 from viewstamp.ids import Index, Position, Term
 from viewstamp.wire.names import check_topic
 from viewstamp.wire.spread_requests import RemoveStream
@@ -37,6 +37,7 @@ class RemovalCalls:
         call again is harmless. Cancelled: the stream may be removed all the same.
 
         A lost stream is removed without its group, when the topic is trimmed to the position at which it was given up.
+        A sealed one whose group is lost has to be given up first, by :meth:`lose_stream`.
         If the group is found again, its leader deletes the stream, also the records that never got a position.
 
         Example::
@@ -84,6 +85,13 @@ class RemovalCalls:
             info = await self._streams.describe_stream(found.name, stream, timeout=self._router.left(deadline))
         except StreamSealedError:
             return found.next_position
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"stream {stream} of topic {found.name!r} was not removed, because its group does not say which records"
+                f" it keeps: {error}",
+                remedy=f"start the nodes of group {found.group_of(stream)}; if it never has a majority again, give the"
+                f" stream up: viewstamp stream seal {found.name} {stream} --lost",
+            ) from error
         assert receipt.global_position is not None, "it was found"
         behind = receipt.global_position + 1
         if info.first_position < end:

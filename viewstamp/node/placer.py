@@ -22,7 +22,8 @@ is down must not prevent another topic. A change of a spread topic takes these s
 change of its kind. Before the first end of a stream the probe asks for SEAL_STREAM, the last kind of the three that
 follow each other. Before the first loss of a stream it asks for LOSE_STREAM, and members that do not answer are no
 obstacle, because the nodes of the lost group may be down for good. If one of them comes back with an older release, it
-stops at the record, as a member that is replaced after a probe. Before the first removal the probe asks for
+stops at the record, as a member that is replaced after a probe. Before each note that the group of a sealed stream is
+lost it asks for that record in the same way. Before the first removal the probe asks for
 DROP_STREAM; if the stream is lost, members need not answer either.
 
 A spread actor takes the steps of a spread topic, and a node that leads group 0 has to have the actor's class. Which
@@ -68,7 +69,7 @@ from viewstamp.wire.placing import encode_cancel, encode_place
 from viewstamp.wire.row_schema import RowSchema
 from viewstamp.wire.schema import RequestBody
 from viewstamp.wire.schema_requests import ConfigureSpreadSchema
-from viewstamp.wire.sealing import encode_close, encode_gone, encode_lose
+from viewstamp.wire.sealing import encode_close, encode_gone, encode_lose, encode_lose_sealed
 from viewstamp.wire.sink_parts import encode_begin_part
 from viewstamp.wire.sink_requests import BeginPart, CommitParts
 from viewstamp.wire.spread_actors import ListSpreadActors, SpreadActor, SpreadActorOverGroups, encode_spread_actor
@@ -212,6 +213,8 @@ class Placer:
         """Return the record to propose, which ends a stream, or the topic if it is ended. Raises as prepare_change."""
         self._check_leading()
         name = check_new_topic(asked.name)
+        if isinstance(asked, LoseStream) and asked.is_sealed:
+            return await self.prepare_change(encode_lose_sealed(name, asked.stream, by=by), may_be_silent=True)
         topic, _ = await self._group.reading.query(SpreadTopicQuery(name), stale=False)
         others = [stream for stream in topic.open_streams() if stream != asked.stream]
         # Without another stream the record is refused, because a stream cannot get its own slots.

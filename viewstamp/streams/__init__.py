@@ -152,6 +152,8 @@ Decisions per kind of batch
   CLOSE_STREAM,   | without effect: Answered; RequestError where apply      | {"topic": ...}; RequestError: the rule of
   SEALED_STREAM,  | would refuse it now; else Accepted                      | ``sealing.py`` that it breaks
   LOSE_STREAM,    |                                                         |
+  LOSE_SEALED_    |                                                         |
+  STREAM,         |                                                         |
   GONE_STREAM     |                                                         |
   SEAL_STREAM     | sealed already: Answered; else Accepted; records of its | the stream gets no record any more; {}
                   | topic are refused from then on                          |

@@ -32,6 +32,7 @@ from viewstamp.wire.batch import Batch, Kind
 from viewstamp.wire.commands import Command
 from viewstamp.wire.requests import REQUESTS, ListTopics, OpenSession
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.spread_requests import LoseStream
 from viewstamp.wire.staged import decode_commit, decode_fields, entries_of
 
 __all__ = ["StateGate", "not_owned"]
@@ -40,7 +41,7 @@ _DIRECTORY = "directory"
 """The owner of the sessions of a caller that has proved that it can read a member's data directory."""
 _NEEDS: dict[Kind, Need] = {
     kind: row.needs for row in REQUESTS.values() if (kind := row.payload or row.record) is not None
-} | {Kind.OPEN_SESSION: OpenSession.needs}
+} | {Kind.OPEN_SESSION: OpenSession.needs, Kind.LOSE_SEALED_STREAM: LoseStream.needs}
 """By the kind of the batch that a request becomes."""
 _IN_SESSIONS: frozenset[Kind] = frozenset({Kind.RECORDS, Kind.COMMANDS, Kind.STAGED, Kind.FENCE})
 """The kinds of batches whose outcome a session keeps."""

@@ -134,6 +134,7 @@ class Leadership:
                 | Kind.CLOSE_STREAM
                 | Kind.SEALED_STREAM
                 | Kind.LOSE_STREAM
+                | Kind.LOSE_SEALED_STREAM
                 | Kind.GONE_STREAM
                 | Kind.DROP_STREAM
                 | Kind.ORDER

@@ -66,6 +66,7 @@ class Ledger:
             Kind.CONFIGURE_SPREAD_ARCHIVE: self._spread_archive,
             Kind.ADD_STREAM: self._add_stream,
             **dict.fromkeys((Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM), self._end_stream),
+            Kind.LOSE_SEALED_STREAM: self._end_stream,
             Kind.GONE_STREAM: self._remove_stream,
             Kind.SEAL_STREAM: self._seal,
             Kind.DROP_STREAM: self._drop_stream,
@@ -277,7 +278,7 @@ class Ledger:
             if batch.kind is Kind.CLOSE_STREAM:
                 last = topic.closed[-1]
                 state.access.note(batch, "stream seal", f"{topic.name}: stream {last.stream} into {last.into}")
-            if batch.kind is Kind.LOSE_STREAM:
+            if batch.kind in (Kind.LOSE_STREAM, Kind.LOSE_SEALED_STREAM):
                 lost = next(each for each in topic.closed if each not in before.closed)
                 what = f"{topic.name}: stream {lost.stream} is lost behind position {lost.end - 1}, into {lost.into}"
                 state.access.note(batch, "stream seal", what)

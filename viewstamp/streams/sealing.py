@@ -9,6 +9,7 @@ stream; ``into`` is this stream, or is not open |
 | SEALED_STREAM, group 0 | name, stream, end | the stream is sealed with this end | the stream is not closing; or its \
 ordered end is not ``end`` |
 | LOSE_STREAM, group 0 | as CLOSE_STREAM | the stream is sealed | as CLOSE_STREAM |
+| LOSE_SEALED_STREAM, group 0 | name, stream | the stream is lost or removed | the stream is not sealed |
 | GONE_STREAM, group 0 | name, stream, behind: a global position above its records | the stream is removed | the \
 stream is not sealed; ``behind`` cannot be such a position; the stream is lost, and the topic is not trimmed above it |
 | DROP_STREAM, the group of the stream | stream: its name, end, gone: the index of the GONE_STREAM | the stream is \
@@ -28,6 +29,11 @@ applied. So an ORDER before the record counts, one behind it does not, and the m
 because records behind that end may have been acknowledged as durable and never get a global position. The order of each
 key holds all the same: all records of the stream that have a position have a lower one than those that ``into`` gets
 afterwards. If the group lives, its leader finds the stream closed and seals it, as after CLOSE_STREAM.
+
+LOSE_SEALED_STREAM notes of a stream that is sealed that its group has no majority for ever. It deletes nothing, and
+takes no position from a record: all records of a sealed stream have one below the next position of the topic, which the
+record notes. So readers can pass the stream from there on, and it can be removed when the topic is trimmed to there. If
+the group lives all the same, it serves its records as before.
 
 A stream is *removed* by GONE_STREAM, when its group keeps none of its records that have a position. This stays true,
 because a sealed stream gets no further ones. So it makes no difference when it was read, and by whom. Group 0 forgets
@@ -62,6 +68,7 @@ __all__ = [
     "decode_drop",
     "decode_sealed",
     "gone_topic",
+    "lost_sealed_topic",
     "lost_topic",
     "read_closed",
     "sealed_topic",
@@ -70,6 +77,7 @@ __all__ = [
 SEALING_FIELDS = {
     Kind.CLOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
     Kind.LOSE_STREAM: frozenset({"name", "stream", "into", "is_named", "by"}),
+    Kind.LOSE_SEALED_STREAM: frozenset({"name", "stream", "by"}),
     Kind.SEALED_STREAM: frozenset({"name", "stream", "end"}),
     Kind.SEAL_STREAM: frozenset({"stream"}),
     Kind.GONE_STREAM: frozenset({"name", "stream", "behind", "by"}),
@@ -97,6 +105,26 @@ def lost_topic(
     lost = replace(closed, end=ordered_ends[closed.stream - 1], lost_at=next_position)
     if found is None:
         return replace(topic, closed=(*topic.closed, lost))
+    return replace(topic, closed=tuple(lost if each is found else each for each in topic.closed))
+
+
+def lost_sealed_topic(batch: Batch, topic: SpreadTopic, next_position: GlobalPosition) -> SpreadTopic | None:
+    """Return the topic as a LOSE_SEALED_STREAM makes it; None = unchanged. Raises RequestError, OutdatedCodeError.
+
+    ``next_position``: the next global position of the topic.
+    """
+    _, number = decode_known(batch, SEALING_FIELDS, name=str, stream=int)
+    _check_stream(topic, number)
+    found = topic.closed_stream(number)
+    if found is None or not found.end:
+        raise RequestError(
+            f"stream {number} of topic {topic.name!r} is {'open' if found is None else 'closing'}, and not sealed;"
+            " nothing was changed",
+            remedy=f"give it up: viewstamp stream seal {topic.name} {number} --lost",
+        )
+    if found.lost_at or found.gone:
+        return None
+    lost = replace(found, lost_at=next_position)
     return replace(topic, closed=tuple(lost if each is found else each for each in topic.closed))
 
 

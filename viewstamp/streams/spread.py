@@ -67,6 +67,7 @@ from viewstamp.streams.sealing import (
     closed_topic,
     decode_sealed,
     gone_topic,
+    lost_sealed_topic,
     lost_topic,
     read_closed,
     sealed_topic,
@@ -93,7 +94,8 @@ SLOTS_MAX = 65_536
 SPREAD_CHANGES = frozenset(
     {
         *(Kind.CONFIGURE_SPREAD, Kind.CONFIGURE_SPREAD_SCHEMA, Kind.TRIM_SPREAD, Kind.CONFIGURE_SPREAD_ARCHIVE),
-        *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.GONE_STREAM),
+        *(Kind.ADD_STREAM, Kind.CLOSE_STREAM, Kind.SEALED_STREAM, Kind.LOSE_STREAM, Kind.LOSE_SEALED_STREAM),
+        Kind.GONE_STREAM,
     }
 )
 """The records that change a spread topic, see :meth:`SpreadTopics.changed`."""
@@ -319,6 +321,9 @@ class SpreadTopics:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 ends = list(map(order.ordered_end, self.streams_of(topic.name)))
                 return topic, lost_topic(batch, topic, ends, order.next_position(topic.name))
+            case Kind.LOSE_SEALED_STREAM:
+                topic = self._named(decode_fields(batch, name=str)[0])
+                return topic, lost_sealed_topic(batch, topic, order.next_position(topic.name))
             case Kind.GONE_STREAM:
                 topic = self._named(decode_fields(batch, name=str)[0])
                 return topic, gone_topic(batch, topic, order.next_position(topic.name))

@@ -150,6 +150,7 @@ class Kind(IntEnum):
     RECOVER_ORDER = 80
     SET_ASIDE = 81
     CONFIGURE_SPREAD_ARCHIVE = 73
+    LOSE_SEALED_STREAM = 74
 
 
 _KINDS = {int(kind): kind for kind in Kind}

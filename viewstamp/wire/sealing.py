@@ -9,7 +9,15 @@ import msgpack
 
 from viewstamp.wire.batch import Batch, Kind, build_batch
 
-__all__ = ["encode_close", "encode_drop", "encode_gone", "encode_lose", "encode_seal", "encode_sealed"]
+__all__ = [
+    "encode_close",
+    "encode_drop",
+    "encode_gone",
+    "encode_lose",
+    "encode_lose_sealed",
+    "encode_seal",
+    "encode_sealed",
+]
 
 
 def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
@@ -28,6 +36,18 @@ def encode_close(name: str, stream: int, into: int, *, is_named: bool = False, b
 def encode_lose(name: str, stream: int, into: int, *, is_named: bool = False, by: str = "") -> Batch:
     """Return the record of group 0 that ends a stream whose group is lost. Arguments: as :func:`encode_close`."""
     return _encode(Kind.LOSE_STREAM, name, stream, into, is_named=is_named, by=by)
+
+
+def encode_lose_sealed(name: str, stream: int, *, by: str = "") -> Batch:
+    """Return the record of group 0 that notes of a sealed stream that its group is lost.
+
+    Args:
+      name: the name of the topic.
+      stream: the number of the stream.
+      by: the caller for the audit log; "" = none is known.
+    """
+    fields: dict[str, object] = {"name": name, "stream": stream}
+    return build_batch([msgpack.packb({**fields, "by": by} if by else fields)], kind=Kind.LOSE_SEALED_STREAM)
 
 
 def _encode(kind: Kind, name: str, stream: int, into: int, *, is_named: bool, by: str) -> Batch:

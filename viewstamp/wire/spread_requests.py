@@ -126,12 +126,16 @@ class LoseStream(RequestBody):
 
     The stream is sealed where its order ends, and another stream gets its slots at once. Records of the stream behind
     this end never get a global position, also if they were acknowledged. It changes nothing if the stream is sealed.
+
+    With ``is_sealed`` it notes of a stream that is sealed that its group is lost, and changes nothing if that is noted.
+    A release before this field ignores it.
     """
 
     name: str
     stream: Annotated[int, _NUMBER]
     into: Annotated[int, _INTO]
     """The stream that gets its slots; 0 = that of its seal if it is closing, else the open one that has the fewest."""
+    is_sealed: bool = False
 
 
 @request(FrameKind.ADD_STREAM, needs=_ADMINISTER, record=Kind.ADD_STREAM)
