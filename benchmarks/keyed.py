@@ -81,7 +81,9 @@ def merge(keys: KeyObjects, number: int, slices: list[_Run]) -> _Run:
 def measure(path: Path, doublings: int) -> list[dict[str, float]]:
     """Return the figures after 1, 2, 4, ... dumps."""
     entropy = random.Random(1)
-    keys = KeyObjects(DirectoryObjects(RealDisk(), str(path)), ClusterId("c1"))
+    store = DirectoryObjects(RealDisk(), str(path))
+    store.prepare("c1/")
+    keys = KeyObjects(store, ClusterId("c1"))
     runs: list[_Run] = []
     rows: list[dict[str, float]] = []
     rewritten = ids = runs_max = 0

@@ -41,7 +41,9 @@ def batch_of(first: int, pairs: list[tuple[bytes | None, bytes]]) -> Batch:
 
 
 def objects(path: Path) -> KeyObjects:
-    return KeyObjects(DirectoryObjects(RealDisk(), str(path)), C1)
+    store = DirectoryObjects(RealDisk(), str(path))
+    store.prepare(f"{C1}/")
+    return KeyObjects(store, C1)
 
 
 def dumped(keys: KeyObjects, run: int, first: int, pairs: list[tuple[bytes | None, bytes]]) -> ArchivedRun:
@@ -269,6 +271,7 @@ class CountedObjects(DirectoryObjects):
 
 def test_a_get_asks_the_store_once_and_one_of_a_cached_group_never(tmp_path: Path) -> None:
     store = CountedObjects(RealDisk(), str(tmp_path))
+    store.prepare(f"{C1}/")
     keys = KeyObjects(store, C1)
     run = dumped(keys, 1, 1, [(b"%05d" % n, b"x" * 300) for n in range(2000)])
     assert keys.lookup([run], b"00000").row is not None

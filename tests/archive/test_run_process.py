@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from viewstamp.errors import (
     StorageError,
     UnavailableError,
 )
-from viewstamp.ids import ClusterId, Position, RunId
+from viewstamp.ids import ClusterId, GroupId, Position, RunId
 from viewstamp.local.process import is_paused, start_mark
 from viewstamp.node.archive_queries import ArchivedRun
 from viewstamp.wire.batch import build_batch
@@ -94,7 +95,7 @@ def write(store: Any, run: RunId = RUN) -> ArchivedRun:
 
 def test_the_process_writes_the_same_run_as_a_thread(store: RunProcess, tmp_path: Path) -> None:
     store.check_usable()
-    store.wake()
+    store.recognise([])
     found = write(store)
     inside = objects(tmp_path / "inside")
     assert write(inside) == found
@@ -102,6 +103,8 @@ def test_the_process_writes_the_same_run_as_a_thread(store: RunProcess, tmp_path
     assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "inside" / "store" / name).read_bytes()
     assert sum(store.check(found)) == sum(inside.check(found)) > 0
     assert store.list_sizes() == {RUN: found.size}
+    assert store.recognise([found])
+    assert not store.of_group(GroupId(7)).recognise([replace(found, id=RunId(1))])
     with pytest.raises(UnavailableError, match="already"):
         store.begin(RUN, TOPIC, Position(3))
     (tmp_path / "store" / name).write_bytes(b"x" * found.size)
@@ -214,18 +217,18 @@ def test_processes_that_do_not_end_are_two_at_most(store: RunProcess) -> None:
     try:
         with patched(subprocess.Popen, kill=lambda self: None):
             for _ in range(2):
-                store.wake()
+                store.recognise([])
                 processes.append(process_of(store))
                 processes[-1].send_signal(signal.SIGSTOP)
                 eventually(lambda: is_paused(processes[-1].pid))
                 store.rest()
             with pytest.raises(UnavailableError, match=r"2 processes .* have not ended yet"):
-                store.wake()
+                store.recognise([])
     finally:
         for process in processes:
             process.kill()
             process.wait(group.PATIENCE_SECONDS)
-    store.wake()
+    store.recognise([])
 
 
 def test_a_process_without_pyarrow_says_so_before_anything_is_written(store: RunProcess, tmp_path: Path) -> None:
@@ -234,7 +237,7 @@ def test_a_process_without_pyarrow_says_so_before_anything_is_written(store: Run
     sys.path.insert(0, str(tmp_path / "broken"))
     try:
         with pytest.raises(ConfigError, match=r"need pyarrow, .*libarrow"):
-            store.wake()
+            store.recognise([])
     finally:
         sys.path.remove(str(tmp_path / "broken"))
     assert write(store).size > 0
@@ -245,7 +248,7 @@ def test_a_process_without_pyarrow_says_so_before_anything_is_written(store: Run
 @pytest.mark.parametrize("interpreter", ["", "/nowhere/python"])
 def test_a_process_that_cannot_be_started_is_an_error_of_the_machine(store: RunProcess, interpreter: str) -> None:
     with patched(sys, executable=interpreter), pytest.raises(ConfigError, match="no process could be started"):
-        store.wake()
+        store.recognise([])
 
 
 NODE = """
@@ -260,7 +263,7 @@ store = RunProcess(RunObjects(open_store(sys.argv[1]), ClusterId("c1")))
 if sys.argv[2] == "writes":
     store.begin(RunId(900), TopicId(3), Position(1))
 else:
-    store.wake()
+    store.recognise([])
     if sys.argv[2] == "hangs":
         threading.Thread(target=store.list_sizes, daemon=True).start()
         while not store._current._busy.locked():
@@ -302,7 +305,7 @@ def test_the_process_ends_with_a_node_that_is_killed(tmp_path: Path, state: str)
 def test_the_process_has_no_file_of_the_node(store: RunProcess, tmp_path: Path) -> None:
     """The lock of a data directory belongs to an open file, and ends only when no process has it."""
     with open(tmp_path / "lock", "w", encoding="ascii") as lock, socket.socket() as other:
-        store.wake()
+        store.recognise([])
         folder = f"/proc/{process_of(store).pid}/fd"
         inherited = {os.path.realpath(f"{folder}/{each}") for each in os.listdir(folder)}
         assert str(tmp_path / "lock") not in inherited

@@ -12,7 +12,7 @@ import pytest
 from tests.mutants.mutants import patched
 from viewstamp.archive.run_store import RunObjects
 from viewstamp.archive.store import DirectoryObjects
-from viewstamp.errors import CorruptionError, FrameError
+from viewstamp.errors import CorruptionError, FrameError, StorageError
 from viewstamp.host.disk import RealDisk
 from viewstamp.ids import ClusterId, GlobalPosition, GroupId, Position, RunId, TopicId
 from viewstamp.node.archive_queries import ArchivedRun
@@ -26,7 +26,9 @@ TOPIC, RUN = TopicId(3), RunId(900)
 
 
 def objects(path: Path) -> RunObjects:
-    return RunObjects(DirectoryObjects(RealDisk(), str(path / "store")), ClusterId("c1"))
+    store = RunObjects(DirectoryObjects(RealDisk(), str(path / "store")), ClusterId("c1"))
+    assert store.recognise([]), "a new store"
+    return store
 
 
 def batch(first: int, count: int, topic: TopicId = TOPIC) -> Batch:
@@ -62,10 +64,33 @@ def test_a_batch_that_is_not_the_next_one_is_refused(tmp_path: Path, wrong: Batc
 def test_other_files_in_the_folder_are_no_objects_of_runs(tmp_path: Path) -> None:
     store = objects(tmp_path)
     folder = tmp_path / "store" / "c1"
-    folder.mkdir(parents=True)
     for name in ("notes.txt", f"{5:020d}.parquet.temporary", f"{6:020d}.parquet", "7.parquet"):
         (folder / name).write_bytes(b"x")
     assert store.list_sizes() == {6: 1}
+
+
+def test_a_store_is_recognised_by_any_of_the_runs_and_gets_a_folder_only_if_it_may_be_new(tmp_path: Path) -> None:
+    store, path = objects(tmp_path), tmp_path / "store"
+    written = store.begin(RUN, TOPIC, Position(3))
+    written.add(Position(9), [batch(3, 6).buffer])
+    described = written.finish()
+    run = ArchivedRun(RUN, TOPIC, Position(3), Position(9), "committed", "", described.size, described.digest)
+    lost = replace(run, id=RunId(RUN + 1))
+    assert store.recognise([run])
+    assert store.recognise([lost, run])
+    assert not store.recognise([lost])
+    assert not store.recognise([replace(run, origin="c2")]), "the same id of another cluster"
+    path.rename(tmp_path / "away")
+    of_group = store.of_group(GroupId(7))
+    assert not store.recognise([run])
+    assert not of_group.recognise([run]), "group 0 has a run, so the store is not new for this group either"
+    assert not path.exists()
+    with pytest.raises(StorageError, match="there is no directory"):
+        store.begin(RunId(RUN + 2), TOPIC, Position(9))
+    assert not path.exists()
+    (tmp_path / "away").rename(path)
+    assert of_group.recognise([run])
+    assert [each.name for each in sorted(path.iterdir())] == ["c1", "c1@7"], "for the first run of the group"
 
 
 # Streams.
@@ -81,6 +106,7 @@ ORDER = order_of((4, 11, 1, 4), (6, 21, 5, 9))
 def of_stream(path: Path, order: list[GlobalRun] = ORDER) -> tuple[RunObjects, ArchivedRun]:
     """Write the run of a stream of group 7, positions 3 to 8."""
     store = objects(path).of_group(GroupId(7))
+    assert store.recognise([])
     written = store.begin(RUN, TOPIC, Position(3))
     assert written.add(Position(9), [batch(1, 4).buffer], order) == 5
     assert written.add(Position(9), [batch(5, 5).buffer], order) == 9

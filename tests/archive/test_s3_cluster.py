@@ -62,7 +62,8 @@ async def test_a_node_archives_into_a_bucket(proxy: Proxy, tmp_path: Path) -> No
         assert (name.partition("/")[2], size) == (f"{run.id:020d}.parquet", run.bytes)
         assert await client.find_orphans() == {}
         store.remove(name)
-        assert "it is not there" in await client.check_run(run.id)
+        with pytest.raises(RequestError, match=f"is empty, or another store, because it has no file of run {run.id}"):
+            await client.check_run(run.id)
         store.create(name, [b"x" * size])
         assert "cannot be read as Parquet" in await client.check_run(run.id)
         assert await status(client) == {"where": URL, "trouble": "", "remedy": "", "is_current": True}

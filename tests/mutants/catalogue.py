@@ -32,6 +32,7 @@ from tests.mutants.schema_mutants import SCHEMA_MUTANTS
 from tests.mutants.seal_mutants import SEAL_MUTANTS
 from tests.mutants.spark_mutants import SPARK_MUTANTS
 from tests.mutants.spread_sink_mutants import SPREAD_SINK_MUTANTS
+from tests.mutants.store_identity_mutants import STORE_IDENTITY_MUTANTS
 from tests.mutants.store_mutants import STORE_MUTANTS
 from tests.mutants.stream_archive_mutants import STREAM_ARCHIVE_MUTANTS
 from tests.mutants.stream_mutants import STREAM_MUTANTS
@@ -112,6 +113,7 @@ _ALL = {
     **FORK_MUTANTS,
     **ARCHIVE_MUTANTS,
     **STORE_MUTANTS,
+    **STORE_IDENTITY_MUTANTS,
     **SCHEMA_MUTANTS,
     **SPARK_MUTANTS,
     **KEYED_MUTANTS,

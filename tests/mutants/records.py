@@ -2117,6 +2117,44 @@ RECORDS: tuple[Record, ...] = (
         "repeat-secrets", Case("tests/archive/test_s3_store.py::test_no_secret_is_in_an_error_a_log_line_or_a_repr")
     ),
     Record(
+        "take-any-store",
+        Case(
+            "tests/node/test_store_identity.py::test_a_store_that_is_away_gets_nothing_and_is_used_again_when_it_is_back[True]"
+        ),
+    ),
+    Record(
+        "create-the-folder-again",
+        Case("tests/node/test_store_identity.py::test_a_store_that_leaves_behind_the_question_gets_no_directory"),
+    ),
+    Record(
+        "forget-unasked",
+        Case(
+            "tests/node/test_store_identity.py::test_files_of_deleted_records_are_not_forgotten_while_the_store_is_away"
+        ),
+    ),
+    Record(
+        "ask-for-one-run",
+        Case("tests/node/test_store_identity.py::test_one_lost_file_is_not_a_lost_store_and_trimmed_records_need_none"),
+    ),
+    Record(
+        "ask-for-deleted-runs",
+        Case("tests/node/test_store_identity.py::test_one_lost_file_is_not_a_lost_store_and_trimmed_records_need_none"),
+    ),
+    Record(
+        "ask-the-store-once",
+        Case("tests/node/test_store_identity.py::test_a_leader_that_lags_behind_asks_again_for_the_runs_that_are_left"),
+    ),
+    Record(
+        "forget-the-home",
+        Case(
+            "tests/node/test_stream_archives.py::test_before_the_first_run_of_a_group_the_store_is_asked_for_a_run_of_group_0"
+        ),
+    ),
+    Record(
+        "lost-store-unnamed",
+        Case("tests/node/test_store_identity.py::test_status_and_doctor_name_the_store_that_is_away_until_it_is_back"),
+    ),
+    Record(
         "schema-becomes-narrower",
         Case("tests/streams/test_topic_schema.py::test_a_copy_changes_nothing_and_a_late_one_is_refused"),
     ),

@@ -65,7 +65,7 @@ async def test_the_next_job_begins_when_a_store_that_hangs_has_reached_its_time_
         await client.create_topic("orders")
         await client.append("orders", b"one")
         node = nodes.nodes[N1].archivist
-        await asyncio.to_thread(store.wake)
+        await asyncio.to_thread(store.recognise, [])
         assert store._current is not None
         store._current._pipe.settimeout(0.1)
         with pytest.raises(UnavailableError, match="did not answer within"):

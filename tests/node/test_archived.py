@@ -317,6 +317,7 @@ def written(source: Source, number: int, value: bytes) -> ArchivedRun:
     """Write the object of a run with one record."""
     batch = build_batch([value], topic=TopicId(1))
     batch.stamp(term=Term(1), first_index=Index(1), previous_term=Term(0), log_time=7, first_position=Position(1))
+    assert source.recognise([]), "a new store"
     writing = source.begin(RunId(number), TopicId(1), Position(1))
     assert writing.add(Position(2), [batch.buffer]) == 2
     done = writing.finish()

@@ -276,7 +276,12 @@ async def test_a_store_that_lies_gets_no_commit(tmp_path: Path, damage: str) -> 
         assert await client.archive_topic("orders") == 11
         [run] = await client.list_runs()
         assert await client.check_run(run.id) == ""
+        await client.append("orders", b"more")
+        await client.archive_topic("orders")  # So that the store is recognised by another file.
+        other = store.file((await client.list_runs())[1].id)
+        aside = other.rename(store.directory.parent / other.name)
         lie()
+        aside.rename(other)
         assert "damaged" in await client.check_run(run.id)
 
 

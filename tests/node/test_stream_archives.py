@@ -120,6 +120,27 @@ async def test_the_logs_delete_archived_streams_and_readers_by_position_get_the_
             assert await read(client, 7, end=50) == before[6:49]
 
 
+async def test_before_the_first_run_of_a_group_the_store_is_asked_for_a_run_of_group_0(tmp_path: Path) -> None:
+    source = Source(tmp_path)
+    with quick():
+        async with Spreading(tmp_path, 1, run_stores=lambda _: source) as group:
+            await group.run()
+            placed = await group.established("s1")
+            client = group.client()
+            await client.create_topic("plain")
+            await client.append("plain", b"record")
+            assert await client.archive_topic("plain") == 2
+            await client.create_spread_topic("orders", 1, groups=[placed])
+            await fill(client, 3)
+            source.directory.rename(tmp_path / "away")
+            with pytest.raises(RequestError, match="is empty, or another store, because it has no file of run"):
+                await client.archive_spread_topic("orders")
+            assert not source.directory.exists()
+            (tmp_path / "away").rename(source.directory)
+            assert await client.archive_spread_topic("orders") == {1: 4}
+            assert [each.partition("/")[0] for each in source.files()] == [CLUSTER, f"{CLUSTER}@{placed}"]
+
+
 def settings_of(group: Spreading, placed: GroupId) -> list[list[tuple[int, object]]]:
     """Return the retention and the archive of the streams of a group, on each node."""
     hosted = [node.groups[placed] for node in group.nodes.values()]
@@ -212,6 +233,7 @@ def written(store: RunObjects, group: GroupId) -> ArchivedRun:
     """Write the object of a run of a stream with one record."""
     batch = build_batch([b"value"], topic=TopicId(1))
     batch.stamp(term=Term(1), first_index=Index(1), previous_term=Term(0), log_time=7, first_position=Position(1))
+    assert store.recognise([]), "a new store"
     writing = store.begin(RunId(3), TopicId(1), Position(1))
     order = [GlobalRun(1, GlobalPosition(1), Position(1), 1)]
     assert writing.add(Position(2), [batch.buffer], order) == 2

@@ -72,6 +72,17 @@ def test_no_fault_of_the_store_or_of_a_node_loses_an_archived_record(seed: int, 
     assert sum(count for kind, count in verdict.faults.items() if kind.startswith("store ")) >= 3
 
 
+@pytest.mark.parametrize("has_settings", [False, True])
+def test_nothing_is_written_or_concluded_while_the_directory_of_the_store_is_gone(has_settings: bool) -> None:
+    swarm = replace(SMALL, archive_settings=has_settings, archive_faults=("gone",), fault_seconds=1.0, down_seconds=0.7)
+    verdict = run_seed(4, swarm=swarm)
+    assert verdict.invariant == "", verdict.detail
+    assert verdict.faults["store gone"] >= 3
+    assert verdict.archived_runs >= 5
+    with CATALOGUE["take-any-store"].plant():
+        assert run_seed(4, swarm=swarm).invariant == "CommittedIsWhole"
+
+
 def test_an_object_that_is_damaged_behind_its_reader_was_read_as_a_whole() -> None:
     """A fault changes a part of the object of run 54 that n2 has read already; then n2 deletes its log."""
     verdict = run_seed(2871808683)

@@ -85,9 +85,12 @@ class RunProcess:
         """Return what is wrong with the store; as ``RunStore``."""
         return self.runs.status()
 
-    def wake(self) -> None:
-        """Start the process if there is none. Raises ConfigError if that is impossible here."""
-        self.process()
+    def recognise(self, runs: Sequence[ArchivedRun]) -> bool:
+        """Return whether the store has one of these runs; as ``RunStore``."""
+        return self._recognise(GROUP_0, runs)
+
+    def _recognise(self, group: GroupId, runs: Sequence[ArchivedRun]) -> bool:
+        return bool(self.process().call("recognise", group=group, runs=[asdict(run) for run in runs])["is_known"])
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> _RunObject:
         """Begin to write the object of a run; as ``RunStore``."""
@@ -182,9 +185,9 @@ class GroupRuns:
         """Return what is wrong with the store."""
         return self._runs.status()
 
-    def wake(self) -> None:
-        """Start the process if there is none."""
-        self._runs.wake()
+    def recognise(self, runs: Sequence[ArchivedRun]) -> bool:
+        """Return whether the store has one of these runs."""
+        return self._runs._recognise(self._group, runs)
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> _RunObject:
         """Begin to write the object of a run."""

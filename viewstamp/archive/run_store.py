@@ -172,8 +172,20 @@ class RunObjects:
         """Return what is wrong with the store; as :meth:`ObjectStore.status`."""
         return self._store.status()
 
-    def wake(self) -> None:
-        """Do nothing, because the calls need nothing."""
+    def recognise(self, runs: Sequence[ArchivedRun]) -> bool:
+        """Return whether the store has one of these runs; as ``RunStore``."""
+        if runs and not any(self._has(run) for run in runs):
+            return False
+        if all(run.group != self._group for run in runs):
+            self._store.prepare(run_folder(self.cluster, self._group))
+        return True
+
+    def _has(self, run: ArchivedRun) -> bool:
+        try:
+            self._store.read_part(run_name(self._cluster_of(run), run.id, run.group), 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunCreation:
         """Begin to write the object of a run; as ``RunStore``."""

@@ -106,6 +106,12 @@ class S3Objects:
         self._is_proven = False
         self._watch = StoreWatch(self.where, self._look, on_change)
 
+    def prepare(self, folder: str) -> None:
+        """Check that the bucket answers, because it has no folders; as ``ObjectStore``."""
+        self.prove()
+        with suppress(FileNotFoundError):
+            self._call(f"look for {folder}", "head_object", **self._at(folder))
+
     def begin(self, name: str) -> ObjectCreation:
         """Begin to create an object; as ``ObjectStore``. A name that comes into use later is found by ``finish``."""
         self.prove()

@@ -75,11 +75,16 @@ class ObjectStore(Protocol):
         """Return ``where``, and what is wrong with the store, as :meth:`StoreWatch.status`. Never blocks."""
         ...
 
+    def prepare(self, folder: str) -> None:
+        """Let objects be created in a folder such as ``log/``, of which none was created before."""
+        ...
+
     def begin(self, name: str) -> ObjectCreation:
         """Begin to create an object in pieces, if its name is not in use.
 
         Raises:
           FileExistsError: the name is in use. The object of this name was not changed.
+          StorageError: also if its folder is not there.
         """
         ...
 
@@ -121,10 +126,9 @@ class DirectoryObjects:
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
-        """Use ``path``, which is created by the first write."""
+        """Use ``path``, which :meth:`prepare` creates, and so does the first :meth:`create`."""
         self.where = path
         self._disk = disk
-        self._folders: set[str] = set()
 
     def check_usable(self) -> None:
         """Do nothing, because file systems never replace a reserved name; the first object finds other trouble."""
@@ -133,21 +137,37 @@ class DirectoryObjects:
         """Return the path; a directory is not looked at before it is used."""
         return {"where": self.where, "trouble": "", "remedy": "", "is_current": True}
 
-    def begin(self, name: str) -> ObjectCreation:
-        """Reserve a name, and begin to create its object; as :class:`ObjectStore`."""
-        path = self._path(name)
+    def prepare(self, folder: str) -> None:
+        """Create a folder, and the directory too; as :class:`ObjectStore`."""
         with self._errors():
-            self._disk.open(path, create=True).close()
-            self._disk.sync_directory(path.rpartition("/")[0])
+            self._disk.make_directory(f"{self.where}/{folder.rstrip('/')}")
+
+    def begin(self, name: str) -> ObjectCreation:
+        """Reserve a name, and begin to create its object; as :class:`ObjectStore`.
+
+        The folder is not created here: if it is missing because a mount is away, objects would get into the disk below.
+        """
+        path = f"{self.where}/{name}"
+        folder = path.rpartition("/")[0]
         try:
-            return _DirectoryCreation(self, path)
-        except BaseException:
-            with suppress(StorageError):
-                self._disk.remove(path)
-            raise
+            with self._errors():
+                self._disk.open(path, create=True).close()
+                self._disk.sync_directory(folder)
+            try:
+                return _DirectoryCreation(self, path)
+            except BaseException:
+                with suppress(StorageError, FileNotFoundError):
+                    self._disk.remove(path)
+                raise
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"the store of archived records cannot be used: there is no directory {folder}",
+                remedy="mount it, or restore it",
+            ) from error
 
     def create(self, name: str, pieces: Iterable[Buffer]) -> None:
         """Store an object if its name is not in use; as :class:`ObjectStore`."""
+        self.prepare(name.rpartition("/")[0])
         creation = self.begin(name)
         try:
             for piece in pieces:
@@ -188,16 +208,6 @@ class DirectoryObjects:
                 self._disk.remove(each)
             if found:
                 self._disk.sync_directory(path.rpartition("/")[0])
-
-    def _path(self, name: str) -> str:
-        """Return the path of an object, in a directory that exists."""
-        path = f"{self.where}/{name}"
-        folder = path.rpartition("/")[0]
-        if folder not in self._folders:
-            with self._errors():
-                self._disk.make_directory(folder)
-            self._folders.add(folder)
-        return path
 
     def _write(self, path: str, pieces: Iterable[Buffer]) -> None:
         """Write and sync the temporary file of an object; if that fails, it is removed."""

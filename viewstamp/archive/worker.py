@@ -6,6 +6,7 @@ file of the node's data directory. Its standard input is a socket to the node (`
 | request | answer |
 | --- | --- |
 | open: where, cluster | nothing; the store exists only from now on |
+| recognise: group, runs | is_known: whether the store has one of the runs |
 | begin: run, topic, first, schema, group | nothing; the object of a run is begun, the one before it is out of reach |
 | add: end, batches, and of a stream the order | next: the next position. They are written after the answer |
 | finish | the fields of ``WrittenRun`` |
@@ -81,6 +82,8 @@ class _Requests:
             case "open":
                 load_arrow()
                 self._runs = RunObjects(open_store(request["where"]), ClusterId(request["cluster"]))
+            case "recognise":
+                return {"is_known": self._of(request).recognise([ArchivedRun(**run) for run in request["runs"]])}
             case "begin":
                 self._failure = None
                 self._object = self._of(request).begin(

@@ -68,7 +68,8 @@ class DirectoryStore(DirectoryObjects):
 
     def write(self, name: str, data: bytes) -> None:
         """Store an object; as :class:`BackupStore`."""
-        path = self._path(name)
+        self.prepare(name.rpartition("/")[0])
+        path = f"{self.where}/{name}"
         self._write(path, [data])
         self._rename(path)
 

@@ -61,7 +61,9 @@ def _states(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _not_archiving(name: str, status: Mapping[str, Any], *, node: str = "") -> Iterator[Finding]:
     """Yield the trouble of the rounds of one group; ``name`` is that of its leader, ``node`` = "" that of the node."""
-    archiving = status.get("archiving") or {}
+    archiving, store = status.get("archiving") or {}, status.get("archive") or {}
+    if store.get("trouble") and store["trouble"] == archiving.get("reason"):
+        return  # One cause, one finding.
     if archiving.get("state") in _TROUBLED or archiving.get("failures"):  # Also while it tries again.
         failed = archiving.get("failed_topic", archiving.get("topic"))
         topic = f" topic {failed}" if failed else ""

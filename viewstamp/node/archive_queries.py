@@ -15,6 +15,7 @@ __all__ = [
     "DueRun",
     "DueRunsQuery",
     "IsArchivingQuery",
+    "NewestRunsQuery",
     "OrphansQuery",
     "ReleasedRunsQuery",
     "RunAtQuery",
@@ -150,6 +151,16 @@ class ReleasedRunsQuery(Query[list[ArchivedRun]]):
     """The committed runs with kept records whose archive delay is over, if they had records from ``index`` on."""
 
     index: Index
+
+
+@value_class(kw_only=False)
+class NewestRunsQuery(Query[list[ArchivedRun]]):
+    """The newest committed runs of this cluster with kept records, also of keys, at most ``count``; the newest first.
+
+    The store has their objects, so it is the store of this group if it has one of them.
+    """
+
+    count: int
 
 
 @value_class(kw_only=False)

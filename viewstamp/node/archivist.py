@@ -5,7 +5,8 @@ asks for the records before a position, and the leader writes one run after anot
 
 | step | if the process dies here, or the leader is deposed |
 | --- | --- |
-| 1. a linearizable read of the topic and its runs | nothing was changed |
+| 1. a linearizable read of the topic and its runs; the store is asked for one of the newest committed runs of the \
+group | nothing was changed |
 | 2. runs that an earlier leader or attempt left are dropped, removed and forgotten | the next request goes on with it |
 | 3. before the first run of a cluster, each member is probed (``peers/probe.py``) | nothing was changed |
 | 4. PREPARE_RUN is proposed, and applied here | the next request does step 2 for this run |
@@ -19,6 +20,9 @@ ends, so that each record in a run has a global position, which the file of the 
 Topics with archive settings are archived without a request, by the same steps (``archive_rounds.py``). Once an hour the
 leader tidies up by itself, in the same order of jobs. It does step 2 for each topic that needs it, and then removes
 orphans. If it dies in between, the next leader finds the rest an hour later.
+
+A store directory whose mount is away looks like an empty store. So each job first asks the store for the newest
+committed runs (``store_identity.py``), and changes nothing if it has none of them.
 
 So a leader that was deposed leaves an orphan, and never damages a run: no two runs have one id, and so one name. Each
 member deletes its log's copy later, by its own state (``snapshots/policy.py``).
@@ -71,6 +75,7 @@ from viewstamp.node.peers.probe import find_unfit
 from viewstamp.node.replica import Replica
 from viewstamp.node.run_objects import WrittenRun
 from viewstamp.node.state_machine import Result, SplitQuery
+from viewstamp.node.store_identity import StoreIdentity
 from viewstamp.wire.archiving import encode_commit_run, encode_drop_run, encode_forget_run, encode_prepare_run
 from viewstamp.wire.batch import Batch, Buffer, Kind
 from viewstamp.wire.ordering import GlobalRun
@@ -122,6 +127,7 @@ class Archivist:
         self._turn = turns.lock
         self._tidying: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self.identity = StoreIdentity(group, home)
 
     def start(self) -> None:
         """Begin to tidy up from time to time while this node leads, if it has a store. Idempotent."""
@@ -199,10 +205,9 @@ class Archivist:
 
         async def begin() -> bool:
             async with self._turn:
-                term, store = self._replica.raft.core.term, self._store
-                assert store is not None, "checked before"
+                term = self._replica.raft.core.term
                 self._check_leads(term)
-                await in_thread(store.wake)
+                await self._recognise()
                 await work(term)
                 return True
 
@@ -326,6 +331,12 @@ class Archivist:
             remedy=error.remedy,
         )
 
+    async def _recognise(self) -> None:
+        """Check that the store is the one that has the runs. Raises as :meth:`StoreIdentity.check`."""
+        store = self._store
+        assert store is not None, "checked with the request"
+        await self.identity.check(store.where, lambda runs: self._in_store(store.recognise, runs))
+
     async def _in_store(self, call: Callable[..., ResultT], *arguments: object) -> ResultT:
         """Make a call of the store. Its StorageError is final for a request, because a repetition has the same answer.
 
@@ -386,6 +397,10 @@ class Archivist:
         self._check_leads(term)
         topic, _ = await self._group.reading.query(ArchiveQuery(name), stale=False)
         self._check_leads(term)
+        is_clean = not any(_is_unneeded(run, topic) for run in topic.runs)
+        if is_clean and topic.next_first >= min(end, topic.archivable_end):
+            return False
+        await self._recognise()
         await self._clean(topic)
         topic = self._group.machine.query(ArchiveQuery(name))
         first, end = topic.next_first, min(end, topic.archivable_end)
@@ -394,8 +409,6 @@ class Archivist:
         if not topic.is_archive_used:
             await self._probe(Kind.FORGET_RUN if self._group.id == GROUP_0 else Kind.CONFIGURE_SPREAD_ARCHIVE)
         end = self._group.machine.query(SplitQuery(name, first, end, RUN_BYTES))[1]
-        assert self._store is not None, "checked with the request"
-        await in_thread(self._store.wake)
         self._check_leads(term)
         prepared = await self._propose(encode_prepare_run(topic.id, first, Position(end)))
         run = RunId(cast("dict[str, int]", prepared["run"])["id"])
@@ -483,7 +496,7 @@ class Archivist:
             self._check_leads(term)
             topic, _ = await self._group.reading.query(ArchiveQuery(name), stale=False)
             self._check_leads(term)
-            await in_thread(store.wake)
+            await self._recognise()
             await self._clean(topic)
             if left := [run.id for run in self._group.machine.query(ArchiveQuery(name)).runs if run.state == "dropped"]:
                 raise UnavailableError(
@@ -499,7 +512,7 @@ class Archivist:
         dropped is right at any time, and by any node, because no record makes the run readable again.
         """
         for run in topic.runs:
-            if run.state == "committed" and run.end > topic.first_position:
+            if not _is_unneeded(run, topic):
                 continue
             if run.state != "dropped":
                 await self._propose(encode_drop_run(run.id))
@@ -532,6 +545,7 @@ class Archivist:
             try:
                 await self._go_through(pieces(run))
             except CorruptionError as error:
+                await self._recognise()
                 return error.message
             return ""
 
@@ -546,16 +560,15 @@ class Archivist:
     async def _tidy(self) -> None:
         """Drop, remove and forget the runs that nobody needs, and remove orphans."""
         async with self._turn:
-            store, replica = self._store, self._replica
-            assert store is not None, "only then is it called"
-            term = replica.raft.core.term
+            term = self._replica.raft.core.term
             self._check_leads(term)
             runs, _ = await self._group.reading.query(RunsQuery(), stale=False)
+            self._check_leads(term)
+            await self._recognise()
             for name in sorted({str(run["topic"]) for run in runs}):
                 self._check_leads(term)
                 await self._clean(self._group.machine.query(ArchiveQuery(name)))
             self._check_leads(term)
-            await in_thread(store.wake)
             orphans = await self._list_orphans()
             for run, size in orphans.items():
                 self._check_leads(term)
@@ -567,6 +580,7 @@ class Archivist:
         async with self._turn:
             store = self._store
             assert store is not None, "checked with the request"
+            await self._recognise()
             orphans = await self._list_orphans()
             if remove:
                 for run in orphans:
@@ -613,6 +627,11 @@ class Archivist:
                 pass
         finally:
             await in_thread(pieces.close)
+
+
+def _is_unneeded(run: ArchivedRun, topic: ArchivableTopic) -> bool:
+    """Return whether a run, which is not being written, has to be dropped, or removed and forgotten."""
+    return run.state != "committed" or run.end <= topic.first_position
 
 
 def _refusing(members: dict[NodeId, str], consequence: str) -> RequestError:

@@ -58,6 +58,18 @@ class GroupArchives:
         """Return the status of the rounds of a group; {} = it is not open."""
         return self._parts[group][1].status if group in self._parts else {}
 
+    @property
+    def store_status(self) -> dict[str, object] | None:
+        """Return what is wrong with the store, as ``RunStore.status``; None = this node has none."""
+        if self._turns.store is None:
+            return None
+        status = self._turns.store.status()
+        errors = (archivist.identity.error for archivist, _ in self._parts.values())
+        error = next((each for each in errors if each is not None), None)
+        if error is not None and not status["trouble"]:
+            status |= {"trouble": error.message, "remedy": error.remedy}
+        return status
+
     async def stop(self) -> None:
         """End all jobs. Idempotent."""
         for _, rounds in self._parts.values():

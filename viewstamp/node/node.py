@@ -129,7 +129,6 @@ class Node:
         """Prepares the records that place groups, if this node leads group 0."""
         self.keyed = KeyedReads(self.group, self.archived, run_source.keys if run_source is not None else None)
         """Reads keyed topics by key."""
-        self._run_store = run_store
         self.archives = GroupArchives(self.group, host.network, run_store, host.clock, self._logger)
         """Archives topics and streams, if this node leads their group."""
         self.lock: Lock | None = None
@@ -479,7 +478,7 @@ class Node:
             "connections": self.server.crowd.status if self.server is not None else {},
             "tls": self.host.tls.status if self.host.tls is not None else None,
             "not_ready": {check.name: check.reason for check in readiness(self._vital_signs) if not check.is_ok},
-            "archive": self._run_store.status() if self._run_store is not None else None,
+            "archive": self.archives.store_status,
             "archiving": self.archives.rounds.status,
             **self.archived.status,
             **self.keyed.status,

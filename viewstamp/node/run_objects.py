@@ -91,8 +91,15 @@ class RunStore(Protocol):
         """Return where the store is, and what is wrong with it, for ``viewstamp status``. Never blocks."""
         ...
 
-    def wake(self) -> None:
-        """Get what later calls need. Raises ConfigError if this machine cannot have it."""
+    def recognise(self, runs: Sequence[ArchivedRun]) -> bool:
+        """Return whether this is the store that has these committed runs, because the object of one of them is here.
+
+        The objects are asked for in this order, until one is found. Without runs any store is the right one. If none of
+        the runs is of this group, the group's folder is created; otherwise nothing is.
+
+        Raises:
+          ConfigError: this machine cannot have what calls need. Others: as the other calls.
+        """
         ...
 
     def begin(self, run: RunId, topic: TopicId, first: Position, schema: str = "") -> RunObject:

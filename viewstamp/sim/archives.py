@@ -268,8 +268,8 @@ class Archives:
                 raise self._violation("KeptIsReadable", f"{node} calls {at} of {topic} damaged: {error}") from error
 
     def _was_damaged(self, began: float) -> bool:
-        """Return whether an object was damaged by a fault at a moment since ``began``."""
-        return bool(self.store.damaged) or self.store.healed_at >= began
+        """Return whether an object was damaged by a fault, or gone with the others, at a moment since ``began``."""
+        return bool(self.store.damaged) or "gone" in self.store.troubles or self.store.healed_at >= began
 
     def _violation(self, invariant: str, text: str) -> Violation:
         violation = Violation(invariant, text)

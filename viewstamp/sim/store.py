@@ -15,6 +15,8 @@ only the bytes of a run differ (``run_format.py``).
 | cut | of a directory: a power cut of the machine that has it, in one of the next calls, takes any subset of the \
 unsynced changes |
 | die | the next process that calls the store dies within its next calls, before or after the effect of one |
+| gone | the directory is empty, as a mount point whose mount is away; then it has again what it had before. Only \
+scenarios have it |
 | truncate, flip, miss, replace, foreign | an object lost its end; has another bit; is not there; has the content of \
 another run; is that of another cluster. When the fault ends, an intact copy is put in its place |
 
@@ -93,6 +95,8 @@ class SimulatedStore:
         """The runs that a member had as committed once."""
         self.counts: dict[str, int] = {}
         self._volume = Volume()
+        self._mounted = self._volume
+        """What the members see: the directory, or an empty one while it is gone."""
         self._bucket: dict[str, bytes] = {}
         self._disks: dict[str, SimulatedDisk] = {}
         self._calls_until: dict[str, int] = {}
@@ -103,7 +107,7 @@ class SimulatedStore:
         if self.is_bucket:
             return _Runs(self, member, _Objects(self, member, _Bucket(self)))
         disk = self._disks[member.name] = SimulatedDisk(f"{member.name}-store", loop=self.cluster.loop)
-        disk.volume = self._volume
+        disk.volume = self._mounted
         self._limit()
         return _Runs(self, member, _Objects(self, member, DirectoryObjects(disk, _ROOT)))
 
@@ -147,6 +151,8 @@ class SimulatedStore:
             return self._damage(kind)
         else:
             self.troubles[kind] = None
+            if kind == "gone":
+                self._mount(Volume())
             self._limit()
             return lambda: self._end(kind)
         return lambda: None
@@ -161,7 +167,18 @@ class SimulatedStore:
 
     def _end(self, kind: str) -> None:
         self.troubles.pop(kind, None)
+        if kind == "gone":
+            self.healed_at = self.cluster.loop.time()
+            self._mount(self._volume)
         self._limit()
+
+    def _mount(self, volume: Volume) -> None:
+        """Let the members see a volume; files that they have open are not there any more."""
+        self._mounted = volume
+        if not volume.exists(_ROOT):
+            volume.make_directory(_ROOT)
+        for disk in self._disks.values():
+            disk.volume = volume
 
     def _limit(self) -> None:
         for disk in self._disks.values():
@@ -171,8 +188,8 @@ class SimulatedStore:
     def _cut_power(self) -> None:
         """Cut the power of the machine that has the directory; open files of the members are then no longer there."""
         self._volume = Volume.from_image(self._volume.after_cut(self.entropy))
-        for disk in self._disks.values():
-            disk.volume = self._volume
+        if "gone" not in self.troubles:
+            self._mount(self._volume)
 
     def _damage(self, kind: str) -> Callable[[], None]:
         names = [name for name, data in self.objects.items() if data and name not in self.damaged]
@@ -315,6 +332,9 @@ class _Objects:
     def status(self) -> dict[str, object]:
         return self._inner.status()
 
+    def prepare(self, folder: str) -> None:
+        self._inner.prepare(folder)
+
     def begin(self, name: str) -> ObjectCreation:
         self._store.enter(self._member, writes=True, creates=True)
         creation = self._inner.begin(name)
@@ -383,6 +403,9 @@ class _Bucket:
 
     def status(self) -> dict[str, object]:
         return {"where": self.where, "trouble": "", "remedy": "", "is_current": True}
+
+    def prepare(self, folder: str) -> None:
+        pass
 
     def begin(self, name: str) -> ObjectCreation:
         if name in self._objects:

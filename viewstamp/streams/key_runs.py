@@ -31,6 +31,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from enum import Enum
+from heapq import nlargest
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
@@ -193,6 +194,11 @@ class KeyCatalogue:
     def unneeded(self, topic: TopicId) -> list[ArchivedRun]:
         """Return the runs of a topic that are prepared or dropped, by their ids."""
         return [run.archived for run in self.of(topic) if run.state is not RunState.COMMITTED]
+
+    def newest(self, count: int) -> list[ArchivedRun]:
+        """Return the newest committed runs."""
+        committed = (run for run in self.runs.values() if run.state is RunState.COMMITTED)
+        return [run.archived for run in nlargest(count, committed)]
 
     def describe(self, topic: Topic) -> dict[str, object]:
         """Return the view of a topic as plain values; {} = it is not keyed."""

@@ -31,8 +31,9 @@ neither apply nor skip the record without a state that differs from the others'.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum, IntEnum
+from heapq import nlargest
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
@@ -249,6 +250,11 @@ class RunCatalogue:
             if run.end > at:
                 yield run
                 at = run.end
+
+    def newest(self, topics: Iterable[Topic], count: int) -> list[ArchivedRun]:
+        """Return the newest committed runs that this cluster has written and whose records are not all deleted."""
+        runs = (run for topic in topics for run in self._committed.get(topic.id, ()) if run.end > topic.first_position)
+        return [self.archived(run) for run in nlargest(count, (run for run in runs if not run.origin))]
 
     def next_first(self, topic: Topic) -> Position:
         """Return the position at which the next run of a topic begins: its archived end, or its first kept record."""

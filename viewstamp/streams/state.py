@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from heapq import nlargest
 from typing import Any
 
 from viewstamp.errors import RequestError, TopicExistsError, UnknownTopicError
@@ -13,6 +14,7 @@ from viewstamp.node.archive_queries import (
     ArchiveQuery,
     DueRunsQuery,
     IsArchivingQuery,
+    NewestRunsQuery,
     OrphansQuery,
     ReleasedRunsQuery,
     RunAtQuery,
@@ -384,6 +386,9 @@ class State:
                 return self.has_schema
             case IsArchivingQuery():
                 return bool(self.archiving)
+            case NewestRunsQuery(count):
+                newest = self.runs.newest(self.topics.values(), count) + self.keys.newest(count)
+                return nlargest(count, newest, key=lambda run: run.id)
             case OrphansQuery(ids):
                 return self.keys.orphans(self.runs.orphans(ids, self.end))
             case KeyedViewQuery(name):
