@@ -19,6 +19,7 @@ from viewstamp.client.session import Session
 from viewstamp.client.stream_choice import StreamChoice
 from viewstamp.client.stream_routes import StreamRoutes
 from viewstamp.client.streams import StreamCalls
+from viewstamp.client.topic_appends import TopicAppends
 from viewstamp.client.unsent import OpenBatches
 from viewstamp.errors import OutcomeToken, OutcomeUnknownError
 from viewstamp.ids import Sequence
@@ -102,6 +103,11 @@ def keep_no_place() -> AbstractContextManager[None]:
 def never_grow() -> AbstractContextManager[None]:
     """A full batch takes no further records, although it waits for the answers of a far leader."""
     return patched(OpenBatches, _next=lambda self, topic, batch, size: self._begin(topic))
+
+
+def hold_many_objects() -> AbstractContextManager[None]:
+    """Each append to a stream keeps the arguments and closures with which it could begin anew."""
+    return patched(TopicAppends, _begin_plain=lambda self, topic, value, key, *, ordered: None)
 
 
 def grow_commands() -> AbstractContextManager[None]:
@@ -332,6 +338,12 @@ CLIENT_MUTANTS: dict[str, Mutant] = {
             "wake-without-order",
             "appends that waited for the route of their topic are in another order",
             wake_without_order,
+            rule="§10",
+        ),
+        Mutant(
+            "hold-many-objects",
+            "an append to a stream holds four times as many objects until it is answered",
+            hold_many_objects,
             rule="§10",
         ),
         Mutant("never-grow", "full batches for a far leader take no further records", never_grow, rule="§10"),

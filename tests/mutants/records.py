@@ -1135,6 +1135,10 @@ RECORDS: tuple[Record, ...] = (
             "tests/trio/test_spread.py::test_appends_that_wait_for_the_route_of_their_topic_stand_in_the_order_of_the_calls"
         ),
     ),
+    Record(
+        "hold-many-objects",
+        Case("tests/client/test_spread_appends.py::test_an_append_in_flight_holds_few_objects[None-False]"),
+    ),
     Record("never-grow", Case("tests/client/test_unsent.py::test_a_full_batch_grows_while_the_leader_is_far_away")),
     Record(
         "grow-commands", Case("tests/client/test_unsent.py::test_batches_of_commands_and_of_a_near_leader_do_not_grow")

@@ -28,7 +28,7 @@ from functools import partial
 from viewstamp.client.checks import check_topic
 from viewstamp.client.groups import Groups
 from viewstamp.client.options import ClientOptions
-from viewstamp.client.results import Receipt
+from viewstamp.client.results import Receipt, new_tuple
 from viewstamp.client.routing import Reaction, closed_error, copies, reaction
 from viewstamp.client.runtime import Future, Runtime, TimerHandle
 from viewstamp.client.streams import StreamCalls
@@ -201,11 +201,13 @@ class GlobalPositions:
         token: Callable[[], OutcomeToken],
         deadline: float,
         *,
+        number: int,
         expected: _Waiting | None = None,
     ) -> list[Receipt]:
-        """Return the receipts of one append with their global positions; ``token`` makes the token for an error.
+        """Return the receipts of one append with their stream and global positions.
 
-        ``expected`` is the result of :meth:`expect`, if the append went to the stream for which that was called.
+        ``token`` makes the token for an error, and ``number`` is that of the stream in its topic. ``expected`` is the
+        result of :meth:`expect`, if the append went to the stream for which that was called.
 
         Raises:
           OutcomeUnknownError: they are not known at ``deadline``, on the clock of the runtime.
@@ -227,8 +229,11 @@ class GlobalPositions:
                 token=token(),
                 remedy=f"do not append again; {remedy}",
             ) from error
+        if len(receipts) == 1:
+            return [new_tuple(Receipt, (*receipts[0][:5], number, positions[0]))]
         return [
-            receipt._replace(global_position=position) for receipt, position in zip(receipts, positions, strict=True)
+            new_tuple(Receipt, (*receipt[:5], number, position))
+            for receipt, position in zip(receipts, positions, strict=True)
         ]
 
     async def _find(

@@ -17,6 +17,7 @@ A name is that of a topic or of a spread topic, and neither can be removed. So w
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ __all__ = ["Begun", "Held", "StreamRoutes"]
 class Begun:
     """An append that was put into a batch or into the queue of a group."""
 
-    __slots__ = ("_among", "again", "moved", "parts", "stream", "ticket")
+    __slots__ = ("_among", "again", "deadline", "moved", "parts", "stream", "ticket")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Begun:
         *,
         again: Callable[[], Begun | Held] | None = None,
         among: dict[Future[Any], Begun] | None = None,
+        deadline: float = math.inf,
     ) -> None:
         """Join ``among``, which has the appends that can begin again, by the futures of their tickets."""
         self._among = among
@@ -60,6 +62,8 @@ class Begun:
         """Of a spread topic, from 1 on; 0 = the topic has no streams."""
         self.again = again
         """Begins it again, if its stream is sealed; None = its caller has named the stream, or there is none."""
+        self.deadline = deadline
+        """The end of its caller's timeout on the clock of the runtime, if it does not move with the caller's frame."""
         self.moved: Held | None = None
         """The append, since its stream was found sealed."""
 
