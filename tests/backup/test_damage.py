@@ -98,11 +98,11 @@ async def test_a_backup_of_a_newer_version_is_named_and_kept(backups: Backups, t
     path = tmp_path / "target" / "manifests" / f"{second.id}.json"
     fields = json.loads(path.read_bytes())
     del fields["sha256"]
-    fields |= {"format": 3, "compression": "new"}
+    fields |= {"format": 4, "compression": "new"}
     path.write_text(json.dumps({**fields, "sha256": _digest(fields)}))
     catalogue = BackupCatalogue.load(store)
     assert catalogue.manifests == [first]
-    with pytest.raises(ConfigError, match="has format 3, this version of viewstamp reads up to 2"):
+    with pytest.raises(ConfigError, match="has format 4, this version of viewstamp reads up to 3"):
         catalogue.find(second.id)
     with pytest.raises(ConfigError, match="nothing was removed"):
         prune(store, 1)

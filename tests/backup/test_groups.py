@@ -30,6 +30,7 @@ from viewstamp.sim.disk import SimulatedDisk
 from viewstamp.sim.loop import SimulatedCrash
 from viewstamp.streams.joint_cut import contradictions
 from viewstamp.wal.control_file import read_control_state
+from viewstamp.wire.batch import Kind
 from viewstamp.wire.ordering import StreamReport, encode_context, encode_order
 from viewstamp.wire.placing import encode_hosted
 
@@ -69,6 +70,11 @@ def grow(old: Old) -> None:
     version = old.home.state().order.version
     log.add(encode_context(stream.name, [run for at, run in old.home.state().order.runs() if at == stream]))
     assert version == 3
+    rewrite(old)
+
+
+def rewrite(old: Old) -> None:
+    """Write the files of all nodes again, with what was added to the logs."""
     old.disk = SimulatedDisk()
     for node in members.NAMES:
         members.write_member(old.disk, node, old.home)
@@ -134,6 +140,23 @@ def test_a_release_before_refuses_the_manifest_and_those_without_groups_keep_the
     assert fields["format"] == 1
     assert "groups" not in fields
     assert Manifest.decode(alone.encode(), "m") == alone
+    assert Manifest.decode(manifest.encode(), "m") == manifest
+
+
+def test_a_backup_says_which_records_of_streams_are_archived() -> None:
+    """The files of the archive are not in a backup, so whoever restores it has to keep them."""
+    old, store = Old(), target()
+    prepared = old.logs[0].command(Kind.PREPARE_RUN, topic=1, first=1, end=3)
+    run: dict[str, object] = {"run": prepared.first_index, "records": 2, "size": 7, "digest": bytes(32)}
+    start = int(next(each for each in old.logs[0].batches if each.kind is Kind.RECORDS).first_index)
+    run |= {"first_index": start, "end_index": start + 2, "first_time": 3, "last_time": 4}
+    old.logs[0].command(Kind.COMMIT_RUN, **run, first_global=1, end_global=3)
+    rewrite(old)
+    manifest = taken(old, store)
+    assert manifest.archived == {"spread.1": 2}
+    fields = json.loads(store.read(manifest_name(manifest.id)))
+    assert fields["format"] == 3, "a release before would take the field for damage"
+    assert [log.get("archived") for log in fields["groups"]] == [{"spread.1": 2}, None]
     assert Manifest.decode(manifest.encode(), "m") == manifest
 
 

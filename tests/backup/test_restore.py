@@ -236,6 +236,30 @@ def test_a_drill_finds_a_state_that_differs(tmp_path: Path) -> None:
     assert list(tmp_path.glob("viewstamp-drill-*")) == []
 
 
+def test_a_drill_compares_the_actors_of_groups_by_the_states_of_the_groups(tmp_path: Path) -> None:
+    store = store_in(tmp_path / "target")
+
+    async def prepare() -> Manifest:
+        async with cluster_of(tmp_path / "cluster", nodes=1) as cluster:
+            client = cluster.client()
+            placed = await client.place_group("s1")
+            while not placed.is_established:
+                (placed,) = await client.list_groups()
+            await client.spread_actor("counter")
+            for key in ("a", "b"):
+                await client.actor("counter", Counter, key=key).add(7)
+            return await back_up(store, client)
+
+    manifest, actors = asyncio.run(prepare()), {"counter": Counter}
+    (group,) = manifest.groups
+    assert group.chain is not None
+    found = drill(store, manifest, actors, temporary=str(tmp_path))
+    assert (found.differences, found.is_state_compared, found.actors) == ([], True, {"counter": 2})
+    wrong = replace(manifest, groups=(replace(group, chain=group.chain ^ 1),))
+    (difference,) = drill(store, wrong, actors, temporary=str(tmp_path)).differences
+    assert f"the checksum of the state of group {group.group} at index" in difference
+
+
 async def test_files_of_stopped_nodes_are_a_source(tmp_path: Path) -> None:
     """Files of a majority give all records; those of one node of three give the part that is known to be committed."""
     async with cluster_of(tmp_path / "cluster") as cluster:

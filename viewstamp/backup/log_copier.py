@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from viewstamp.backup.catalogue import BackupCatalogue
-from viewstamp.backup.manifest import LogCopy, Manifest, SnapshotCopy
+from viewstamp.backup.manifest import LogCopy, Manifest, SnapshotCopy, archived_of
 from viewstamp.backup.objects import (
     PIECE_BYTES,
     PIECE_HEADER,
@@ -156,6 +156,7 @@ class LogCopier:
             log=tuple(self._pieces),
             chain=cut.chain,
             lineage=cut.lineage,
+            archived=archived_of(point.topics) if self._group else {},
         )
 
     # -- Joining the earlier backups ------------------------------------------------------------------------

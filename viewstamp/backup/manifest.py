@@ -5,6 +5,7 @@
 | 1 | with group 0 only |
 | 2 | with other groups: the key ``groups`` has the log of each. A release before refuses it, because it would restore \
 group 0 without the records of the streams |
+| 3 | the same, and records of streams are archived: the log of a group has ``archived`` |
 
 A reader that does not know the format number of a manifest rejects it by name. The digest covers all other keys, so a
 half-written or changed manifest is recognised. The manifest of a backup is written after all its objects; so a backup
@@ -15,17 +16,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from viewstamp.backup.objects import MANIFESTS, LogPiece, StoredObject
 from viewstamp.errors import ConfigError, CorruptionError
 from viewstamp.wire.brief_repr import brief_repr
 
-__all__ = ["FORMAT_VERSION", "LogCopy", "Manifest", "SnapshotCopy", "manifest_name"]
+__all__ = ["FORMAT_VERSION", "LogCopy", "Manifest", "SnapshotCopy", "archived_of", "manifest_name"]
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+_WITHOUT_ARCHIVED_STREAMS: Final = 2
 _WITHOUT_GROUPS: Final = 1
 _KIND: Final = "viewstamp backup"
 
@@ -47,7 +49,8 @@ class LogCopy:
 
     ``node`` is the member that it was read from. ``term`` and ``log_time`` are those of the last record. ``snapshot``
     None = the log begins at index 1, and there was no snapshot. ``chain`` and ``lineage`` are the checksums of the
-    source's state at ``end``; None = unknown, because the source did not run, or had applied more.
+    source's state at ``end``; None = unknown, because the source did not run, or had applied more. ``archived`` has the
+    last archived position of each stream that has such, by its name, as far as it is known; of other groups than 0.
     """
 
     group: int
@@ -59,6 +62,7 @@ class LogCopy:
     log: tuple[LogPiece, ...]
     chain: int | None = None
     lineage: int | None = None
+    archived: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def begin(self) -> int:
@@ -126,8 +130,14 @@ class Manifest:
 
     @property
     def archived(self) -> dict[str, int]:
-        """The last archived position of each topic that has such; the files of the archive are not in the backup."""
-        return {each["name"]: each["archived_last"] for each in self.topics if "archived_last" in each}
+        """The last archived position of each topic that has such; the files of the archive are not in the backup.
+
+        Stream 1 of a topic ``orders`` has the name ``orders.1``, and positions of its own.
+        """
+        return {
+            **archived_of(self.topics),
+            **{name: last for log in self.groups for name, last in log.archived.items()},
+        }
 
     @property
     def objects(self) -> Sequence[StoredObject]:
@@ -141,9 +151,15 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the content of the manifest's file."""
-        fields = {"kind": _KIND, "format": FORMAT_VERSION if self.groups else _WITHOUT_GROUPS, **asdict(self)}
-        if not self.groups:
-            del fields["groups"]  # A release before reads the backups of clusters with group 0 only.
+        fields = {"kind": _KIND, "format": FORMAT_VERSION, **asdict(self)}
+        if not self.groups:  # A release before reads the backups of clusters with group 0 only.
+            fields["format"] = _WITHOUT_GROUPS
+            del fields["groups"]
+        elif not any(log.archived for log in self.groups):  # The same.
+            fields["format"] = _WITHOUT_ARCHIVED_STREAMS
+        for log in fields.get("groups", ()):
+            if not log["archived"]:
+                del log["archived"]
         return json.dumps({**fields, "sha256": _digest(fields)}, indent=1, sort_keys=True).encode()
 
     @classmethod
@@ -162,7 +178,7 @@ class Manifest:
             version = fields["format"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, data, error) from error
-        if version not in (_WITHOUT_GROUPS, FORMAT_VERSION):
+        if version not in (_WITHOUT_GROUPS, _WITHOUT_ARCHIVED_STREAMS, FORMAT_VERSION):
             raise ConfigError(
                 f"{path} has format {brief_repr(version)}, this version of viewstamp reads up to {FORMAT_VERSION}",
                 remedy="use the version of viewstamp that wrote this backup, or a newer one",
@@ -173,13 +189,18 @@ class Manifest:
             raise _damaged(path, data, error) from error
 
 
+def archived_of(topics: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the last archived position of each of the described topics that has such."""
+    return {each["name"]: each["archived_last"] for each in topics if "archived_last" in each}
+
+
 def manifest_name(backup: str) -> str:
     """Return the name of the manifest of the backup with this id."""
     return f"{MANIFESTS}{backup}.json"
 
 
 def _manifest(fields: dict[str, Any]) -> Manifest:
-    has_groups = fields.pop("format") == FORMAT_VERSION
+    has_groups = fields.pop("format") > _WITHOUT_GROUPS
     del fields["kind"]
     groups = tuple(LogCopy(**_with_objects(each)) for each in fields.pop("groups")) if has_groups else ()
     ids = [each.group for each in groups]

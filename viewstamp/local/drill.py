@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from viewstamp.backup.manifest import Manifest
+from viewstamp.backup.manifest import LogCopy, Manifest
 from viewstamp.backup.store import BackupStore
 from viewstamp.client import SpreadTopicInfo
 from viewstamp.client.aio import Client
@@ -46,8 +46,9 @@ _PENDING_MAX: Final = 1000
 class DrillResult:
     """The result of a drill. ``differences`` is empty if the restored state is that of the source.
 
-    ``is_state_compared``: whether the source's checksum of the state is known and was computed by the same code of
-    actors. ``records`` counts those that the started node returned, by topic.
+    ``is_state_compared``: whether the source's checksum of the state of group 0 is known and was computed by the same
+    code of actors; those of the other groups are compared if they are known. ``records`` counts those that the started
+    node returned, by topic.
     """
 
     backup: str
@@ -93,7 +94,9 @@ def drill(
         plan = RestorePlan(target=store.where, backup=manifest.id, nodes=1)
         restore_cluster(store, cluster, plan, on_step=on_step, on_bytes=on_bytes)
         on_step("computing the state", manifest.size)
-        _compare_state(f"{cluster}/n1", manifest, actors, result, on_bytes)
+        _compare_state(f"{cluster}/n1", manifest.group_0, actors, result, on_bytes)
+        for log in manifest.groups:
+            _compare_state(f"{cluster}/n1/groups/{log.group}", log, actors, result, on_bytes)
         ordered = _compare_groups(f"{cluster}/n1", manifest, result) if manifest.groups else {}
         on_step("reading from the started cluster", manifest.size)
         run_async(_compare_answers(node_file(cluster, "n1"), manifest, ordered, actors, result, on_bytes))
@@ -101,10 +104,12 @@ def drill(
 
 
 def _compare_state(
-    directory: str, manifest: Manifest, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
+    directory: str, log: LogCopy, actors: Actors, result: DrillResult, on_bytes: Callable[[int], None]
 ) -> None:
-    """Apply the log of group 0 up to the end of the backup, and compare the checksum of the state."""
-    machine = Streams(classes=actors)
+    """Apply the log of a group up to the end of the backup, and compare the checksum of the state."""
+    machine, what = Streams(classes=actors), f" of group {log.group}" if log.group else ""
+    if log.group:
+        machine.follow(GroupId(log.group), Streams(classes=actors))
     disk, applier = RealDisk(), Applier(machine, RealClock())
     for name in sorted(disk.list_directory(f"{directory}/snapshots"), reverse=True)[:1]:
         file = disk.open_read(f"{directory}/snapshots/{name}")
@@ -116,23 +121,23 @@ def _compare_state(
     pending: deque[Batch] = deque()
     for batch in read_batches(disk, directory):
         if batch.first_index >= applier.applied_end + sum(each.count for each in pending):
-            if batch.end > manifest.end:
+            if batch.end > log.end:
                 break
             pending.append(batch)
         on_bytes(batch.size)
         if len(pending) >= _PENDING_MAX:
-            applier.apply_to(pending, manifest.end)
-    applier.apply_to(pending, manifest.end)
-    if applier.applied_end != manifest.end:
+            applier.apply_to(pending, log.end)
+    applier.apply_to(pending, log.end)
+    if applier.applied_end != log.end:
         result.differences.append(
-            f"the restored log ends at index {applier.applied_end - 1}, the backup at {manifest.end - 1}"
+            f"the restored log{what} ends at index {applier.applied_end - 1}, the backup at {log.end - 1}"
         )
-    elif manifest.chain is not None and manifest.lineage == machine.lineage:
-        result.is_state_compared = True
-        if manifest.chain != machine.chain:
+    elif log.chain is not None and log.lineage == machine.lineage:
+        result.is_state_compared = result.is_state_compared or not log.group
+        if log.chain != machine.chain:
             result.differences.append(
-                f"the checksum of the state at index {manifest.end - 1} is {machine.chain:016x}, in the source it was"
-                f" {manifest.chain:016x}"
+                f"the checksum of the state{what} at index {log.end - 1} is {machine.chain:016x}, in the source it was"
+                f" {log.chain:016x}"
             )
 
 
@@ -192,7 +197,11 @@ async def _compare_answers(
         for actor in manifest.actors:
             found = listed.get(actor["name"])
             result.actors[actor["name"]] = found.instances if found is not None else 0
-            if found is None or (found.instances, found.digest) != (actor["instances"], actor["digest"]):
+            if found is not None and found.groups:  # The states of its groups were compared, and group 0 has none.
+                if found.missing:
+                    groups = ", ".join(map(str, found.missing))
+                    result.differences.append(f"groups {groups} do not count the instances of actor {actor['name']}")
+            elif found is None or (found.instances, found.digest) != (actor["instances"], actor["digest"]):
                 result.differences.append(f"the state of actor {actor['name']} is not that of the source")
 
 
