@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
-from viewstamp.client import stream_ranges
+from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.archive import ordered_run
+from viewstamp.client import archived_ranges, stream_ranges
 from viewstamp.client.merge import Merge, Piece
 from viewstamp.client.spread_reader import StreamPart
 from viewstamp.client.stream_ranges import Place, StreamRange, StreamRanges
@@ -138,6 +139,46 @@ def range_without_count() -> AbstractContextManager[None]:
     return patched(stream_ranges, divide=divide)
 
 
+def read_whole_runs_of_streams() -> AbstractContextManager[None]:
+    """A piece of the run of a stream is the whole run, so records are read twice, or although nobody asked for them."""
+    original = archived_ranges.divide_by_runs
+
+    def divide(topic: str, part: StreamRange, runs: Any) -> Any:
+        pieces, rest = original(topic, part, runs)
+        whole = [
+            (replace(piece, first=run.first_position, last_end=run.last_position + 1), run) for piece, run in pieces
+        ]
+        return whole, rest
+
+    return everywhere(original, divide)
+
+
+def end_with_the_runs_of_streams() -> AbstractContextManager[None]:
+    """Of a part with runs, the records that are in the log only are left out."""
+    original = archived_ranges.divide_by_runs
+
+    def divide(topic: str, part: StreamRange, runs: Any) -> Any:
+        pieces, rest = original(topic, part, runs)
+        return pieces, [] if pieces else rest
+
+    return everywhere(original, divide)
+
+
+def take_positions_of_the_stream() -> AbstractContextManager[None]:
+    """The records of the run of a stream have their positions in the stream."""
+
+    def read(reader: Any, part: StreamRange, name: str) -> Any:
+        ordered_run.order_of(reader, part, name)
+        yield from reader.read(part.first, part.last_end)
+
+    return everywhere(ordered_run.read_ordered, read)
+
+
+def believe_the_order_of_a_run() -> AbstractContextManager[None]:
+    """A file whose records are at other positions than those of the plan is read."""
+    return everywhere(ordered_run.order_of, lambda reader, part, name: reader.footer.read_order(name))
+
+
 def skip_trimmed_places() -> AbstractContextManager[None]:
     """The first record behind the trimmed ones counts as the first one of the range."""
     original = StreamRanges._find
@@ -193,6 +234,10 @@ READER_MUTANTS = {
         ("range-without-count", "a range is read although positions of it are missing", range_without_count),
         ("skip-trimmed-places", "a range begins behind its trimmed records", skip_trimmed_places),
         ("part-ends-early", "a task passes over records that a node did not send", part_ends_early),
+        ("read-whole-runs-of-streams", "records of the run of a stream are read twice", read_whole_runs_of_streams),
+        ("end-with-the-runs-of-streams", "records that are not archived are left out", end_with_the_runs_of_streams),
+        ("take-positions-of-the-stream", "a record has its position in the stream", take_positions_of_the_stream),
+        ("believe-the-order-of-a-run", "a record is read at a position of another one", believe_the_order_of_a_run),
         ("trim-the-last-run", "nobody knows where the trimmed records of a stream end", trim_the_last_run),
     )
 }

@@ -1749,6 +1749,22 @@ RECORDS: tuple[Record, ...] = (
         "part-ends-early", Case("tests/node/test_stream_ranges.py::test_a_node_that_sends_other_records_is_an_error")
     ),
     Record(
+        "read-whole-runs-of-streams",
+        Case("tests/client/test_archived_ranges.py::test_each_record_of_a_stream_is_in_one_piece"),
+    ),
+    Record(
+        "end-with-the-runs-of-streams",
+        Case("tests/client/test_archived_ranges.py::test_each_record_of_a_stream_is_in_one_piece"),
+    ),
+    Record(
+        "take-positions-of-the-stream",
+        Case("tests/archive/test_ordered_run.py::test_records_have_their_positions_in_the_topic"),
+    ),
+    Record(
+        "believe-the-order-of-a-run",
+        Case("tests/archive/test_ordered_run.py::test_a_file_with_other_records_than_those_of_the_plan_is_damage"),
+    ),
+    Record(
         "trim-the-last-run",
         Case("tests/streams/test_cover.py::test_a_trim_of_an_idle_stream_hides_no_record_of_the_others"),
     ),
@@ -2223,6 +2239,14 @@ RECORDS: tuple[Record, ...] = (
     Record(
         "hold-micro-batches",
         Case("tests/spark/test_stream_source.py::test_the_delay_begins_with_the_first_record_that_waits"),
+    ),
+    Record(
+        "lose-stream-runs",
+        Case("tests/spark/test_archived_streams.py::test_a_file_that_is_lost_changed_or_replaced_is_an_error"),
+    ),
+    Record(
+        "runs-at-all-times",
+        Case("tests/spark/test_archived_streams.py::test_only_the_records_of_a_run_with_the_wanted_times_are_read"),
     ),
     Record(
         "keys-oldest-wins",

@@ -23,11 +23,27 @@ def wait_for_ever() -> AbstractContextManager[None]:
     return patched(TriggerDelay, holds=lambda self, waiting, now: 0 < waiting < self._least)
 
 
+def read_dropped_stream_runs_as_empty() -> AbstractContextManager[None]:
+    """The run of a stream that cannot be read gives no records and no error."""
+    from viewstamp.spark import archived_streams
+
+    return patched(archived_streams, _explain=lambda options, part, position, error: None)
+
+
+def read_runs_of_streams_at_all_times() -> AbstractContextManager[None]:
+    """A time that was pushed does not reduce the records of the run of a stream."""
+    from viewstamp.spark import archived_streams
+
+    return patched(archived_streams, _at=lambda table, times: table)
+
+
 SPARK_MUTANTS = {
     mutant.name: mutant
     for mutant in (
         Mutant("begin-found-topics-late", "a stream lacks records", begin_found_topics_late, rule="§5a"),
         Mutant("hold-micro-batches", "records are never read", wait_for_ever, rule="§5a"),
+        Mutant("lose-stream-runs", "lost records are no error", read_dropped_stream_runs_as_empty, rule="§5a"),
+        Mutant("runs-at-all-times", "records of other times are read", read_runs_of_streams_at_all_times, rule="§5a"),
     )
 }
 """The mutants by name."""

@@ -118,7 +118,7 @@ def read_the_whole_run() -> AbstractContextManager[None]:
 
     def divide(part: Any, runs: Any) -> tuple[list[Any], list[Any]]:
         pieces, rest = original(part, runs)
-        return [next(run for run in runs if run.run == piece.run) for piece in pieces], rest
+        return [next(run for run in runs if run.file == piece.file) for piece in pieces], rest
 
     return patched(archived, divide=divide)
 

@@ -28,6 +28,7 @@ from viewstamp.spark.archived import RunRange, divide
 from viewstamp.spark.data_source import ViewstampDataSource
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.records import spark_schema
+from viewstamp.spark.run_files import RunFile
 from viewstamp.spark.source import BatchReader, FilteringBatchReader
 from viewstamp.spark.stream_source import StreamReader
 from viewstamp.spark.topic_range import TopicRange
@@ -203,8 +204,8 @@ def test_a_file_that_is_lost_changed_or_replaced_is_an_error(
     found = reader(archiving, orders, store)
     parts = found.partitions()
     assert isinstance(parts[0], RunRange)
-    [file] = store.glob(f"*/{parts[0].run:020d}.parquet")
-    [other] = store.glob(f"*/{parts[1].run:020d}.parquet")  # type: ignore[attr-defined]
+    [file] = store.glob(f"*/{parts[0].file.run:020d}.parquet")
+    [other] = store.glob(f"*/{parts[1].file.run:020d}.parquet")  # type: ignore[attr-defined]
     data = file.read_bytes()
     changed = bytearray(data)
     for at in range(4, len(data) // 2):
@@ -249,7 +250,7 @@ def test_ranges_are_divided_without_gaps_and_overlaps() -> None:
     for _ in range(2000):
         ends = sorted(dice.sample(range(1, 40), dice.randint(1, 8)))
         runs = [
-            RunRange("t", first, end, number, "c", 1, "")
+            RunRange("t", first, end, RunFile(number, "c", 1, ""))
             for number, (first, end) in enumerate(itertools.pairwise(ends))
             if dice.random() < 0.8
         ]

@@ -18,6 +18,7 @@ Modules
     `store_watch.py` looks in the background whether a store can be used
     `location.py`  which store a setting names
     `run_file.py`  the file of a run: Parquet, with a description that has a checksum for each row group
+    `ordered_run.py` the run of a stream, read by positions in the topic
     `row_columns.py` the rows of records as Arrow columns, one for each field of a schema
     `run_rows.py`  the typed columns of a run, and which of its row groups a condition needs
     `run_batches.py` the records of a row group as batches, for readers

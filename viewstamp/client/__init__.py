@@ -24,7 +24,7 @@ The modules, from the bottom up:
     and ``admin.py`` have the calls of a client. ``reader.py`` reads a topic, and ``watcher.py`` watches an actor.
   * ``spread_reader.py`` reads all streams of a spread topic in one order, which ``merge.py`` decides, and
     ``named_reader.py`` finds out of which kind a topic is. ``stream_ranges.py`` plans a range of positions of it, for
-    readers that divide the work by streams.
+    readers that divide the work by streams, and ``archived_ranges.py`` divides the records of a stream by their runs.
   * ``streams.py`` reads one stream of a spread topic. ``balance.py`` balances the leaders of the groups.
   * ``client.py`` composes them.
 

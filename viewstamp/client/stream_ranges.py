@@ -101,9 +101,12 @@ class DividedTopic(TopicInfo):
 
     Attributes:
       found: the topic; ``next_position`` and ``ordered_ends`` are of one moment.
+      archived_ends: for each stream, from stream 1 on, the position in it behind its last archived record, or a lower
+        one, because any node answers; 1 = none is known to be archived.
     """
 
     found: SpreadTopicInfo
+    archived_ends: tuple[int, ...] = ()
 
 
 def divide(topic: str, start: int, end: int, at_start: Sequence[Place], at_end: Sequence[Place]) -> list[StreamRange]:
@@ -208,26 +211,28 @@ class StreamRanges:
         self.known.add(topic)
         seconds = self._router.left(deadline)
 
-        async def describe(stream: int) -> tuple[int, int]:
+        async def describe(stream: int) -> tuple[int, int, int]:
             if found.can_pass(stream, 1):
-                return 0, found.kept_from(stream)
+                return 0, found.kept_from(stream), 1
             body = await self._ask(found, stream, DescribeTopic(name=found.topic_of(stream), stale=True), seconds)
             info = topic_info(body["topic"], body["age"])
+            archived_end = 1 if info.archived is None else info.archived.last_position + 1
             if info.first_position == 1:
-                return info.bytes, 1
+                return info.bytes, 1, archived_end
             request = ReadOrdered(name=topic, stream=stream, position=1, needed=0, bytes_max=1, wait=0.0)
-            return info.bytes, (await self._ask(found, stream, request, seconds))["kept_from"]
+            return info.bytes, (await self._ask(found, stream, request, seconds))["kept_from"], archived_end
 
         streams = await _together(map(describe, range(1, found.streams + 1)))
         self._remember(topic, found.next_position, [Place(end) for end in found.ordered_ends])
         return DividedTopic(
             name=topic,
-            first_position=Position(min(max(kept_from for _, kept_from in streams), found.next_position)),
+            first_position=Position(min(max(kept_from for _, kept_from, _ in streams), found.next_position)),
             last_position=Position(found.next_position - 1),
-            bytes=sum(size for size, _ in streams),
+            bytes=sum(size for size, _, _ in streams),
             retain_bytes=found.retain_bytes,
             retain_seconds=found.retain_seconds,
             found=found,
+            archived_ends=tuple(archived_end for _, _, archived_end in streams),
         )
 
     async def divide(self, topic: DividedTopic, start: int, end: int) -> list[StreamRange]:

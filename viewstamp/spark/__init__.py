@@ -29,7 +29,8 @@ The parts
     ``topic_pattern.py``: topics by a pattern; ``trigger_delay.py``: micro-batches that wait for more records.
   * ``progress.py``: how far a query is behind. ``installed.py``: checks that Spark is installed and new enough.
   * ``worker_objects.py``: keeps imported modules out of the garbage collection after each task that reads.
-  * ``archived.py``: archived records, read by tasks from the files of runs.
+  * ``archived.py``: archived records, read by tasks from the files of runs; ``archived_streams.py``: of topics with
+    streams; ``run_files.py``: the store, and the identity of a file.
   * ``spread.py``: topics with streams, planned by the order over all streams, and read stream by stream.
   * ``ranges.py``: the positions to read, in pieces, of ``topic_range.py``; ``filters.py``: conditions that reduce them.
     ``whole_rows.py``: a whole row as one value; ``typed_rows.py``: the fields of rows as columns. ``remedies.py``:

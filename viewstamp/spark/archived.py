@@ -19,27 +19,32 @@ A task verifies the description of its file, and each row group that it reads.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from viewstamp.archive.location import open_store
-from viewstamp.archive.run_file import GROUP_BYTES, RunReader, run_name
+from viewstamp.archive.run_file import GROUP_BYTES
 from viewstamp.archive.run_rows import FieldCondition
-from viewstamp.archive.store import ObjectFile, ObjectStore
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
-from viewstamp.client.runs import RunInfo
+from viewstamp.client.stream_ranges import DividedTopic
 from viewstamp.errors import CorruptionError, PeerError, UnavailableError
-from viewstamp.ids import ClusterId, RunId
+from viewstamp.spark.archived_streams import (
+    StreamRunRange,
+    committed_stream_runs,
+    cut_stream,
+    divide_stream,
+    is_archived,
+)
 from viewstamp.spark.blocking_client import BlockingClient, blocking_client
 from viewstamp.spark.options import SourceOptions
 from viewstamp.spark.ranges import describe, split, task_bytes
 from viewstamp.spark.records import from_run
 from viewstamp.spark.remedies import remedies
+from viewstamp.spark.run_files import RunFile, borders, open_run, store_at
+from viewstamp.spark.spread import SpreadRange, by_streams
 from viewstamp.spark.topic_range import TopicRange, skip
 from viewstamp.spark.typed_rows import rows_of_run
 
@@ -51,22 +56,16 @@ __all__ = ["RunRange", "committed_runs", "cut_by_groups", "divide", "pieces_of",
 _FOOTERS_MAX: Final = 64
 """Runs whose descriptions the driver reads, to cut them by row groups. If there are more, each is one piece."""
 _READERS: Final = 8
-_stores: dict[tuple[int, str], ObjectStore] = {}
-"""By process id, because Spark forks its workers, and connections do not survive a fork."""
 
 
 @dataclass(frozen=True)
 class RunRange(TopicRange):
-    """The part of one task within one run: positions ``start`` to ``end``, half-open.
+    """The part of one task within one run: positions ``start`` to ``end``, half-open."""
 
-    ``cluster`` is the cluster that wrote the file, ``size`` that of the file in bytes, and ``digest`` is as in the
-    catalogue.
-    """
+    file: RunFile
 
-    run: int
-    cluster: str
-    size: int
-    digest: str
+
+Piece = RunRange | StreamRunRange
 
 
 def pieces_of(
@@ -74,21 +73,50 @@ def pieces_of(
 ) -> list[TopicRange]:
     """Return ranges in pieces for tasks: of runs, as far as the positions are archived, and of the log.
 
-    Without the option ``archive``, or if no range begins below the archived end of its topic, the catalogue is not
+    Without the option ``archive``, or if no range begins below the archived end of its topic or stream, no catalogue is
     asked. So a streaming query pays for it only until it has passed that end.
 
-    Raises: as :func:`committed_runs` and :func:`cut_by_groups`.
+    Raises: as :func:`committed_runs`, ``committed_stream_runs``, ``by_streams`` and :func:`cut_by_groups`.
     """
-    archived = [part.topic for part in ranges if part.start < min(part.end, _archived_end(topics[part.topic]))]
-    if not options.archive or not archived:
+    ranges = link.run(by_streams, link.client, topics, ranges, options)
+    archived = [part for part in ranges if options.archive and _is_archived(topics[part.topic], part)]
+    if not archived:
         return link.run(split, link.client, topics, ranges, options)
-    # The catalogue is read last: its runs are those of then, and records are archived at most, not unarchived.
-    runs = link.run(committed_runs, link.client, archived)
-    divided = [divide(part, runs.get(part.topic, ())) for part in ranges]
-    pieces = [piece for found, _ in divided for piece in found]
+    # The catalogues are read last: their runs are those of then, and records are archived at most, not unarchived.
+    pieces, rest = link.run(_divide, link.client, ranges, archived)
     pieces = cut_by_groups(options, pieces, task_bytes(topics, ranges, options))
-    rest = [part for _, others in divided for part in others]
     return link.run(split, link.client, topics, rest, options, pieces)
+
+
+def _is_archived(topic: TopicInfo, part: TopicRange) -> bool:
+    """Return whether the first records of a range are known to be archived."""
+    if isinstance(part, SpreadRange):
+        assert isinstance(topic, DividedTopic), f"{topic.name} was divided by streams"
+        return is_archived(topic, part)
+    return part.start < min(part.end, _archived_end(topic))
+
+
+async def _divide(
+    client: Client, ranges: Sequence[TopicRange], archived: Sequence[TopicRange]
+) -> tuple[list[Piece], list[TopicRange]]:
+    """Return ranges in pieces of runs, and the rest. Only the catalogues of topics of ``archived`` are asked."""
+    own = await _own_id(client)
+    plain = {part.topic for part in archived if not isinstance(part, SpreadRange)}
+    spread = {part.topic for part in archived if isinstance(part, SpreadRange)}
+    runs = await committed_runs(client, sorted(plain), own) if plain else {}
+    of_streams = {topic: await committed_stream_runs(client, topic) for topic in sorted(spread)}
+    pieces: list[Piece] = []
+    rest: list[TopicRange] = []
+    for part in ranges:
+        if isinstance(part, SpreadRange):
+            found, others = divide_stream(part, of_streams.get(part.topic, {}).get(part.stream, ()), own)
+            pieces += found
+            rest += others
+        else:
+            whole, left = divide(part, runs.get(part.topic, ()))
+            pieces += whole
+            rest += left
+    return pieces, rest
 
 
 def _archived_end(topic: TopicInfo) -> int:
@@ -96,27 +124,29 @@ def _archived_end(topic: TopicInfo) -> int:
     return topic.archived.last_position + 1 if topic.archived is not None else 1
 
 
-async def committed_runs(client: Client, topics: Sequence[str]) -> dict[str, list[RunRange]]:
+async def _own_id(client: Client) -> str:
+    """Return the id of the cluster. Raises UnavailableError."""
+    own = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
+    if not own:
+        raise UnavailableError("no node has told the id of its cluster", remedy="run the query again")
+    return own
+
+
+async def committed_runs(client: Client, topics: Sequence[str], own: str) -> dict[str, list[RunRange]]:
     """Return the runs of topics that may be read, as the catalogue has them now, by position.
+
+    ``own`` is the id of the cluster.
 
     Raises:
       AccessDeniedError: access control is on, and the token may read nothing.
       RequestError: the nodes run a release without runs.
     """
-    own = next((str(each["cluster_id"]) for each in await client.status() if each.get("cluster_id")), "")
-    if not own:
-        raise UnavailableError("no node has told the id of its cluster", remedy="run the query again")
     found: dict[str, list[RunRange]] = {topic: [] for topic in topics}
     for run in await client.list_runs():
         if run.topic in found and run.state == "committed":
-            found[run.topic].append(_range_of(run, own))
+            place = RunRange(run.topic, run.first_position, run.last_position + 1, RunFile.of(run, own))
+            found[run.topic].append(place)
     return {topic: sorted(runs, key=lambda run: run.start) for topic, runs in found.items()}
-
-
-def _range_of(run: RunInfo, own: str) -> RunRange:
-    return RunRange(
-        run.topic, run.first_position, run.last_position + 1, run.id, run.origin or own, run.bytes, run.digest
-    )
 
 
 def divide(part: TopicRange, runs: Sequence[RunRange]) -> tuple[list[RunRange], list[TopicRange]]:
@@ -139,31 +169,35 @@ def divide(part: TopicRange, runs: Sequence[RunRange]) -> tuple[list[RunRange], 
     return archived, rest
 
 
-def cut_by_groups(options: SourceOptions, pieces: Sequence[RunRange], task_bytes: int) -> list[RunRange]:
+def cut_by_groups(options: SourceOptions, pieces: Sequence[Piece], task_bytes: int) -> list[Piece]:
     """Cut pieces between row groups, so that each has about ``task_bytes`` of records. Reads the files' descriptions.
 
     Raises:
       ConfigError: a package is missing.
       CorruptionError, UnavailableError, TrimmedError: as :func:`read_run`, for the first piece that cannot be read.
     """
-    store = _store(options.archive)
+    store_at(options.archive)
     if len(pieces) > _FOOTERS_MAX:
         return list(pieces)
-    each = max(1, task_bytes // GROUP_BYTES)
+    groups = max(1, task_bytes // GROUP_BYTES)
 
-    def cut(piece: RunRange) -> list[RunRange]:
-        try:
-            groups = _open(store, piece).footer.groups
-        except CorruptionError as error:
-            first = _explain(options, piece, piece.start, error)
-            return [piece] if first < piece.end else []
-        inside = [group.first for group in groups if piece.start < group.first < piece.end]
-        if groups[0].first <= piece.start:
-            inside = inside[each - 1 :: each]
-        return [replace(piece, start=start, end=end) for start, end in pairwise([piece.start, *inside, piece.end])]
+    def cut(piece: Piece) -> Sequence[Piece]:
+        if isinstance(piece, StreamRunRange):
+            return cut_stream(options, piece, groups)
+        return _cut(options, piece, groups)
 
     with ThreadPoolExecutor(_READERS) as pool:
         return [part for parts in pool.map(cut, pieces) for part in parts]
+
+
+def _cut(options: SourceOptions, piece: RunRange, groups: int) -> list[RunRange]:
+    try:
+        footer = open_run(store_at(options.archive), piece.file).footer
+    except CorruptionError as error:
+        first = _explain(options, piece, piece.start, error)
+        return [piece] if first < piece.end else []
+    inside = borders(footer, piece.start, piece.end, groups)
+    return [replace(piece, start=start, end=end) for start, end in pairwise([piece.start, *inside, piece.end])]
 
 
 def read_run(
@@ -183,7 +217,7 @@ def read_run(
     with remedies():
         position = part.start
         try:
-            reader = _open(_store(options.archive), part)
+            reader = open_run(store_at(options.archive), part.file)
             if options.row_schema:
                 for end, batches in rows_of_run(options, reader, part.start, part.end, conditions):
                     for batch in batches:
@@ -198,7 +232,9 @@ def read_run(
         except CorruptionError as error:
             position = _explain(options, part, position, error)
         if position < part.end:
-            raise PeerError(f"run {part.run} of {part.topic} ends at {position}, but the plan reads up to {part.end}")
+            raise PeerError(
+                f"run {part.file.run} of {part.topic} ends at {position}, but the plan reads up to {part.end}"
+            )
 
 
 def _explain(options: SourceOptions, part: RunRange, position: int, error: CorruptionError) -> int:
@@ -211,28 +247,3 @@ def _explain(options: SourceOptions, part: RunRange, position: int, error: Corru
     if topic.first_position >= part.end:
         return skip(part.topic, position, topic.first_position, fail_on_data_loss=options.fail_on_data_loss)
     raise error
-
-
-def _open(store: ObjectStore, part: RunRange) -> RunReader:
-    """Open the file of a run, and compare its description with the catalogue."""
-    cluster, run = ClusterId(part.cluster), RunId(part.run)
-    name = run_name(cluster, run)
-    reader = RunReader(ObjectFile(store, name, part.size), name)
-    reader.check_identity(cluster, run)
-    if reader.footer.digest != part.digest:
-        raise CorruptionError(
-            f"run file {name} holds records with digest {reader.footer.digest}, and the catalogue has {part.digest}",
-            path=name,
-            expected=part.digest,
-            found=reader.footer.digest,
-            remedy="keep the object, and put an intact copy in its place",
-        )
-    return reader
-
-
-def _store(where: str) -> ObjectStore:
-    """Return this process's store. Raises ConfigError: a package is missing."""
-    key = os.getpid(), where
-    if key not in _stores:
-        _stores[key] = open_store(where)
-    return _stores[key]

@@ -7,14 +7,13 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 
 from viewstamp.client.aio import Client
 from viewstamp.client.results import TopicInfo
 from viewstamp.client.stream_ranges import DividedTopic
 from viewstamp.errors import UnknownTopicError
 from viewstamp.spark.options import SourceOptions
-from viewstamp.spark.spread import describe_spread, find_spread_time, is_spread, split_spread
+from viewstamp.spark.spread import SpreadRange, describe_spread, find_spread_time, is_spread, split_spread
 from viewstamp.spark.topic_range import TopicRange, check_partitions, end_of, estimate, kept, locate
 
 __all__ = [
@@ -118,7 +117,7 @@ async def reach(client: Client, topic: TopicInfo, start: int, end: int, size: in
 
 def task_bytes(topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions) -> int:
     """Return the bytes of records that a task of a query over these ranges has, before records cut it further."""
-    total = sum(estimate(topics[part.topic], max(0, part.end - part.start)) for part in ranges)
+    total = sum(estimate(topics[part.topic], max(0, part.records)) for part in ranges)
     wanted = max(_TASKS_A_CORE * (os.cpu_count() or 1), options.min_partitions)
     size = max(total // wanted, _TASK_BYTES_MIN if options.min_partitions == 1 else _CUT_BYTES_MIN)
     return min(size, _TASK_BYTES_MAX)
@@ -133,22 +132,25 @@ async def split(
 ) -> list[TopicRange]:
     """Return ``ranges`` in pieces for tasks, and the pieces ``archived``, by position; empty ranges give none.
 
-    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further. A range of
-    a topic with streams is divided by streams first.
+    Bytes decide the size of a piece; then ``max_records_per_partition`` and ``min_partitions`` cut further. Ranges of
+    topics with streams are divided by streams (``by_streams``).
     """
     size = task_bytes(topics, [*ranges, *archived], options)
-    everything = sum(max(0, part.end - part.start) for part in [*ranges, *archived])
+    everything = sum(max(0, part.records) for part in [*ranges, *archived])
     records_max = max(1, everything // options.min_partitions)
-    pieces, spread = [*archived], []
+    pieces: list[TopicRange] = [*archived]
+    streams: dict[str, list[SpreadRange]] = {}
     for part in ranges:
-        topic = topics[part.topic]
-        if part.start >= part.end:
-            continue
-        if isinstance(topic, DividedTopic):
-            spread += await split_spread(client, topic, part, options, size, records_max)
-        else:
+        if isinstance(part, SpreadRange):
+            streams.setdefault(part.topic, []).append(part)
+        elif part.start < part.end:
             cuts = await client.split_topic(part.topic, part.start, part.end, size)
             pieces += [TopicRange(part.topic, start, end) for start, end in itertools.pairwise(cuts)]
+    spread: list[SpreadRange] = []
+    for name, parts in streams.items():
+        topic = topics[name]
+        assert isinstance(topic, DividedTopic), f"{name} was divided by streams"
+        spread += await split_spread(client, topic, parts, options, size, records_max)
     places = {topic: place for place, topic in enumerate(topics)}
     pieces.sort(key=lambda piece: (places[piece.topic], piece.start))
     return [*cut(pieces, options.min_partitions - len(spread), options.max_records_per_partition), *spread]
@@ -162,21 +164,19 @@ def cut(pieces: Sequence[TopicRange], at_least: int, records_max: int | None) ->
     Raises:
       ConfigError: that would be more partitions than Spark can plan.
     """
-    parts = [-(-(piece.end - piece.start) // (records_max or (piece.end - piece.start))) for piece in pieces]
-    check_partitions(sum(parts), sum(piece.end - piece.start for piece in pieces), records_max)
+    parts = [-(-piece.records // (records_max or piece.records)) for piece in pieces]
+    check_partitions(sum(parts), sum(piece.records for piece in pieces), records_max)
     # By records for each part, the largest first; negative, because heapq returns the smallest.
-    largest = [(-((piece.end - piece.start) / parts[i]), i) for i, piece in enumerate(pieces)]
+    largest = [(-(piece.records / parts[i]), i) for i, piece in enumerate(pieces)]
     heapq.heapify(largest)
     for _ in range(at_least - sum(parts)):
         if not largest or largest[0][0] >= -1:
             break
         _, i = heapq.heappop(largest)
         parts[i] += 1
-        heapq.heappush(largest, (-((pieces[i].end - pieces[i].start) / parts[i]), i))
+        heapq.heappush(largest, (-(pieces[i].records / parts[i]), i))
     return [
-        replace(piece, start=start, end=end)
+        piece.between(first, end)
         for piece, count in zip(pieces, parts, strict=True)
-        for start, end in itertools.pairwise(
-            piece.start + (piece.end - piece.start) * i // count for i in range(count + 1)
-        )
+        for first, end in itertools.pairwise(piece.records * i // count for i in range(count + 1))
     ]

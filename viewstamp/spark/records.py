@@ -141,11 +141,17 @@ def to_record_batch(
 
 
 def from_run(
-    table: pa.Table, topic: str, columns: Sequence[str] = COLUMNS, schema: pa.Schema | None = None
+    table: pa.Table,
+    topic: str,
+    columns: Sequence[str] = COLUMNS,
+    schema: pa.Schema | None = None,
+    *,
+    stream: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a table that a run file returned, in batches for Spark; keys and values are not copied.
 
-    ``schema``: that of the batches, if the table has typed columns too; None = that of ``columns``.
+    ``schema``: that of the batches, if the table has typed columns too; None = that of ``columns``. ``stream``: the
+    number of the stream; None = the topic has none.
 
     Raises:
       FrameError: the headers of a record are not a map, so its writer is faulty.
@@ -157,7 +163,7 @@ def from_run(
             if name == "topic":
                 return pa.repeat(pa.scalar(topic, pa.string()), batch.num_rows)
             if name == "stream":
-                return pa.nulls(batch.num_rows, pa.int32())
+                return pa.repeat(pa.scalar(stream, pa.int32()), batch.num_rows)
             if name == "headers":
                 return header_maps(f"run of topic {topic}", batch.column(name))
             return batch.column(name)

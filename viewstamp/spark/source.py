@@ -12,6 +12,7 @@ from viewstamp.client.results import TopicInfo
 from viewstamp.client.stream_ranges import DividedTopic
 from viewstamp.errors import PeerError, TrimmedError
 from viewstamp.spark.archived import RunRange, pieces_of, read_run
+from viewstamp.spark.archived_streams import StreamRunRange, read_stream_run
 from viewstamp.spark.blocking_client import blocking_client
 from viewstamp.spark.filters import EVERYTHING, Cut, before, push
 from viewstamp.spark.options import SourceOptions
@@ -117,6 +118,8 @@ def read_part(options: SourceOptions, part: TopicRange, cut: Cut = EVERYTHING) -
     freeze_once()
     if isinstance(part, RunRange):
         return read_run(options, part, cut.fields)
+    if isinstance(part, StreamRunRange):
+        return read_stream_run(options, part, cut.times)
     if isinstance(part, SpreadRange):
         return as_rows(options, join(read_spread(options, part, cut.times), bytes=_SMALL_BYTES))
     return as_rows(options, read_range(options, part))

@@ -12,14 +12,14 @@ returns a position from which on all later records come; some of those behind it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from viewstamp.client.aio import Client
-from viewstamp.client.results import Receipt
+from viewstamp.client.results import Receipt, TopicInfo
 from viewstamp.client.spread_reader import StreamPart
 from viewstamp.client.stream_ranges import DividedTopic, StreamRange, StreamRanges
 from viewstamp.errors import TrimmedError
@@ -33,7 +33,15 @@ from viewstamp.spark.topic_range import TopicRange, check_partitions, estimate, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SpreadRange", "describe_spread", "find_spread_time", "is_spread", "read_spread", "split_spread"]
+__all__ = [
+    "SpreadRange",
+    "by_streams",
+    "describe_spread",
+    "find_spread_time",
+    "is_spread",
+    "read_spread",
+    "split_spread",
+]
 
 _ranges: WeakKeyDictionary[Client, StreamRanges] = WeakKeyDictionary()
 
@@ -49,6 +57,21 @@ class SpreadRange(TopicRange):
     first: int
     last_end: int
 
+    @classmethod
+    def of(cls, topic: str, part: StreamRange) -> SpreadRange:
+        """Return the records of a stream of a topic."""
+        return SpreadRange(topic, part.start, part.end, part.stream, part.first, part.last_end)
+
+    @property
+    def stream_range(self) -> StreamRange:
+        """The records without the name of the topic."""
+        return StreamRange(self.stream, self.start, self.end, self.first, self.last_end)
+
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return self.last_end - self.first
+
 
 def ranges_of(client: Client) -> StreamRanges:
     """Return the calls of a client for ranges of topics with streams."""
@@ -63,7 +86,7 @@ def is_spread(client: Client, topic: str) -> bool:
     return topic in ranges_of(client).known
 
 
-async def describe_spread(client: Client, topic: str, *, timeout: float) -> DividedTopic:
+async def describe_spread(client: Client, topic: str, *, timeout: float | None = None) -> DividedTopic:
     """Return a topic with streams. Raises as ``StreamRanges.describe``."""
     return await ranges_of(client).describe(topic, timeout=timeout)
 
@@ -93,38 +116,69 @@ async def _find_time(client: Client, topic: DividedTopic, stream: int, timestamp
     return topic.found.next_position
 
 
+async def by_streams(
+    client: Client, topics: Mapping[str, TopicInfo], ranges: Sequence[TopicRange], options: SourceOptions
+) -> list[TopicRange]:
+    """Return ranges of positions, those of a topic with streams divided by streams: one for each that has records.
+
+    Args:
+      client: a client of the cluster.
+      topics: the topics, by name.
+      ranges: the positions; they exist.
+      options: of the query.
+
+    Raises:
+      TrimmedError: positions were trimmed, and ``fail_on_data_loss`` is on.
+      PeerError: the nodes contradict each other about the order.
+    """
+    found: list[TopicRange] = []
+    for part in ranges:
+        topic = topics[part.topic]
+        if isinstance(topic, DividedTopic):
+            found += await _divide(client, topic, part, options)
+        else:
+            found.append(part)
+    return found
+
+
+async def _divide(client: Client, topic: DividedTopic, part: TopicRange, options: SourceOptions) -> list[SpreadRange]:
+    ranges, start = ranges_of(client), part.start
+    while True:
+        try:
+            return [SpreadRange.of(topic.name, each) for each in await ranges.divide(topic, start, part.end)]
+        except TrimmedError as error:
+            first = skip(topic.name, start, error.first, fail_on_data_loss=options.fail_on_data_loss)
+            start = min(part.end, first)
+
+
 async def split_spread(
-    client: Client, topic: DividedTopic, part: TopicRange, options: SourceOptions, size: int, records_max: int
+    client: Client,
+    topic: DividedTopic,
+    parts: Sequence[SpreadRange],
+    options: SourceOptions,
+    size: int,
+    records_max: int,
 ) -> list[SpreadRange]:
-    """Return a range of positions of a topic in pieces for tasks: at least one for each stream that has records in it.
+    """Return parts of a topic in pieces for tasks, by position.
 
     Args:
       client: a client of the cluster.
       topic: the topic.
-      part: the positions; they exist.
+      parts: the records of its streams.
       options: of the query.
       size: the bytes of one task.
       records_max: the most records of one task, because of ``minPartitions``.
 
     Raises:
-      TrimmedError: positions were trimmed, and ``fail_on_data_loss`` is on.
       PeerError: the nodes contradict each other about the order.
       ConfigError: that would be more partitions than Spark can plan.
     """
-    ranges, start = ranges_of(client), part.start
-    while True:
-        try:
-            found = await ranges.divide(topic, start, part.end)
-            break
-        except TrimmedError as error:
-            first = skip(topic.name, start, error.first, fail_on_data_loss=options.fail_on_data_loss)
-            start = min(part.end, first)
     limit = max(
         1, min(records_max, options.max_records_per_partition or records_max, size // max(1, estimate(topic, 1)))
     )
-    check_partitions(sum(-(-each.records // limit) for each in found), part.end - start, limit)
-    cut = await ranges.cut(topic, found, limit)
-    return [SpreadRange(topic.name, each.start, each.end, each.stream, each.first, each.last_end) for each in cut]
+    check_partitions(sum(-(-part.records // limit) for part in parts), sum(part.records for part in parts), limit)
+    cut = await ranges_of(client).cut(topic, [part.stream_range for part in parts], limit)
+    return [SpreadRange.of(topic.name, each) for each in cut]
 
 
 def read_spread(options: SourceOptions, part: SpreadRange, times: tuple[int, int]) -> Iterator[pa.RecordBatch]:
@@ -141,7 +195,7 @@ def read_spread(options: SourceOptions, part: SpreadRange, times: tuple[int, int
       UnavailableError: no node of the stream's group answers.
     """
     link = blocking_client(options.cluster, options.tls, options.token_file)
-    wanted = StreamRange(part.stream, part.start, part.end, part.first, part.last_end)
+    wanted = part.stream_range
     with remedies():
         while wanted.first < wanted.last_end:
             chunks = link.run(_open, link.client, part.topic, wanted)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pyspark.sql.datasource import InputPartition
 
@@ -23,6 +24,15 @@ class TopicRange(InputPartition):
     topic: str
     start: int
     end: int
+
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return self.end - self.start
+
+    def between(self, first: int, end: int) -> Self:
+        """Return the part from its record ``first`` on, counted from 0, up to ``end``, exclusive."""
+        return replace(self, start=self.start + first, end=self.start + end)
 
 
 def end_of(topic: TopicInfo) -> int:
