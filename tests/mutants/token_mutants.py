@@ -6,8 +6,8 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.mutants.mutants import Mutant, patched
-from viewstamp.node import member_requests, server
+from tests.mutants.mutants import Mutant, everywhere, patched
+from viewstamp.node import audit_notes, server
 from viewstamp.node.access import Credentials
 from viewstamp.node.token_age import TokenAge
 from viewstamp.streams import gate
@@ -151,10 +151,10 @@ def ended_token_fences_nothing() -> AbstractContextManager[None]:
 
 
 def transfer_unnoted() -> AbstractContextManager[None]:
-    async def check_noted(caller: Any, asked: Any) -> None:
+    async def note_before(caller: Any, action: str, subject: str, *, noted: int, detail: str = "") -> None:
         """Check nothing."""
 
-    return patched(member_requests, _check_noted=check_noted)
+    return everywhere(audit_notes.note_before, note_before)
 
 
 TOKEN_MUTANTS: dict[str, Mutant] = {

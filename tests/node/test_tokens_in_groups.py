@@ -12,11 +12,14 @@ from tests.node.caller import call
 from tests.node.group import wait_for
 from tests.node.test_stream_topics import Spreading
 from viewstamp.client import Client
+from viewstamp.client.audit_notes import note_in_group
 from viewstamp.errors import AccessDeniedError, RequestError
 from viewstamp.ids import GroupId, NodeId
 from viewstamp.wire.answers import error_from
+from viewstamp.wire.archive_requests import ArchiveTopic, FindOrphans
 from viewstamp.wire.frame import GROUPS_VERSION, FrameKind
 from viewstamp.wire.requests import TransferLeadership
+from viewstamp.wire.token_requests import ARCHIVE_RUN, REMOVE_ORPHANS
 
 
 class Guarded(Spreading):
@@ -115,6 +118,33 @@ async def test_tokens_and_audited_settings_are_changed_in_group_0_only(tmp_path:
                 assert re.search("group", refused.message), refused
 
 
+async def test_what_is_archived_in_a_group_is_in_the_audit_log_first(tmp_path: Path) -> None:
+    async with Guarded(tmp_path, 1) as group:
+        admin = await group.guard()
+        placed = GroupId(group.groups[0])
+        asked = ArchiveTopic(name="orders.1", end=1), FindOrphans(remove=True)
+        for action, subject, request in zip((ARCHIVE_RUN, REMOVE_ORPHANS), ("orders.1", "remove"), asked, strict=True):
+            router = admin._groups.group_0.router
+            noted = await note_in_group(router, placed, action, subject, 10.0)
+            assert (await admin.list_audit())[-1][3:] == (action, f"of group {placed}: {subject}")
+            async with call(group, "n1", greet=False) as caller:
+                await caller.hello(group=placed, version=GROUPS_VERSION, token=group.ops)
+                for index, why in ((0, "has no entry 0 for this archive"), (noted, "archive")):
+                    answer = await caller.ask(request.kind, **request.to_map(), noted=index)
+                    assert why in answer.body["message"]
+                    assert ("has no entry" in answer.body["message"]) is (index == 0), (
+                        "it goes on to the archive itself"
+                    )
+        before = len(await admin.list_audit())
+        with pytest.raises(RequestError, match="archive"):
+            await admin.find_stream_orphans(placed, remove=True)
+        assert len(await admin.list_audit()) == before + 1
+        async with call(group, "n1", greet=False) as caller:
+            await caller.hello(token=group.ops)
+            refused = await caller.ask(FrameKind.NOTE_TRANSFER, group=placed, node="n1", action="topic create")
+            assert "'topic create' is no action that is noted for a group" in refused.body["message"]
+
+
 async def test_an_administrator_moves_leaders_and_the_audit_log_has_it_first(tmp_path: Path) -> None:
     async with Guarded(tmp_path) as group:
         admin = await group.guard()
@@ -128,7 +158,7 @@ async def test_an_administrator_moves_leaders_and_the_audit_log_has_it_first(tmp
                 asked = TransferLeadership(node=target, noted=noted)
                 return str((await caller.ask(asked.kind, **asked.to_map())).body.get("message", ""))
 
-        assert "has no entry 0 for this transfer" in await transfer(0, 1)
+        assert "has no entry 0 for this leader transfer" in await transfer(0, 1)
         noted = await admin._balance._note(GroupId(placed), NodeId(target), 10.0)
         assert (await admin.list_audit())[-1][1:] == (
             noted,

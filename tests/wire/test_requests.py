@@ -21,6 +21,7 @@ from viewstamp.wire.peer_requests import AskToJoin, ReadLog, ReadSnapshot
 from viewstamp.wire.requests import REQUESTS, RequestBody
 from viewstamp.wire.schema import BodyField
 from viewstamp.wire.spread_requests import LoseStream
+from viewstamp.wire.token_requests import NoteTransfer
 
 NO_REQUESTS = {"HELLO", "WELCOME", "REFUSED", "MEMBERS", "PEER", "DIGEST", "BEATS", "OK", "ERROR"}
 ROWS = [pytest.param(row, id=row.__name__) for row in REQUESTS.values()]
@@ -115,6 +116,7 @@ DEFAULTS = {
     (ScanKeys, "start"),
     (ScanKeys, "bytes_max"),
     (LoseStream, "is_sealed"),
+    (NoteTransfer, "action"),
 }
 
 

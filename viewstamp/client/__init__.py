@@ -26,6 +26,7 @@ The modules, from the bottom up:
     ``named_reader.py`` finds out of which kind a topic is. ``stream_ranges.py`` plans a range of positions of it, for
     readers that divide the work by streams, and ``archived_ranges.py`` divides the records of a stream by their runs.
   * ``streams.py`` reads one stream of a spread topic. ``balance.py`` balances the leaders of the groups.
+    ``audit_notes.py`` has actions in groups noted in the audit log.
   * ``client.py`` composes them.
 
 How appends are sent

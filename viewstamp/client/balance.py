@@ -23,13 +23,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from viewstamp.client.admin import Admin
+from viewstamp.client.audit_notes import note_in_group
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import GroupLeader
 from viewstamp.client.runtime import Runtime
 from viewstamp.errors import OutcomeUnknownError, RequestError, UnavailableError
 from viewstamp.ids import GROUP_0, GroupId, NodeId, name_of
 from viewstamp.wire.requests import TransferLeadership
-from viewstamp.wire.token_requests import ListTokens, NoteTransfer
+from viewstamp.wire.token_requests import TRANSFER
 
 __all__ = ["Balance", "leading_node", "next_move"]
 
@@ -207,16 +208,8 @@ class Balance:
         return ""
 
     async def _note(self, group: GroupId, member: str, seconds: float) -> int:
-        """Note a transfer in the audit log, if access control is on; return the index of the entry, 0 = none.
-
-        Raises:
-          AccessDeniedError: the client is no administrator.
-          UnavailableError, OutcomeUnknownError: it may be noted, and nothing else was done.
-        """
-        router = self._groups.group_0.router
-        if not (await router.ask(ListTokens(), seconds)).body["is_on"]:
-            return 0
-        return int((await router.ask_leader(NoteTransfer(group=group, node=member), seconds)).body["index"])
+        """Note a transfer in the audit log; as :func:`note_in_group`."""
+        return await note_in_group(self._groups.group_0.router, group, TRANSFER, member, seconds)
 
 
 def _electable(seen: _Seen, barred: Mapping[tuple[GroupId, str], str]) -> dict[GroupId, list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from viewstamp.client.admin import Admin
+from viewstamp.client.audit_notes import note_in_group
 from viewstamp.client.checks import as_whole
 from viewstamp.client.groups import Groups
 from viewstamp.client.results import SpreadTopicInfo
@@ -18,6 +19,7 @@ from viewstamp.errors import UnavailableError
 from viewstamp.ids import GroupId
 from viewstamp.wire.archive_requests import ARCHIVE_DELAY, ArchiveTopic, CheckRun, FindOrphans, ListRuns
 from viewstamp.wire.schema import RequestBody
+from viewstamp.wire.token_requests import ARCHIVE_RUN, REMOVE_ORPHANS
 
 __all__ = ["StreamArchiveCalls", "StreamRunInfo"]
 
@@ -82,9 +84,12 @@ class StreamArchiveCalls:
     async def _archive(self, topic: SpreadTopicInfo, stream: int, before: int, delay: float, deadline: float) -> int:
         """Archive one stream, and return its archived end."""
         name, end, group = topic.topic_of(stream), topic.ordered_ends[stream - 1], topic.group_of(stream)
-        request = ArchiveTopic(name=name, end=max(end, 1), delay=delay, before=before)
+        if end <= 1:
+            return 1
+        noted = await note_in_group(self._groups.group_0.router, group, ARCHIVE_RUN, name, self._left(deadline))
+        request = ArchiveTopic(name=name, end=end, delay=delay, before=before, noted=noted)
         late = f"stream {stream} of topic {topic.name!r} is not archived yet"
-        while end > 1:
+        while True:
             body = await self._await_job(group, request, deadline, late)
             if body["mapped_end"] >= end:
                 return int(body["archived_end"])
@@ -94,7 +99,6 @@ class StreamArchiveCalls:
                     remedy="call again; see whether group 0 has a majority",
                 )
             await self._runtime.sleep(_PAUSE_SECONDS)
-        return 1
 
     async def list_stream_runs(self, topic: str = "", *, timeout: float | None = None) -> list[StreamRunInfo]:
         """List the known runs of the streams of a topic with streams, or of all such topics, by topic and stream.
@@ -149,7 +153,11 @@ class StreamArchiveCalls:
         Raises: as :meth:`find_orphans`.
         """
         deadline = self._groups.group_0.router.deadline(timeout)
-        request = FindOrphans(remove=remove)
+        noted = 0
+        if remove:
+            router, seconds = self._groups.group_0.router, self._left(deadline)
+            noted = await note_in_group(router, GroupId(group), REMOVE_ORPHANS, "remove", seconds)
+        request = FindOrphans(remove=remove, noted=noted)
         return dict(
             (await self._await_job(GroupId(group), request, deadline, "the archive is not listed yet"))["orphans"]
         )

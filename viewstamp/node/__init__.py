@@ -35,7 +35,8 @@
 | ``server`` | accepted connections: decodes frames, writes answers | consensus |
 | ``peer_frames`` | the frames that a member sends on a connection that it opened | consensus |
 | ``service`` | a handler for each request of ``wire/requests.py``; limits of one request | connections |
-| ``member_requests`` | the handlers of changes of members and leaders, and their audit | the changes |
+| ``member_requests`` | the handlers of changes of members and leaders | the changes |
+| ``audit_notes`` | the entries of the audit log about actions in other groups than 0 | the actions |
 | ``queries`` | the handlers of requests that the applied state answers | connections |
 | ``group_0`` | the refusal of requests that only group 0 answers | the requests |
 | ``answers`` | the fields in the bodies of answers | connections |

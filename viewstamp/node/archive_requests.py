@@ -6,12 +6,14 @@ import msgpack
 
 from viewstamp.node.answers import result_fields
 from viewstamp.node.archive_queries import ArchiveQuery, IsArchivingQuery, RunsQuery
+from viewstamp.node.audit_notes import note_before
 from viewstamp.node.group_0 import check_group_0
 from viewstamp.node.keyed_queries import KeyRunsQuery
 from viewstamp.node.order_queries import FirstFromQuery
-from viewstamp.node.service import Caller, in_a_task, name_of_caller, note_action
+from viewstamp.node.service import Caller, in_a_task, name_of_caller
 from viewstamp.wire.archive_requests import ArchiveTopic, CheckRun, ConfigureArchive, FindOrphans, ListRuns
 from viewstamp.wire.batch import Kind, build_batch
+from viewstamp.wire.token_requests import ARCHIVE_RUN, REMOVE_ORPHANS
 
 __all__: list[str] = []
 
@@ -49,7 +51,7 @@ async def _archive_topic(caller: Caller, request: int, asked: ArchiveTopic) -> N
         if asked.before:
             end = min(end, reading.query_now(FirstFromQuery(asked.name, asked.before)))
     if not archivist.is_begun(asked.name, end, delay):
-        await note_action(caller, "archive run", f"{asked.name} to {end}")
+        await note_before(caller, ARCHIVE_RUN, asked.name, noted=asked.noted, detail=f"{asked.name} to {end}")
         caller.check(asked)
     archived_end, is_running = await archivist.archive(asked.name, end, delay)
     caller.ok(request, {"archived_end": archived_end, "is_running": is_running, **order})
@@ -65,7 +67,7 @@ async def _check_run(caller: Caller, request: int, asked: CheckRun) -> None:
 @in_a_task(FindOrphans)
 async def _find_orphans(caller: Caller, request: int, asked: FindOrphans) -> None:
     if asked.remove:
-        await note_action(caller, "archive orphans", "remove")
+        await note_before(caller, REMOVE_ORPHANS, "remove", noted=asked.noted)
     caller.check(asked)
     found = await caller.service.archivist_of(caller.group.id).find_orphans(remove=asked.remove)
     caller.ok(request, {"is_running": found is None, "orphans": [list(item) for item in (found or {}).items()]})

@@ -49,6 +49,8 @@ class ArchiveTopic(RequestBody):
     end: Annotated[int, _POSITION]
     delay: Annotated[float, _DELAY] = ARCHIVE_DELAY
     before: Annotated[int, Range(0, remedy="positions begin at 1")] = 0
+    noted: int = 0
+    """In another group than 0 with access control, the index that NoteTransfer returned."""
 
 
 @request(FrameKind.CHECK_RUN, needs=_ADMINISTER)
@@ -72,6 +74,8 @@ class FindOrphans(RequestBody):
     """
 
     remove: bool
+    noted: int = 0
+    """As in ArchiveTopic, if ``remove``."""
 
 
 @request(FrameKind.LIST_RUNS, needs=Need(Right.READ))

@@ -12,7 +12,22 @@ from viewstamp.wire.batch import Kind
 from viewstamp.wire.frame import FrameKind
 from viewstamp.wire.schema import Range, RequestBody, request
 
-__all__ = ["CreateToken", "ListAudit", "ListTokens", "NoteTransfer", "ProveDirectory", "RevokeToken", "RotateToken"]
+__all__ = [
+    "ARCHIVE_RUN",
+    "REMOVE_ORPHANS",
+    "TRANSFER",
+    "CreateToken",
+    "ListAudit",
+    "ListTokens",
+    "NoteTransfer",
+    "ProveDirectory",
+    "RevokeToken",
+    "RotateToken",
+]
+
+TRANSFER = "leader transfer"
+ARCHIVE_RUN = "archive run"
+REMOVE_ORPHANS = "archive orphans"
 
 _ADMINISTER = Need(Right.ADMINISTER)
 _HASH = Range(32, 32, remedy="send the hash of a token: 32 bytes")
@@ -76,15 +91,25 @@ class ListAudit(RequestBody):
 
 @request(FrameKind.NOTE_TRANSFER, needs=_ADMINISTER, record=Kind.AUDIT)
 class NoteTransfer(RequestBody):
-    """Note in the audit log that the leadership of another group than 0 is about to be handed over to ``node``.
+    """Note in the audit log that an action in another group than 0 is about to begin.
 
-    Sent to the leader of group 0, before a TransferLeadership that names the index. A second copy adds an entry.
+    Sent to the leader of group 0, before a request to the leader of the group that names the index: TransferLeadership,
+    ArchiveTopic, or FindOrphans. A second copy adds an entry.
 
     OK: ``index`` of the record.
     """
 
     group: int
     node: str
+    """What the action is about: the node that shall lead, "" = any; the stream; or "remove"."""
+    action: str = TRANSFER
+
+    @property
+    def detail(self) -> str:
+        """What the entry says about the action."""
+        if self.action != TRANSFER:
+            return f"of group {self.group}: {self.node}"
+        return f"of group {self.group} to {self.node or 'the member with the longest log'}"
 
 
 @request(FrameKind.PROVE_DIRECTORY, needs=ANYONE)
